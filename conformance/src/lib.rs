@@ -1,0 +1,1 @@
+//! Runs suites and transcripts against any 9P server.

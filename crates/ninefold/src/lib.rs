@@ -1,0 +1,1 @@
+//! Serve and use 9P file trees.
