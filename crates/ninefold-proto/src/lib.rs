@@ -1,4 +1,24 @@
-//! 9P without I/O, clock, threads or unsafe code.
-#![forbid(unsafe_code)]
+//! 9P2000, 9P2000.u and 9P2000.L as data and state, without I/O, clock, threads or unsafe code.
+//!
+//! Bytes come in as slices, time comes in as an argument, effects go out as values. Start with
+//! [`message`] (the table), [`wire`] (frames), [`dialect`] (negotiation), [`print`](mod@print) (the text form) and
+//! [`server`] (the server's end of a connection).
 #![no_std]
+#![forbid(unsafe_code)]
+
 extern crate alloc;
+
+pub mod attr;
+pub mod dialect;
+pub mod error;
+pub mod message;
+pub mod print;
+pub mod server;
+pub mod stat;
+pub mod types;
+pub mod wire;
+
+pub use dialect::Dialect;
+pub use error::{Errno, Error};
+pub use message::{R, T};
+pub use types::{Fid, Name, Qid, QidType, Tag};

@@ -1,0 +1,293 @@
+//! Which 9P is spoken: the three dialects and how the two ends agree on one (version(5), protocol.md).
+//!
+//! The server's side is one function, [`answer_version`]. The client's side is [`Negotiation`]: take
+//! [`Negotiation::offer`], send it, hand the answer to [`Negotiation::handle`], and do what it says.
+
+use core::fmt;
+
+use crate::wire::MSIZE_MIN;
+
+/// The layout of messages on a connection. A value agreed at run time, never a type or a feature.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Dialect {
+    /// `9P2000`: Plan 9's own.
+    Plan9,
+    /// `9P2000.u`: Unix numbers, links, devices (S4).
+    Unix,
+    /// `9P2000.L`: Linux's messages.
+    Linux,
+}
+
+impl Dialect {
+    /// All of them, poorest first.
+    pub const ALL: [Dialect; 3] = [Dialect::Plan9, Dialect::Unix, Dialect::Linux];
+
+    /// The version string.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Dialect::Plan9 => "9P2000",
+            Dialect::Unix => "9P2000.u",
+            Dialect::Linux => "9P2000.L",
+        }
+    }
+
+    /// The dialect whose version string is exactly `s`.
+    pub fn from_version(s: &[u8]) -> Option<Dialect> {
+        Dialect::ALL.into_iter().find(|d| d.as_str().as_bytes() == s)
+    }
+}
+
+impl fmt::Display for Dialect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A set of dialects; the column of the message table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DialectSet(u8);
+
+impl DialectSet {
+    pub const PUL: DialectSet = DialectSet(7);
+    pub const PU: DialectSet = DialectSet(3);
+    pub const UL: DialectSet = DialectSet(6);
+    pub const U: DialectSet = DialectSet(2);
+    pub const L: DialectSet = DialectSet(4);
+
+    /// Whether `dialect` is in it.
+    pub const fn has(self, dialect: Dialect) -> bool {
+        self.0 & (1 << dialect as u8) != 0
+    }
+}
+
+/// The version string that ends a negotiation without result.
+pub const UNKNOWN: &str = "unknown";
+
+/// The server's answer to a Tversion: the dialect, or `None` for `unknown`, and the msize to reply.
+///
+/// The offered string is cut at the first suffix that is not known, so the reply is a prefix of the
+/// offer; any other `9P` with a number of 2000 or more gets `9P2000`; the rest, and an msize under
+/// [`MSIZE_MIN`], gets `unknown`. Never an error (version(5)).
+pub fn answer_version(offered: &[u8], msize: u32, msize_max: u32) -> (Option<Dialect>, u32) {
+    let reply_msize = msize.min(msize_max);
+    if msize < MSIZE_MIN {
+        return (None, reply_msize);
+    }
+    let mut parts = offered.split(|&b| b == b'.');
+    let base = parts.next().unwrap_or_default();
+    let dialect = match base {
+        b"9P2000" => Some(match parts.next() {
+            Some(b"u") => Dialect::Unix,
+            Some(b"L") => Dialect::Linux,
+            _ => Dialect::Plan9,
+        }),
+        _ => base.strip_prefix(b"9P").and_then(leading_number).filter(|&n| n >= 2000).map(|_| Dialect::Plan9),
+    };
+    (dialect, reply_msize)
+}
+
+/// The number that `s` begins with, saturating.
+fn leading_number(s: &[u8]) -> Option<u32> {
+    s.first().filter(|b| b.is_ascii_digit())?;
+    let digits = s.iter().take_while(|b| b.is_ascii_digit());
+    Some(digits.fold(0u32, |n, b| n.saturating_mul(10).saturating_add(u32::from(b - b'0'))))
+}
+
+/// What came back for a Tversion. Real servers refuse in all of these ways (9p-landscape 1.3).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum VersionAnswer<'a> {
+    /// Rversion.
+    Version { msize: u32, version: &'a [u8] },
+    /// Rerror or Rlerror, whatever is in it.
+    Refused,
+    /// The connection was closed.
+    Closed,
+}
+
+/// What the client does next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// Agreed: speak `dialect` with frames of at most `msize` bytes.
+    Agreed { dialect: Dialect, msize: u32 },
+    /// Send the next [`Negotiation::offer`] on the same connection.
+    OfferAgain,
+    /// Connect anew, then send the next [`Negotiation::offer`].
+    Redial,
+    /// No dialect in common.
+    Failed,
+}
+
+/// The client's side of version negotiation: `.L.n1`, then `.L`, `.u`, `9P2000.ix.s`, with the same
+/// msize each time; every style of refusal ends in the best common dialect.
+#[derive(Clone, Debug)]
+pub struct Negotiation {
+    msize: u32,
+    offers: &'static [&'static str],
+    /// Index into `offers` of the one to send now.
+    at: usize,
+    /// `9P2000` was accepted, and `.u` is being tried on top of it: some servers say .u only to exactly .u.
+    plain_accepted: bool,
+}
+
+const OFFERS: &[&str] = &["9P2000.L.n1", "9P2000.L", "9P2000.u", "9P2000.ix.s"];
+const OFFER_UNIX: usize = 2;
+const OFFER_PLAIN: usize = 3;
+
+impl Negotiation {
+    /// Starts at the best offer.
+    pub fn new(msize: u32) -> Negotiation {
+        Negotiation { msize, offers: OFFERS, at: 0, plain_accepted: false }
+    }
+
+    /// Offers only `dialect`, as a user who pinned it wants.
+    pub fn pinned(msize: u32, dialect: Dialect) -> Negotiation {
+        let offers: &[&str] = match dialect {
+            Dialect::Plan9 => &["9P2000"],
+            Dialect::Unix => &["9P2000.u"],
+            Dialect::Linux => &["9P2000.L"],
+        };
+        Negotiation { msize, offers, at: 0, plain_accepted: false }
+    }
+
+    /// The version string and msize to send now.
+    pub fn offer(&self) -> (&'static str, u32) {
+        (self.offers[self.at], self.msize)
+    }
+
+    /// Takes the answer to the last offer.
+    pub fn handle(&mut self, answer: VersionAnswer<'_>) -> Step {
+        let offered = self.offers[self.at];
+        let pinned = self.offers.len() == 1;
+        match answer {
+            VersionAnswer::Version { msize, version } if offered.as_bytes().starts_with(version) => {
+                let Some(dialect) = Dialect::from_version(version) else { return self.next(Step::OfferAgain) };
+                // An msize over the offer or under the least is a server that cannot be talked to in any dialect.
+                if msize > self.msize || msize < MSIZE_MIN || (pinned && dialect.as_str() != offered) {
+                    return Step::Failed;
+                }
+                if dialect == Dialect::Plan9 && self.at < OFFER_UNIX && !pinned {
+                    self.plain_accepted = true;
+                    self.at = OFFER_UNIX;
+                    return Step::OfferAgain;
+                }
+                Step::Agreed { dialect, msize }
+            }
+            // "unknown" (its msize may be 0), or a version that is no prefix of the offer.
+            VersionAnswer::Version { .. } | VersionAnswer::Refused => self.next(Step::OfferAgain),
+            VersionAnswer::Closed => {
+                // One that closes on what it does not know (knusbaum/go9p) takes the plain version.
+                if !pinned && self.at < OFFER_UNIX {
+                    self.at = OFFER_UNIX;
+                }
+                self.next(Step::Redial)
+            }
+        }
+    }
+
+    fn next(&mut self, step: Step) -> Step {
+        if self.plain_accepted && self.offers.len() > 1 {
+            self.at = OFFER_PLAIN;
+            self.plain_accepted = false;
+            return step;
+        }
+        self.at += 1;
+        if self.at < self.offers.len() {
+            step
+        } else {
+            self.at = self.offers.len() - 1;
+            Step::Failed
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(version: &str) -> Option<&'static str> {
+        answer_version(version.as_bytes(), 8192, 65536).0.map(Dialect::as_str)
+    }
+
+    #[test]
+    fn server_cuts_the_offer_at_the_first_suffix_it_does_not_know() {
+        assert_eq!(answer("9P2000"), Some("9P2000"));
+        assert_eq!(answer("9P2000.u"), Some("9P2000.u"));
+        assert_eq!(answer("9P2000.L"), Some("9P2000.L"));
+        assert_eq!(answer("9P2000.L.n1"), Some("9P2000.L"));
+        assert_eq!(answer("9P2000.L.s.ix"), Some("9P2000.L"));
+        assert_eq!(answer("9P2000.u.zz"), Some("9P2000.u"));
+        assert_eq!(answer("9P2000.zz.u"), Some("9P2000"));
+        assert_eq!(answer("9P2000."), Some("9P2000"));
+    }
+
+    #[test]
+    fn server_answers_later_9p_with_9p2000_and_the_rest_with_unknown() {
+        assert_eq!(answer("9P2001"), Some("9P2000"));
+        assert_eq!(answer("9P99999999999999"), Some("9P2000"));
+        assert_eq!(answer("9P2000L"), Some("9P2000"));
+        for bad in ["", "9P", "9P1999", "9p2000", "HTTP/1.1", "9P-2000", " 9P2000"] {
+            assert_eq!(answer(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn server_takes_the_smaller_msize_and_refuses_one_under_4096() {
+        assert_eq!(answer_version(b"9P2000.L", 4096, 65536), (Some(Dialect::Linux), 4096));
+        assert_eq!(answer_version(b"9P2000.L", u32::MAX, 65536), (Some(Dialect::Linux), 65536));
+        assert_eq!(answer_version(b"9P2000.L", 4095, 65536), (None, 4095));
+    }
+
+    fn ok(version: &str) -> VersionAnswer<'_> {
+        VersionAnswer::Version { msize: 8192, version: version.as_bytes() }
+    }
+
+    #[test]
+    fn client_falls_back_through_unknown_and_errors_to_the_best_common_dialect() {
+        let mut n = Negotiation::new(8192);
+        assert_eq!(n.offer().0, "9P2000.L.n1");
+        assert_eq!(n.handle(VersionAnswer::Refused), Step::OfferAgain);
+        assert_eq!(n.offer().0, "9P2000.L");
+        assert_eq!(n.handle(VersionAnswer::Version { msize: 0, version: b"unknown" }), Step::OfferAgain);
+        assert_eq!(n.offer().0, "9P2000.u");
+        assert_eq!(n.handle(ok("unknown")), Step::OfferAgain);
+        assert_eq!(n.offer().0, "9P2000.ix.s");
+        assert_eq!(n.handle(ok("9P2000")), Step::Agreed { dialect: Dialect::Plan9, msize: 8192 });
+    }
+
+    #[test]
+    fn client_takes_a_prefix_at_once_but_asks_a_plain_server_once_for_u() {
+        let mut n = Negotiation::new(8192);
+        assert_eq!(n.handle(ok("9P2000.L")), Step::Agreed { dialect: Dialect::Linux, msize: 8192 });
+
+        let mut n = Negotiation::new(8192);
+        assert_eq!(n.handle(ok("9P2000")), Step::OfferAgain);
+        assert_eq!(n.offer().0, "9P2000.u");
+        assert_eq!(n.clone().handle(ok("9P2000")), Step::Agreed { dialect: Dialect::Plan9, msize: 8192 });
+        assert_eq!(n.clone().handle(ok("9P2000.u")), Step::Agreed { dialect: Dialect::Unix, msize: 8192 });
+        assert_eq!(n.handle(VersionAnswer::Refused), Step::OfferAgain);
+        assert_eq!(n.offer().0, "9P2000.ix.s");
+    }
+
+    #[test]
+    fn client_redials_a_server_that_closes_and_offers_the_plain_version() {
+        let mut n = Negotiation::new(8192);
+        assert_eq!(n.handle(VersionAnswer::Closed), Step::Redial);
+        assert_eq!(n.offer().0, "9P2000.ix.s");
+        assert_eq!(n.handle(VersionAnswer::Closed), Step::Failed);
+    }
+
+    #[test]
+    fn client_does_not_believe_an_msize_over_its_offer_or_under_the_least() {
+        for msize in [0, 4095, 8193, u32::MAX] {
+            let mut n = Negotiation::new(8192);
+            assert_eq!(n.handle(VersionAnswer::Version { msize, version: b"9P2000.L" }), Step::Failed, "{msize}");
+        }
+    }
+
+    #[test]
+    fn client_that_pins_a_dialect_gets_it_or_fails() {
+        let mut n = Negotiation::pinned(8192, Dialect::Unix);
+        assert_eq!(n.clone().handle(ok("9P2000.u")), Step::Agreed { dialect: Dialect::Unix, msize: 8192 });
+        assert_eq!(n.handle(ok("9P2000")), Step::Failed);
+    }
+}
