@@ -12,6 +12,7 @@ pub mod attr;
 pub mod dialect;
 pub mod error;
 pub mod message;
+pub mod open;
 pub mod print;
 pub mod server;
 pub mod stat;

@@ -550,8 +550,7 @@ fn qid(text: &str, field: &'static str) -> Result<Qid, ParseError> {
     let version = number(parts.next().unwrap_or_default(), field, u32::MAX.into())? as u32;
     let mut kind = QidType::FILE;
     for letter in parts.next().unwrap_or_default().chars() {
-        let (bit, _) =
-            QidType::LETTERS.iter().find(|(_, l)| *l == letter).ok_or_else(|| bad(field, text, expected))?;
+        let (bit, _) = QidType::LETTERS.iter().find(|(_, l)| *l == letter).ok_or_else(|| bad(field, text, expected))?;
         kind = kind | QidType(*bit);
     }
     if parts.next().is_some() {
@@ -600,7 +599,9 @@ fn string(text: &str, field: &'static str) -> Result<Vec<u8>, ParseError> {
             [b'\\', b'\'', ..] => (b'\'', 2),
             [b'\\', b'n', ..] => (b'\n', 2),
             [b'\\', b't', ..] => (b'\t', 2),
-            [b'\\', b'x', h, l, ..] => (nibble(*h).zip(nibble(*l)).map(|(h, l)| h << 4 | l).ok_or_else(|| bad(field, text, expected))?, 4),
+            [b'\\', b'x', h, l, ..] => {
+                (nibble(*h).zip(nibble(*l)).map(|(h, l)| h << 4 | l).ok_or_else(|| bad(field, text, expected))?, 4)
+            }
             [b'\'' | b'\\', ..] => return Err(bad(field, text, expected)),
             [b, ..] => (*b, 1),
             [] => break,

@@ -165,6 +165,48 @@ impl<'a> Stat<'a> {
     }
 }
 
+/// A stat record that owns its strings: what a file server answers.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct StatBuf {
+    pub qid: Qid,
+    /// Bits of [`dm`] and 0o777.
+    pub mode: u32,
+    pub atime: u32,
+    pub mtime: u32,
+    pub length: u64,
+    pub name: Vec<u8>,
+    pub uid: Vec<u8>,
+    pub gid: Vec<u8>,
+    pub muid: Vec<u8>,
+    pub extension: Vec<u8>,
+    pub n_uid: u32,
+    pub n_gid: u32,
+    pub n_muid: u32,
+}
+
+impl StatBuf {
+    /// The record, borrowing the strings.
+    pub fn as_stat(&self) -> Stat<'_> {
+        Stat {
+            kind: 0,
+            dev: 0,
+            qid: self.qid,
+            mode: self.mode,
+            atime: self.atime,
+            mtime: self.mtime,
+            length: self.length,
+            name: &self.name,
+            uid: &self.uid,
+            gid: &self.gid,
+            muid: &self.muid,
+            extension: &self.extension,
+            n_uid: self.n_uid,
+            n_gid: self.n_gid,
+            n_muid: self.n_muid,
+        }
+    }
+}
+
 /// Reads the records of a 9P2000 directory; the bytes of one Rread hold whole records only (read(5)).
 pub fn stats(data: &[u8], dialect: Dialect) -> impl Iterator<Item = Result<Stat<'_>, DecodeError>> {
     let mut r = Reader::new(data);

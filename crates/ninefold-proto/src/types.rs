@@ -153,18 +153,24 @@ impl fmt::Debug for Name<'_> {
     }
 }
 
-/// One element of a walk: a checked name, or `..` (walk(5)).
+/// One element of a walk (walk(5)).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WalkElem<'a> {
-    /// The directory's parent; the parent of an export's root is the root.
+    /// `.`: where the walk is. Only .L clients send it (diodls walks what readdir lists).
+    Here,
+    /// `..`: the directory's parent; the parent of an export's root is the root.
     Parent,
     /// An entry of the directory.
     Name(Name<'a>),
 }
 
 impl<'a> WalkElem<'a> {
-    /// Checks one element as it came from the wire.
-    pub fn new(bytes: &'a [u8]) -> Result<WalkElem<'a>, BadName> {
-        if bytes == b".." { Ok(WalkElem::Parent) } else { Name::new(bytes).map(WalkElem::Name) }
+    /// Checks one element as it came from the wire; `.` is an element only where `dots` allows it.
+    pub fn new(bytes: &'a [u8], dots: bool) -> Result<WalkElem<'a>, BadName> {
+        match bytes {
+            b".." => Ok(WalkElem::Parent),
+            b"." if dots => Ok(WalkElem::Here),
+            _ => Name::new(bytes).map(WalkElem::Name),
+        }
     }
 }

@@ -1,1 +1,9 @@
 //! Serve and use 9P file trees.
+//!
+//! [`server`] has the contract of a file server and the server that drives it; [`tree`] the file
+//! servers that come with it. The protocol itself is [`ninefold_proto`], re-exported as [`proto`].
+
+pub use ninefold_proto as proto;
+
+pub mod server;
+pub mod tree;

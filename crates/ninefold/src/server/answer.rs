@@ -1,0 +1,90 @@
+//! What a file server's method returns: the answer now, or a future that brings it.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+
+use ninefold_proto::{Errno, Error};
+
+/// The result of one operation.
+///
+/// `Now` costs no allocation and no thread hop: the reply goes into the same gathered write as the
+/// others that are ready. `Later` is polled by the connection's own task and is never dropped before
+/// it is done: a Tflush only wakes [`Cx::cancelled`](super::Cx::cancelled).
+pub enum Answer<T> {
+    /// It is done.
+    Now(Result<T, Error>),
+    /// It takes a wait: a disk, a lock, another server.
+    Later(Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>),
+}
+
+impl<T: Send + 'static> Answer<T> {
+    /// Done, with a value.
+    pub fn ok(value: T) -> Answer<T> {
+        Answer::Now(Ok(value))
+    }
+
+    /// Done, with an error.
+    pub fn err(error: impl Into<Error>) -> Answer<T> {
+        Answer::Now(Err(error.into()))
+    }
+
+    /// A future brings it.
+    pub fn later(future: impl Future<Output = Result<T, Error>> + Send + 'static) -> Answer<T> {
+        Answer::Later(Box::pin(future))
+    }
+
+    /// A call that may block brings it, on the blocking pool. Needs a tokio runtime.
+    pub fn blocking(call: impl FnOnce() -> Result<T, Error> + Send + 'static) -> Answer<T> {
+        Answer::later(async move {
+            match tokio::task::spawn_blocking(call).await {
+                Ok(result) => result,
+                // A panic in a file server is its own failure, not the connection's.
+                Err(_) => Err(Error::with_text(Errno::EIO, "file server failed")),
+            }
+        })
+    }
+
+    /// Applies `then` to the result, now or later.
+    pub fn map<U: Send + 'static>(
+        self,
+        then: impl FnOnce(Result<T, Error>) -> Result<U, Error> + Send + 'static,
+    ) -> Answer<U> {
+        match self {
+            Answer::Now(result) => Answer::Now(then(result)),
+            Answer::Later(future) => Answer::later(async move { then(future.await) }),
+        }
+    }
+
+    /// Goes on with a second operation when this one succeeded.
+    pub fn and_then<U: Send + 'static>(self, then: impl FnOnce(T) -> Answer<U> + Send + 'static) -> Answer<U> {
+        match self {
+            Answer::Now(Ok(value)) => then(value),
+            Answer::Now(Err(error)) => Answer::Now(Err(error)),
+            Answer::Later(future) => Answer::later(async move { then(future.await?).wait().await }),
+        }
+    }
+
+    /// Waits for the result.
+    pub async fn wait(self) -> Result<T, Error> {
+        match self {
+            Answer::Now(result) => result,
+            Answer::Later(future) => future.await,
+        }
+    }
+}
+
+impl<T: Send + 'static> From<Result<T, Error>> for Answer<T> {
+    fn from(result: Result<T, Error>) -> Answer<T> {
+        Answer::Now(result)
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Answer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Answer::Now(result) => f.debug_tuple("Now").field(result).finish(),
+            Answer::Later(_) => f.write_str("Later"),
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! The contract between the server and a tree that it serves: [`FileServer`] and [`File`].
+//!
+//! A [`File`] is what one fid stands for. The server owns the fids, checks the protocol and calls a
+//! method for each request; the file server answers with an [`Answer`]. Everything below is checked
+//! before a method is called, so a file server need not check it again:
+//!
+//! - the fid is known, belongs to this tree, and is not being opened or created on by another request;
+//! - names are [`Name`]s: 1 to 255 bytes, no `/`, no NUL, neither `.` nor `..`;
+//! - `read`, `write`, `readdir`, `read_stats`, `fsync` and locks come only after an `open` or `create` that
+//!   succeeded and whose [`Open::access`] allows it; `walk`, `open` and `create` only while the fid is not open;
+//! - `walk` with names, `create` and the entry operations come only on files whose qid says directory;
+//! - counts are small enough for the reply to fit the msize; `offset + count` does not overflow an i64;
+//! - on a read-only export no method is called that changes anything, nor an `open` for writing.
+//!
+//! **Concurrency.** Methods of one `File` may run at the same time, from several threads, with these
+//! exceptions: nothing runs on a `File` beside its `open`, its `create` or its `remove`, and `clunk` is the
+//! last call of all, made exactly once, when every other call's answer is done, also when the client
+//! asked sooner, did not ask at all, or is gone. Different `File`s are independent.
+//!
+//! **Errors.** An error leaves everything as it was. [`Errno`] numbers are Linux's; the server tells
+//! them as the dialect does.
+//!
+//! **Cancelling.** A future is never dropped before it is done. When its request is flushed
+//! [`Cx::cancelled`] wakes; a method in an unbounded wait then answers `EINTR`, having changed nothing,
+//! and the client sees no reply. A method that can finish just finishes.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use ninefold_proto::attr::{Attr, SetAttr, Statfs};
+use ninefold_proto::open::Open;
+use ninefold_proto::stat::{DirEntry, Stat, StatBuf};
+use ninefold_proto::types::WalkElem;
+use ninefold_proto::{Dialect, Errno, Error, Name, Qid};
+
+use super::{Answer, Cx, User};
+
+/// A tree that can be attached.
+pub trait FileServer: Send + Sync + 'static {
+    /// A new fid for the root of the tree, for `who` (attach(5)).
+    fn attach(&self, cx: &Cx, who: &Attach) -> Answer<(Qid, Arc<dyn File>)>;
+}
+
+/// Who attaches, and how the connection speaks.
+#[derive(Clone, Debug)]
+pub struct Attach {
+    /// The user as the server's identity policy decided it; not merely what the client claims.
+    pub user: Arc<User>,
+    pub dialect: Dialect,
+}
+
+/// How far a walk came.
+pub struct Walked {
+    /// One qid for each element that was walked, in order.
+    pub qids: Vec<Qid>,
+    /// The file reached, iff all elements were walked. A walk of no element is a clone of the fid, not open.
+    pub file: Option<Arc<dyn File>>,
+}
+
+/// A file that was made and opened.
+pub struct Created {
+    pub qid: Qid,
+    pub file: Arc<dyn File>,
+}
+
+/// What to create.
+#[derive(Clone, Copy, Debug)]
+pub struct Create<'a> {
+    pub name: Name<'a>,
+    /// Permission bits 0 to 0o7777. In 9P2000 and .u they are already masked by the directory's (open(5)).
+    pub mode: u32,
+    /// Bits `dm::APPEND`, `dm::EXCL`, `dm::TMP` of 9P2000; 0 in .L.
+    pub dm: u32,
+    /// The new file's group, where the dialect says one.
+    pub gid: Option<u32>,
+    pub open: Open,
+    /// Fail with EEXIST when the name exists. Always so in 9P2000 and .u.
+    pub exclusive: bool,
+}
+
+/// Kind of a lock (fcntl(2)).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LockKind {
+    Read,
+    Write,
+    Unlock,
+}
+
+/// A byte-range lock. The owner is the connection, `client_id` and `proc_id` together.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Lock {
+    pub kind: LockKind,
+    pub start: u64,
+    /// Bytes; 0 reaches to the end of the file, however far it grows.
+    pub length: u64,
+    pub proc_id: u32,
+    pub client_id: Vec<u8>,
+}
+
+/// What the file server says of a lock request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LockStatus {
+    Granted,
+    /// Somebody else holds a conflicting one; only when the request does not wait.
+    Blocked,
+}
+
+/// What one fid stands for. The defaults refuse with EOPNOTSUPP what a tree does not have.
+#[allow(unused_variables)]
+pub trait File: Any + Send + Sync {
+    /// Walks `elems` from here (walk(5)). When the first element fails, answer its error; when a later
+    /// one fails, answer the qids so far and no file. `..` at the root of the tree is the root.
+    fn walk(&self, cx: &Cx, elems: &[WalkElem<'_>]) -> Answer<Walked>;
+
+    /// Opens this file. The qid may tell a newer version than walk did.
+    fn open(&self, cx: &Cx, how: Open) -> Answer<Qid>;
+
+    /// Makes and opens a plain file in this directory. The fid then stands for the new `File`; this one is clunked.
+    fn create(&self, cx: &Cx, what: Create<'_>) -> Answer<Created> {
+        unsupported()
+    }
+
+    /// Up to `count` bytes at `offset`; fewer at the end of the file, none behind it.
+    fn read(&self, cx: &Cx, offset: u64, count: u32) -> Answer<Bytes> {
+        unsupported()
+    }
+
+    /// Writes at `offset` (at the end, for an append-only file); answers the bytes written, at least 1 unless `data` is empty.
+    fn write(&self, cx: &Cx, offset: u64, data: Bytes) -> Answer<u32> {
+        unsupported()
+    }
+
+    /// .L: entries from the cookie `offset` on (0 = from the start), packed by [`DirSink`] to at most `max` bytes,
+    /// `.` and `..` included. None means the end. Cookies stay good while entries are removed.
+    fn readdir(&self, cx: &Cx, offset: u64, max: u32) -> Answer<Bytes> {
+        unsupported()
+    }
+
+    /// 9P2000, .u: stat records from the cookie `at` on (0 = from the start), whole records of at most `max`
+    /// bytes without `.` and `..`, and the cookie behind them. No bytes means the end; EINVAL when not one record fits.
+    fn read_stats(&self, cx: &Cx, at: u64, max: u32) -> Answer<(Bytes, u64)> {
+        unsupported()
+    }
+
+    /// Attributes; those asked by `mask` at least, where they exist, as `valid` says.
+    fn getattr(&self, cx: &Cx, mask: u64) -> Answer<Attr>;
+
+    /// Changes attributes: all of them or none.
+    fn setattr(&self, cx: &Cx, set: SetAttr) -> Answer<()> {
+        unsupported()
+    }
+
+    /// 9P2000, .u: the stat record.
+    fn stat(&self, cx: &Cx) -> Answer<StatBuf>;
+
+    /// 9P2000, .u: changes what is not "don't touch", all or nothing (stat(5)). A wholly untouched record means fsync.
+    fn wstat(&self, cx: &Cx, stat: &Stat<'_>) -> Answer<()> {
+        Answer::err(Errno::EPERM)
+    }
+
+    /// Removes this file (remove(5)). The fid is clunked afterwards, whatever the answer.
+    fn remove(&self, cx: &Cx) -> Answer<()> {
+        Answer::err(Errno::EPERM)
+    }
+
+    /// The last call. An error reaches the client as Tclunk's reply; the fid is gone all the same.
+    fn clunk(&self, cx: &Cx) -> Answer<()> {
+        Answer::ok(())
+    }
+
+    /// Data (and, unless `datasync`, attributes) are on disk when this is answered.
+    fn fsync(&self, cx: &Cx, datasync: bool) -> Answer<()> {
+        Answer::ok(())
+    }
+
+    /// The file system's totals.
+    fn statfs(&self, cx: &Cx) -> Answer<Statfs> {
+        unsupported()
+    }
+
+    /// A symbolic link's target.
+    fn readlink(&self, cx: &Cx) -> Answer<Vec<u8>> {
+        Answer::err(Errno::EINVAL)
+    }
+
+    /// Makes a symbolic link in this directory.
+    fn symlink(&self, cx: &Cx, name: Name<'_>, target: &[u8], gid: Option<u32>) -> Answer<Qid> {
+        unsupported()
+    }
+
+    /// Makes a device, FIFO, socket or plain file in this directory; `mode` as mknod(2), `rdev` as makedev(3).
+    fn mknod(&self, cx: &Cx, name: Name<'_>, mode: u32, rdev: u64, gid: Option<u32>) -> Answer<Qid> {
+        unsupported()
+    }
+
+    /// Makes a directory in this directory.
+    fn mkdir(&self, cx: &Cx, name: Name<'_>, mode: u32, gid: Option<u32>) -> Answer<Qid> {
+        unsupported()
+    }
+
+    /// Makes `name` in this directory another name of `target`. EXDEV when `target` is another tree's.
+    fn link(&self, cx: &Cx, target: &dyn File, name: Name<'_>) -> Answer<()> {
+        unsupported()
+    }
+
+    /// Renames this file to `name` in `newdir`, replacing what is there as rename(2) does.
+    fn rename(&self, cx: &Cx, newdir: &dyn File, name: Name<'_>) -> Answer<()> {
+        unsupported()
+    }
+
+    /// Renames the entry `old` of this directory to `new` in `newdir`. Fids of the file and below stay good.
+    fn rename_entry(&self, cx: &Cx, old: Name<'_>, newdir: &dyn File, new: Name<'_>) -> Answer<()> {
+        unsupported()
+    }
+
+    /// Removes the entry `name` of this directory; `dir` = it must be a directory, else it must not. Fids of it stay good.
+    fn unlink(&self, cx: &Cx, name: Name<'_>, dir: bool) -> Answer<()> {
+        unsupported()
+    }
+
+    /// The value of an extended attribute; ENODATA when there is none.
+    fn xattr_get(&self, cx: &Cx, name: &[u8]) -> Answer<Bytes> {
+        unsupported()
+    }
+
+    /// Names of the extended attributes, each ended by a NUL.
+    fn xattr_list(&self, cx: &Cx) -> Answer<Bytes> {
+        unsupported()
+    }
+
+    /// Sets an extended attribute; `flags` as setxattr(2): 1 create, 2 replace. An empty value is set as such.
+    fn xattr_set(&self, cx: &Cx, name: &[u8], value: Bytes, flags: u32) -> Answer<()> {
+        unsupported()
+    }
+
+    /// Removes an extended attribute.
+    fn xattr_remove(&self, cx: &Cx, name: &[u8]) -> Answer<()> {
+        unsupported()
+    }
+
+    /// Takes or drops a lock. With `wait` the answer comes when it is granted: park, hold no thread, honour
+    /// [`Cx::cancelled`]. Locks taken through a `File` end with its clunk.
+    fn lock(&self, cx: &Cx, lock: Lock, wait: bool) -> Answer<LockStatus> {
+        unsupported()
+    }
+
+    /// The first lock that would stand in the way of `lock`, or `None`.
+    fn getlock(&self, cx: &Cx, lock: Lock) -> Answer<Option<Lock>> {
+        unsupported()
+    }
+}
+
+fn unsupported<T: Send + 'static>() -> Answer<T> {
+    Answer::Now(Err(Error::new(Errno::EOPNOTSUPP)))
+}
+
+/// Packs directory entries up to a number of bytes.
+#[derive(Debug)]
+pub struct DirSink {
+    bytes: Vec<u8>,
+    max: usize,
+}
+
+impl DirSink {
+    /// Room for `max` bytes. The memory grows with what is put in, not with what a client asks for.
+    pub fn new(max: u32) -> DirSink {
+        DirSink { bytes: Vec::new(), max: max as usize }
+    }
+
+    /// Adds an entry of .L; `false` when it does not fit.
+    pub fn push(&mut self, entry: &DirEntry<'_>) -> bool {
+        let fits = self.bytes.len() + entry.encoded_len() <= self.max;
+        if fits {
+            entry.encode(&mut self.bytes);
+        }
+        fits
+    }
+
+    /// Adds a stat record; `false` when it does not fit.
+    pub fn push_stat(&mut self, stat: &Stat<'_>, dialect: Dialect) -> bool {
+        let fits = self.bytes.len() + stat.encoded_len(dialect) <= self.max;
+        if fits {
+            stat.encode(dialect, &mut self.bytes);
+        }
+        fits
+    }
+
+    /// Whether nothing was added.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// The bytes of the reply.
+    pub fn into_bytes(self) -> Bytes {
+        self.bytes.into()
+    }
+}

@@ -1,0 +1,1 @@
+//! File servers that come with the library.
