@@ -1,0 +1,203 @@
+#!/usr/bin/env bash
+# Runs everything that CI runs and prints, as its last line,
+#     make test: P passed, F failed, S skipped
+# Exit status 1 when anything failed.
+#
+# What is counted:
+#   cargo test             each `test result:` line; an ignored test counts as skipped
+#   $NINEFOLD_SKIPS        a test that cannot run here appends `skip NAME - why` to this file and returns;
+#                          cargo calls that passed, so it is moved from passed to skipped
+#   conformance/judges/*.sh, fuzz/run.sh
+#                          each line `ok NAME`, `not ok NAME - why` or `skip NAME - why` (`# skip` too) on standard output
+#   a stage that fails without a failure of this kind counts as one failed
+#
+# FUZZ_SECONDS: seconds of fuzzing for each target, 20 when not given.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+# A make above us must not hand its job server to cargo.
+unset MAKEFLAGS MFLAGS MAKELEVEL
+
+# Bounds on a stage that hangs, in seconds. Wide, because the first build of everything is part of a stage.
+CARGO_BOUND=3600
+JUDGE_BOUND=600
+
+passed=0
+failed=0
+skipped=0
+finished=no
+group= # the process group that runs now
+shown= # what prints its output
+tmp=$(mktemp -d)
+: "${FUZZ_SECONDS:=20}"
+
+# However the script ends, its last line is the sum.
+finish() {
+    trap - EXIT INT TERM
+    set +e
+    if [ -n "$group" ]; then
+        kill -- "-$group" 2>/dev/null
+        kill "$shown" 2>/dev/null # or it could print behind the last line
+        wait "$shown" 2>/dev/null
+    fi
+    rm -rf "$tmp"
+    if [ "$finished" = no ]; then
+        echo "not ok test-script - it stopped before the end"
+        failed=$((failed + 1))
+    fi
+    echo "make test: $passed passed, $failed failed, $skipped skipped"
+    [ "$failed" -eq 0 ]
+    exit $?
+}
+trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# bounded SECONDS OUT ERR COMMAND...: runs the command in a process group of its own, shows OUT as it grows, and
+# ends what the command left running. ERR may be OUT. The status is the command's, or 124 when the time ran out.
+bounded() {
+    local bound=$1 out=$2 err=$3 status=0
+    shift 3
+    : >"$out"
+    set -m # a group of its own, so that a server left behind can be ended with it
+    if [ "$err" = "$out" ]; then
+        timeout --kill-after=10 "$bound" "$@" >"$out" 2>&1 </dev/null &
+    else
+        timeout --kill-after=10 "$bound" "$@" >"$out" 2>"$err" </dev/null &
+    fi
+    group=$!
+    set +m
+    # Not `| tee`: a process that outlives the command would hold the pipe open for ever.
+    tail -n +1 -f -s 0.2 --pid="$group" "$out" &
+    shown=$!
+    wait "$group" || status=$?
+    wait "$shown" || true
+    kill -- "-$group" 2>/dev/null || true
+    group=
+    shown=
+    if [ "$status" -eq 124 ]; then
+        echo "stopped after $bound s: $*"
+    fi
+    return "$status"
+}
+
+# lines PATTERN FILE: how many lines match.
+lines() {
+    grep -cE -- "$1" "$2" || true
+}
+
+# stage NAME COMMAND...: one that has no counts of its own.
+stage() {
+    local name=$1
+    shift
+    echo "== $name"
+    if ! bounded "$CARGO_BOUND" "$tmp/stage.log" "$tmp/stage.log" "$@"; then
+        echo "not ok $name"
+        failed=$((failed + 1))
+    fi
+}
+
+# judge NAME BOUND COMMAND...: one that prints ok, not ok and skip lines.
+judge() {
+    local name=$1 bound=$2 status=0 good bad skips
+    shift 2
+    echo "== $name"
+    bounded "$bound" "$tmp/judge.out" "$tmp/judge.err" "$@" || status=$?
+    good=$(lines '^ok( |$)' "$tmp/judge.out")
+    bad=$(lines '^not ok( |$)' "$tmp/judge.out")
+    skips=$(lines '^(# )?skip ' "$tmp/judge.out")
+    if [ "$bad" -eq 0 ] && [ "$status" -ne 0 ]; then
+        echo "not ok $name - exit status $status"
+        bad=1
+    elif [ $((good + bad + skips)) -eq 0 ]; then
+        echo "not ok $name - it judged nothing"
+        bad=1
+    fi
+    if [ "$bad" -ne 0 ] && [ -s "$tmp/judge.err" ]; then
+        echo "-- standard error of $name, its end:"
+        tail -n 50 "$tmp/judge.err"
+    fi
+    passed=$((passed + good))
+    failed=$((failed + bad))
+    skipped=$((skipped + skips))
+}
+
+# install COMMAND PACKAGE: notes the Debian package when the command is missing.
+wanted=()
+install() {
+    command -v "$1" >/dev/null || wanted+=("$2")
+}
+
+PATH=$PATH:/usr/sbin:/sbin # diod lives there
+install cc build-essential
+install diod diod
+install setfattr attr
+if [ "${#wanted[@]}" -gt 0 ]; then
+    if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then
+        echo "== install ${wanted[*]}"
+        if ! bounded 600 "$tmp/apt.log" "$tmp/apt.log" env DEBIAN_FRONTEND=noninteractive sh -c \
+            'apt-get update -q && apt-get install -q -y --no-install-recommends "$@"' sh "${wanted[@]}"; then
+            echo "could not install ${wanted[*]}: what needs them will be skipped"
+        fi
+    else
+        echo "not installed: ${wanted[*]} (on Debian: sudo apt-get install ${wanted[*]}); what needs them will be skipped"
+    fi
+fi
+if ! command -v cargo >/dev/null; then
+    echo "cargo is missing: install Rust 1.89 or later, https://rustup.rs"
+    exit 1
+fi
+for component in rustfmt clippy; do
+    if ! cargo "${component/rustfmt/fmt}" --version >/dev/null 2>&1; then
+        rustup component add "$component" || echo "install the Rust component $component"
+    fi
+done
+
+stage check-fmt make -s check-fmt
+stage check-clippy make -s check-clippy
+stage check-doc make -s check-doc
+
+echo "== cargo test"
+export NINEFOLD_SKIPS=$tmp/skips
+: >"$NINEFOLD_SKIPS"
+status=0
+bounded "$CARGO_BOUND" "$tmp/test.log" "$tmp/test.log" \
+    cargo test --locked --workspace --no-fail-fast || status=$?
+# shellcheck disable=SC2046 # three numbers, to be split
+set -- $(awk '/^test result: / { for (i = 2; i <= NF; i++) {
+        if ($i == "passed;") p += $(i - 1); if ($i == "failed;") f += $(i - 1); if ($i == "ignored;") s += $(i - 1) } }
+    END { print p + 0, f + 0, s + 0 }' "$tmp/test.log")
+bad=$2
+if [ "$bad" -eq 0 ] && [ "$status" -ne 0 ]; then
+    echo "not ok cargo-test - exit status $status"
+    bad=1
+fi
+sort -u "$NINEFOLD_SKIPS" >"$tmp/skips.sorted"
+skips=$(lines '^skip ' "$tmp/skips.sorted")
+grep -vE '^skip ' "$tmp/skips.sorted" | sed 's/^/not a skip line: /' || true
+grep -E '^skip ' "$tmp/skips.sorted" || true
+unset NINEFOLD_SKIPS
+passed=$((passed + $1 - skips))
+failed=$((failed + bad))
+skipped=$((skipped + $3 + skips))
+
+judges=()
+for script in conformance/judges/*.sh; do
+    if [ -x "$script" ]; then
+        judges+=("$script")
+    fi
+done
+if [ "${#judges[@]}" -gt 0 ]; then
+    stage build-release cargo build --locked --release -p ninefold-cli
+    target=$(cargo metadata --format-version 1 --no-deps --locked | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')
+    export NINEFOLD=$target/release/ninefold
+    for script in "${judges[@]}"; do
+        judge "$(basename "$script" .sh)" "$JUDGE_BOUND" "$script"
+    done
+fi
+
+if [ -x fuzz/run.sh ]; then
+    judge fuzz $((CARGO_BOUND + 20 * FUZZ_SECONDS)) fuzz/run.sh "$FUZZ_SECONDS"
+fi
+
+finished=yes
