@@ -6,4 +6,5 @@
 pub use ninefold_proto as proto;
 
 pub mod server;
+pub mod transport;
 pub mod tree;

@@ -1,0 +1,3 @@
+//! Byte streams.
+mod peer;
+pub use peer::Peer;
