@@ -341,7 +341,10 @@ impl<F: Clone, P: AsRef<[u8]> + From<Vec<u8>>> Session<F, P> {
     }
 
     /// Requests that use a handle.
-    pub(super) fn users(&self, handle: HandleId) -> Vec<RequestId> {
+    pub(super) fn users(&mut self, handle: HandleId) -> Vec<RequestId> {
+        if self.fids.get(handle).is_none_or(|handle| handle.uses == 0) {
+            return Vec::new();
+        }
         let uses = |request: &Outstanding| request.handles.contains(&Some(handle));
         self.requests.iter().filter(|(_, request)| uses(request)).map(|(id, _)| *id).collect()
     }
