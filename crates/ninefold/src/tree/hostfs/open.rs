@@ -172,13 +172,20 @@ impl HostFile {
             }
             FileType::BlockDevice => Flow::Device,
             // Without a runtime, and for devices that epoll does not know (/dev/null), no wait is needed.
-            _ => match tokio::runtime::Handle::try_current().map(|_| AsyncFd::new(fd.clone())) {
-                Ok(Ok(stream)) => Flow::Stream(stream),
-                _ => Flow::Device,
-            },
+            _ => stream(&fd).map_or(Flow::Device, Flow::Stream),
         };
         let holder = self.session.export.next_holder();
         let open = OpenFile { fd, holder, flow, dir: Mutex::default(), _exclusive: exclusive };
         self.open.set(Arc::new(open)).map_err(|_| Error::new(Errno::EBADF))
     }
+}
+
+/// Registers a descriptor with the reactor. None without a runtime, and for devices that epoll does not
+/// know (/dev/null): those never make anybody wait.
+// The successor of `new` is unsafe because of types whose descriptor may be closed or changed behind
+// AsyncFd's back; an OwnedFd's cannot be.
+#[allow(deprecated)]
+fn stream(fd: &Arc<OwnedFd>) -> Option<AsyncFd<Arc<OwnedFd>>> {
+    tokio::runtime::Handle::try_current().ok()?;
+    AsyncFd::new(fd.clone()).ok()
 }
