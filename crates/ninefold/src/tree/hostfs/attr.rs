@@ -73,6 +73,10 @@ impl HostFile {
             Some(size) if i64::try_from(size).is_err() => return Err(Errno::EFBIG.into()),
             _ => {}
         }
+        // The number -1 would mean "leave it" to chown(2).
+        if set.uid == Some(u32::MAX) || set.gid == Some(u32::MAX) {
+            return Err(Errno::EINVAL.into());
+        }
         for time in [set.atime, set.mtime] {
             if let Some(SetTime::To(time)) = time
                 && time.nsec >= 1_000_000_000
@@ -174,12 +178,8 @@ pub(super) fn set_mode(fd: BorrowedFd<'_>, mode: u32) -> Result<(), Error> {
     chmod(proc_path(fd), Mode::from_raw_mode(mode & 0o7777)).map_err(os)
 }
 
-/// Sets owner and group, each if given.
+/// Sets owner and group, each if given; neither is u32::MAX.
 pub(super) fn set_owner(fd: BorrowedFd<'_>, uid: Option<u32>, gid: Option<u32>) -> Result<(), Error> {
-    // The number -1 would mean "leave it" to chown(2).
-    if uid == Some(u32::MAX) || gid == Some(u32::MAX) {
-        return Err(Errno::EINVAL.into());
-    }
     chownat(fd, c"", uid.map(Uid::from_raw), gid.map(Gid::from_raw), AtFlags::EMPTY_PATH).map_err(os)
 }
 

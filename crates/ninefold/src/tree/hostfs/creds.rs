@@ -2,9 +2,9 @@
 //!
 //! A process that runs as root takes, on the thread that makes a call, the user's supplementary groups,
 //! fsgid and fsuid (setfsuid(2)), so that the kernel itself checks every permission and owns every new
-//! file. The thread keeps that identity until the next call needs another one: **every** call whose
-//! outcome depends on who asks must be preceded by [`Identity::assume`], and no `.await` may stand
-//! between the two. Any other process acts as itself and never switches.
+//! file. **Every** call whose outcome depends on who asks must be preceded by [`Identity::assume`], and no
+//! `.await` may stand between the two. A [`Loan`] around the whole operation gives the thread back: what
+//! else runs on it must not find itself to be somebody. Any other process acts as itself, never switching.
 //!
 //! Capabilities that are not tied to the fsuid and would still lift a user above others are given up
 //! together with it: trusted and security attributes, file capabilities, quotas and reserved blocks.
@@ -32,9 +32,28 @@ pub(super) enum Identity {
     User { uid: u32, gid: u32, groups: Arc<[u32]> },
 }
 
+/// What the kernel sees of this thread.
+struct Current {
+    uid: u32,
+    gid: u32,
+    /// Supplementary groups, unless they are still those that the thread began with.
+    groups: Option<Arc<[u32]>>,
+}
+
 thread_local! {
     /// Whom this thread acts as; None = not known, because a new thread inherits its parent's identity.
-    static CURRENT: RefCell<Option<Identity>> = const { RefCell::new(None) };
+    static CURRENT: RefCell<Option<Current>> = const { RefCell::new(None) };
+}
+
+/// While it lives the thread may act as users; afterwards it is the server's own again.
+#[must_use]
+pub(super) struct Loan;
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        // Root can always become itself again. A thread that could not would fail its next call, too.
+        let _ = Identity::of_server().assume();
+    }
 }
 
 impl Identity {
@@ -56,10 +75,7 @@ impl Identity {
             if !switches() {
                 return Identity::Process;
             }
-            // The process's groups, as no thread has switched before the first call of this.
-            let groups = rustix::process::getgroups().unwrap_or_default();
-            let groups = groups.iter().map(|g| g.as_raw()).collect();
-            Identity::User { uid: 0, gid: rustix::process::getegid().as_raw(), groups }
+            Identity::User { uid: 0, gid: rustix::process::getegid().as_raw(), groups: Arc::from([]) }
         })
     }
 
@@ -96,32 +112,32 @@ impl Identity {
         }
     }
 
-    /// Makes this thread act as this user from now on.
+    /// Makes this thread act as this user until the end of the [`Loan`].
     pub(super) fn assume(&self) -> Result<(), Error> {
         let Identity::User { uid, gid, groups } = self else { return Ok(()) };
         CURRENT.with_borrow_mut(|current| {
-            if current.as_ref() == Some(self) {
-                return Ok(());
-            }
+            // Unknown until all of it has been done.
             let before = current.take();
-            let known = match &before {
-                Some(Identity::User { uid, gid, groups }) => Some((*uid, *gid, groups)),
-                _ => None,
-            };
-            if known.is_none_or(|(_, _, had)| had != groups) {
-                let groups: Vec<rustix::fs::Gid> = groups.iter().map(|&g| rustix::fs::Gid::from_raw(g)).collect();
-                set_thread_groups(&groups).map_err(os)?;
+            let (had_uid, had_gid) = (before.as_ref().map(|c| c.uid), before.as_ref().map(|c| c.gid));
+            let mut had_groups = before.and_then(|c| c.groups);
+            // Root needs no groups, so that going back and forth leaves a user's in place.
+            if *uid != 0 && had_groups.as_ref() != Some(groups) {
+                let list: Vec<rustix::fs::Gid> = groups.iter().map(|&g| rustix::fs::Gid::from_raw(g)).collect();
+                set_thread_groups(&list).map_err(os)?;
+                had_groups = Some(groups.clone());
             }
-            if known.is_none_or(|(_, had, _)| had != *gid) {
+            if had_gid != Some(*gid) {
                 setfsgid(Gid::from_raw(*gid));
                 check(setfsgid(Gid::from_raw(*gid)).as_raw() == *gid)?;
             }
-            if known.is_none_or(|(had, _, _)| had != *uid) {
+            if had_uid != Some(*uid) {
                 setfsuid(Uid::from_raw(*uid));
                 check(setfsuid(Uid::from_raw(*uid)).as_raw() == *uid)?;
-                set_beyond_files(*uid == 0)?;
+                if had_uid.is_none_or(|had| (had == 0) != (*uid == 0)) {
+                    set_beyond_files(*uid == 0)?;
+                }
             }
-            *current = Some(self.clone());
+            *current = Some(Current { uid: *uid, gid: *gid, groups: had_groups });
             Ok(())
         })
     }

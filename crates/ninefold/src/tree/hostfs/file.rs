@@ -11,6 +11,7 @@ use ninefold_proto::stat::{Stat, StatBuf};
 use ninefold_proto::types::WalkElem;
 use ninefold_proto::{Errno, Error, Name, Qid};
 
+use super::creds::Loan;
 use super::locks::FileKey;
 use super::names::{Made, Place};
 use super::node::Node;
@@ -59,6 +60,7 @@ impl HostFile {
         call: impl Fn(&HostFile, Pace) -> Result<T, Error> + Send + 'static,
     ) -> Answer<T> {
         if !self.node.slow {
+            let _loan = Loan;
             match call(self, Pace::Inline) {
                 Err(error) if error.errno == Errno::EAGAIN => {}
                 result => return Answer::Now(result),
@@ -73,7 +75,10 @@ impl HostFile {
         call: impl FnOnce(&HostFile) -> Result<T, Error> + Send + 'static,
     ) -> Answer<T> {
         let file = self.clone();
-        Answer::blocking(move || call(&file))
+        Answer::blocking(move || {
+            let _loan = Loan;
+            call(&file)
+        })
     }
 
     /// `other` as a file of the same export; EXDEV when it is another tree's.

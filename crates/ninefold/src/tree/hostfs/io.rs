@@ -14,7 +14,7 @@ use ninefold_proto::{Errno, Error};
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::{Errno as Os, ReadWriteFlags, pread, preadv2, pwrite, pwritev2};
 
-use super::creds::Identity;
+use super::creds::{Identity, Loan};
 use super::file::HostFile;
 use super::open::{Flow, OpenFile};
 use super::{Pace, lock, os};
@@ -252,6 +252,7 @@ impl OpenFile {
         let mut done = 0;
         if nowait {
             // As the user: a write by anybody but root takes setuid and setgid away.
+            let _loan = Loan;
             if let Err(error) = who.assume() {
                 return Answer::err(error);
             }
@@ -277,6 +278,7 @@ impl OpenFile {
         }
         let (file, who) = (self.clone(), who.clone());
         Answer::blocking(move || {
+            let _loan = Loan;
             who.assume()?;
             if let Flow::Plain { direct, .. } = &file.flow
                 && direct.load(Ordering::Relaxed)

@@ -130,8 +130,6 @@ impl HostFs {
     /// Exports `dir`, holding at most `limit` descriptors for files that are walked to but not open.
     pub fn with_descriptors(dir: &Path, limit: usize) -> Result<HostFs, OpenError> {
         let fail = |reason| OpenError { dir: dir.to_owned(), reason };
-        // Remembers the process's own identity before any thread takes another one.
-        Identity::of_server().assume().map_err(|e| fail(Reason::Tree(e)))?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(dir, flags, Mode::empty()).map_err(|e| fail(Reason::Directory(e.into())))?;
         let proc_fd = rustix::fs::open("/proc/self/fd", flags, Mode::empty());

@@ -268,7 +268,7 @@ fn same_file(tree: &super::node::Tree, from: &OwnedFd, old: &[u8], to: &OwnedFd,
 /// Gives a file that was just made the group that was asked for, where the user may; a setgid directory
 /// has given it its own (mount(8), "grpid").
 fn give_group(fd: BorrowedFd<'_>, dir: BorrowedFd<'_>, gid: Option<u32>) -> Result<(), Error> {
-    let Some(gid) = gid else { return Ok(()) };
+    let Some(gid) = gid.filter(|&gid| gid != u32::MAX) else { return Ok(()) };
     let stx = look(fd)?;
     if stx.stx_gid == gid || u32::from(look(dir)?.stx_mode) & S_ISGID != 0 {
         return Ok(());

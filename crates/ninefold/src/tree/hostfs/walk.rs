@@ -11,6 +11,7 @@ use ninefold_proto::types::WalkElem;
 use ninefold_proto::{Dialect, Errno, Error, Name, Qid};
 use rustix::fs::{Access, AtFlags, FileType, Statx, accessat, readlinkat};
 
+use super::creds::Loan;
 use super::file::HostFile;
 use super::node::{Node, look};
 use super::{Pace, os};
@@ -54,6 +55,7 @@ impl HostFile {
             return Answer::ok(Walked { qids: Vec::new(), file: Some(Arc::new(clone)) });
         }
         if !self.node.slow {
+            let _loan = Loan;
             match self.walk_at(elems, Pace::Inline) {
                 Err(error) if error.errno == Errno::EAGAIN => {}
                 result => return Answer::Now(result),
@@ -62,6 +64,7 @@ impl HostFile {
         let steps: Vec<Step> = elems.iter().map(Step::of).collect();
         let from = self.clone();
         Answer::blocking(move || {
+            let _loan = Loan;
             let elems: Vec<WalkElem<'_>> = steps.iter().map(Step::elem).collect();
             from.walk_at(&elems, Pace::MayWait)
         })

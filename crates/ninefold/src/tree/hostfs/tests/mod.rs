@@ -6,6 +6,7 @@ mod identity;
 mod plan9;
 mod safety;
 
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -43,10 +44,13 @@ impl Host {
 
     fn put(&self, name: &str, data: &[u8]) {
         std::fs::write(self.path(name), data).unwrap();
+        // The server clears the umask.
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+        std::fs::set_permissions(self.path(name), mode).unwrap();
     }
 
     fn mkdir(&self, name: &str) {
-        std::fs::create_dir_all(self.path(name)).unwrap();
+        std::fs::DirBuilder::new().recursive(true).mode(0o755).create(self.path(name)).unwrap();
     }
 
     async fn root(&self) -> Fid {
