@@ -1,1 +1,3 @@
 //! File servers that come with the library.
+
+pub mod hostfs;
