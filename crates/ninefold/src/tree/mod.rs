@@ -1,1 +1,7 @@
 //! File servers that come with the library.
+
+mod hostfs {
+    mod locks;
+}
+mod locks;
+mod ranges;
