@@ -4,4 +4,5 @@ mod hostfs {
     mod locks;
 }
 mod locks;
+pub mod ramfs;
 mod ranges;

@@ -115,7 +115,7 @@ impl Waiting {
         bounded(self.0).await.unwrap().map_err(|error| error.errno)
     }
 
-    async fn is_granted(self) {
+    async fn granted(self) {
         assert_eq!(self.result().await, Ok(LockStatus::Granted));
     }
 }
@@ -311,7 +311,7 @@ async fn a_waiting_lock_is_granted_the_moment_the_holder_unlocks() {
     a.unlocks(5, 5);
     // Before the waiting task has even run.
     a.is_refused(Read, 5, 1);
-    waiting.is_granted().await;
+    waiting.granted().await;
 }
 
 #[tokio::test]
@@ -328,7 +328,7 @@ async fn a_waiting_lock_is_granted_when_the_holders_fid_is_clunked() {
     a.gets(Write, 0, 10);
     let waiting = b.waits(Read, 0, 0);
     a.clunk();
-    waiting.is_granted().await;
+    waiting.granted().await;
 }
 
 #[tokio::test]
@@ -338,7 +338,7 @@ async fn a_waiting_reader_is_granted_when_the_writer_downgrades() {
     a.gets(Write, 0, 10);
     let waiting = b.waits(Read, 0, 10);
     a.gets(Read, 0, 10);
-    waiting.is_granted().await;
+    waiting.granted().await;
 }
 
 #[tokio::test]
@@ -362,7 +362,7 @@ async fn a_flush_behind_the_grant_is_too_late() {
     let waiting = b.waits(Write, 0, 10);
     a.unlocks(0, 0);
     b.cancel.cancel();
-    waiting.is_granted().await;
+    waiting.granted().await;
     c.is_refused(Read, 0, 1);
 }
 
@@ -408,13 +408,13 @@ async fn waits_are_granted_in_the_order_in_which_they_came() {
     let third = c.waits(Write, 0, 10);
     let fourth = d.waits(Write, 0, 10);
     a.unlocks(0, 0);
-    second.is_granted().await;
+    second.granted().await;
     assert_eq!(queue(&table, KEY), 2);
     b.unlocks(0, 0);
-    third.is_granted().await;
+    third.granted().await;
     assert_eq!(queue(&table, KEY), 1);
     c.unlocks(0, 0);
-    fourth.is_granted().await;
+    fourth.granted().await;
 }
 
 #[tokio::test]
@@ -425,10 +425,10 @@ async fn a_waiting_writer_is_not_passed_by_later_readers() {
     let writer = b.waits(Write, 0, 10);
     let reader = c.waits(Read, 0, 10);
     a.unlocks(0, 0);
-    writer.is_granted().await;
+    writer.granted().await;
     assert_eq!(queue(&table, KEY), 1);
     b.unlocks(0, 0);
-    reader.is_granted().await;
+    reader.granted().await;
 }
 
 #[tokio::test]
@@ -449,7 +449,7 @@ async fn a_flushed_writer_lets_the_readers_behind_it_go() {
     let reader = c.waits(Read, 0, 10);
     b.cancel.cancel();
     assert_eq!(writer.result().await, Err(Errno::EINTR));
-    reader.is_granted().await;
+    reader.granted().await;
 }
 
 #[tokio::test]
@@ -461,7 +461,7 @@ async fn an_owner_that_is_awaited_passes_the_queue() {
     // Behind b it would wait for itself.
     assert!(matches!(a.ask(Read, 10, 10, true), Answer::Now(Ok(LockStatus::Granted))));
     a.unlocks(0, 0);
-    writer.is_granted().await;
+    writer.granted().await;
 }
 
 #[tokio::test]
@@ -475,12 +475,12 @@ async fn an_owner_that_becomes_awaited_leaves_the_queue_of_another_file() {
     let reader = c.waits(Read, 0, 10);
     // a waits for c, c queues behind b, b waits for a: c must not go on queueing.
     let crossing = a_other.waits(Write, 0, 1);
-    reader.is_granted().await;
+    reader.granted().await;
     c_other.unlocks(0, 0);
-    crossing.is_granted().await;
+    crossing.granted().await;
     a.unlocks(0, 0);
     c.unlocks(0, 0);
-    writer.is_granted().await;
+    writer.granted().await;
 }
 
 #[tokio::test]
@@ -493,7 +493,7 @@ async fn deadlock_is_refused() {
     let answer = bounded(b.ask(Write, 0, 1, true).wait()).await;
     assert_eq!(answer.unwrap_err().errno, Errno::EDEADLK);
     b.unlocks(1, 1);
-    waiting.is_granted().await;
+    waiting.granted().await;
     a.clunk();
     is_empty(&table);
 }
@@ -510,9 +510,9 @@ async fn deadlock_over_three_files_is_refused() {
     let third = bounded(at(3, 1).ask(Read, 0, 0, true).wait()).await;
     assert_eq!(third.unwrap_err().errno, Errno::EDEADLK);
     at(3, 3).clunk();
-    second.is_granted().await;
+    second.granted().await;
     at(2, 2).clunk();
-    first.is_granted().await;
+    first.granted().await;
 }
 
 #[tokio::test]
@@ -526,10 +526,10 @@ async fn a_deadlock_that_a_grant_completes_is_refused() {
     let third = at(3, 1).waits(Write, 0, 0);
     let crossing = at(2, 2).waits(Write, 0, 0);
     at(1, 1).unlocks(0, 0);
-    second.is_granted().await;
+    second.granted().await;
     assert_eq!(third.result().await, Err(Errno::EDEADLK));
     at(3, 2).clunk();
-    crossing.is_granted().await;
+    crossing.granted().await;
 }
 
 #[tokio::test]
@@ -542,7 +542,7 @@ async fn two_readers_that_both_upgrade_do_not_wait_for_each_other() {
     let answer = bounded(b.ask(Write, 0, 1, true).wait()).await;
     assert_eq!(answer.unwrap_err().errno, Errno::EDEADLK);
     b.unlocks(0, 0);
-    waiting.is_granted().await;
+    waiting.granted().await;
 }
 
 #[tokio::test]
@@ -567,7 +567,7 @@ async fn a_wait_counts_as_parked_until_it_is_answered() {
     let waiting = b.waits(Write, 0, 1);
     assert_eq!(b.parking.count(), 1);
     a.unlocks(0, 0);
-    waiting.is_granted().await;
+    waiting.granted().await;
     assert_eq!(b.parking.count(), 0);
 }
 
@@ -674,7 +674,7 @@ async fn a_wait_for_a_local_program_ends_when_it_unlocks() {
     program.gets(libc::F_WRLCK, 0, 0);
     let waiting = a.waits(Write, 0, 10);
     program.gets(libc::F_UNLCK, 0, 0);
-    waiting.is_granted().await;
+    waiting.granted().await;
     program.is_refused(libc::F_RDLCK, 0, 1);
 }
 
@@ -701,10 +701,10 @@ async fn clients_keep_their_order_while_a_local_program_is_in_the_way() {
     // Free on the host, but queued for by a.
     let second = b.waits(Write, 15, 1);
     program.gets(libc::F_UNLCK, 0, 0);
-    first.is_granted().await;
+    first.granted().await;
     assert_eq!(queue(&table, KEY), 1);
     a.unlocks(0, 0);
-    second.is_granted().await;
+    second.granted().await;
 }
 
 #[tokio::test]
@@ -718,7 +718,7 @@ async fn a_wait_first_for_a_client_and_then_for_a_local_program_is_granted() {
     a.unlocks(0, 0);
     assert_eq!(queue(&table, KEY), 1);
     program.gets(libc::F_UNLCK, 0, 0);
-    waiting.is_granted().await;
+    waiting.granted().await;
 }
 
 #[test]
