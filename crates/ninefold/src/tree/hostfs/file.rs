@@ -12,13 +12,13 @@ use ninefold_proto::types::WalkElem;
 use ninefold_proto::{Errno, Error, Name, Qid};
 
 use super::creds::Loan;
-use super::locks::FileKey;
 use super::names::{Made, Place};
 use super::node::Node;
 use super::open::OpenFile;
 use super::plan9::Wstat;
 use super::{Pace, Session};
 use crate::server::{Answer, Create, Created, Cx, File, Lock, LockStatus, Walked};
+use crate::tree::locks::FileKey;
 
 /// A file of a [`HostFs`](super::HostFs). Cheap to clone into a call that waits.
 #[derive(Clone)]
