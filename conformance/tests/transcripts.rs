@@ -54,7 +54,7 @@ fn start(tree: &Tree<'_>) -> Server {
     // Reads to the end, so that the server never waits for its output to be read.
     thread::spawn(move || {
         for line in BufReader::new(output).lines().map_while(Result::ok) {
-            if let Some(address) = line.split_whitespace().find_map(|word| listening(word)) {
+            if let Some(address) = line.split_whitespace().find_map(listening) {
                 let _ = tell.send(address);
             }
         }
