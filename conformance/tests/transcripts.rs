@@ -1,6 +1,7 @@
 //! Every transcript against ninefold's own server, one test each: against a directory of the host, and, where
 //! nothing of the host is asked for, against a tree in memory.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::fs::{self, OpenOptions, Permissions};
 use std::io::{BufRead, BufReader, Write};
@@ -12,9 +13,30 @@ use std::thread;
 use std::time::Duration;
 
 use ninefold_conformance::transcript::{Address, Outcome, Script, Target, run};
+use ninefold_proto::Dialect;
+use ninefold_proto::message::{R, T};
 use rustix::fs::{CWD, FileType, Mode, XattrFlags, makedev, mknodat, setxattr};
 
 include!(concat!(env!("OUT_DIR"), "/transcripts.rs"));
+
+#[test]
+fn every_message_of_each_dialect_is_in_a_transcript() {
+    for (directory, dialect) in [("9p2000", Dialect::Plan9), ("9p2000u", Dialect::Unix), ("9p2000l", Dialect::Linux)] {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("transcripts").join(directory);
+        let texts = fs::read_dir(&directory).unwrap().map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap());
+        let seen: BTreeSet<String> =
+            texts.flat_map(|text| text.lines().filter_map(message).map(str::to_owned).collect::<Vec<_>>()).collect();
+        // Tauth is always refused.
+        let rows = T::TABLE.iter().chain(R::TABLE).filter(|row| row.dialects.has(dialect) && row.name != "Rauth");
+        let unseen: Vec<&str> = rows.map(|row| row.name).filter(|name| !seen.contains(*name)).collect();
+        assert_eq!(unseen, [""; 0], "{dialect}");
+    }
+}
+
+/// The message that a line sends or expects, behind the name of its connection.
+fn message(line: &str) -> Option<&str> {
+    line.split_whitespace().find(|word| !word.ends_with(':'))
+}
 
 /// A server that has not said where it listens by then will not.
 const START_DEADLINE: Duration = Duration::from_secs(20);
