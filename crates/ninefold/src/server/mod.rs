@@ -3,9 +3,12 @@
 mod answer;
 mod cx;
 mod file_server;
+mod identity;
+mod sock_diag;
 mod user;
 
 pub use answer::Answer;
 pub use cx::{Cx, Parked};
 pub use file_server::{Attach, Create, Created, DirSink, File, FileServer, Lock, LockKind, LockStatus, Walked};
+pub use identity::Policy;
 pub use user::User;
