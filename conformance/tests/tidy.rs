@@ -41,13 +41,7 @@ fn in_proto(file: &File) -> bool {
 
 #[test]
 fn no_arrow_points_up() {
-    clean(|file| {
-        if is_manifest(file) {
-            rules::arrows(&file.path, &file.text)
-        } else {
-            Vec::new()
-        }
-    });
+    clean(|file| if is_manifest(file) { rules::arrows(&file.path, &file.text) } else { Vec::new() });
 }
 
 #[test]
@@ -60,17 +54,13 @@ fn an_arrow_that_points_up_is_seen_in_every_form() {
         "[target.'cfg(unix)'.build-dependencies]\nninefold = \"1\"\n",
         "[dependencies]\nother = { package = \"ninefold\", version = \"1\" }\n",
     ] {
-        seen(
-            rules::arrows("Cargo.toml", &format!("{proto}{dependency}")),
-            4,
-        );
+        seen(rules::arrows("Cargo.toml", &format!("{proto}{dependency}")), 4);
     }
     let table = format!("{proto}[dependencies.ninefold]\nversion = \"1\"\n");
     seen(rules::arrows("Cargo.toml", &table), 3);
     let alias = format!("{proto}[dependencies.other]\npackage = \"ninefold\"\n");
     seen(rules::arrows("Cargo.toml", &alias), 4);
-    let suite =
-        "[package]\nname = \"ninefold-cli\"\n[dependencies]\nninefold-conformance = \"1\"\n";
+    let suite = "[package]\nname = \"ninefold-cli\"\n[dependencies]\nninefold-conformance = \"1\"\n";
     seen(rules::arrows("Cargo.toml", suite), 4);
 }
 
@@ -80,18 +70,12 @@ fn an_arrow_that_points_down_is_no_fault() {
     none(rules::arrows("Cargo.toml", library));
     let suite = "[package]\nname = \"ninefold-conformance\"\n[dependencies]\nninefold = \"1\"\n";
     none(rules::arrows("Cargo.toml", suite));
-    none(rules::arrows(
-        "Cargo.toml",
-        "[workspace.dependencies]\nninefold = \"1\"\n",
-    ));
+    none(rules::arrows("Cargo.toml", "[workspace.dependencies]\nninefold = \"1\"\n"));
 }
 
 #[test]
 fn a_crate_without_arrows_of_its_own_is_seen() {
-    seen(
-        rules::arrows("Cargo.toml", "[package]\nname = \"ninefold-util\"\n"),
-        0,
-    );
+    seen(rules::arrows("Cargo.toml", "[package]\nname = \"ninefold-util\"\n"), 0);
 }
 
 #[test]
@@ -100,8 +84,7 @@ fn the_code_map_names_every_crate() {
     let map = files.iter().find(|file| file.path == "ARCHITECTURE.md");
     let map = &map.expect("ARCHITECTURE.md").text;
     let unnamed = |file: &&File| {
-        rules::manifest(&file.text).0.is_some()
-            && !map.contains(file.path.trim_end_matches("Cargo.toml"))
+        rules::manifest(&file.text).0.is_some() && !map.contains(file.path.trim_end_matches("Cargo.toml"))
     };
     none(
         files
@@ -116,9 +99,7 @@ fn the_code_map_names_every_crate() {
 #[test]
 fn the_protocol_crate_forbids_unsafe_code_and_std() {
     let files = repo::files();
-    let first = files
-        .iter()
-        .find(|file| file.path == "crates/ninefold-proto/src/lib.rs");
+    let first = files.iter().find(|file| file.path == "crates/ninefold-proto/src/lib.rs");
     let first = first.expect("the protocol crate has a lib.rs");
     none(rules::purity_attributes(&first.path, &first.text));
 }
@@ -126,14 +107,8 @@ fn the_protocol_crate_forbids_unsafe_code_and_std() {
 #[test]
 fn a_missing_or_commented_out_attribute_is_seen() {
     seen(rules::purity_attributes("lib.rs", "#![no_std]\n"), 0);
-    seen(
-        rules::purity_attributes("lib.rs", "#![forbid(unsafe_code)]\n// #![no_std]\n"),
-        0,
-    );
-    none(rules::purity_attributes(
-        "lib.rs",
-        "#![no_std]\n#![forbid( unsafe_code )]\n",
-    ));
+    seen(rules::purity_attributes("lib.rs", "#![forbid(unsafe_code)]\n// #![no_std]\n"), 0);
+    none(rules::purity_attributes("lib.rs", "#![no_std]\n#![forbid( unsafe_code )]\n"));
 }
 
 #[test]
@@ -163,10 +138,7 @@ fn a_clock_or_a_socket_in_the_protocol_crate_is_seen() {
     ] {
         seen(rules::impure_words("src/a.rs", &format!("\n{line}\n")), 2);
     }
-    seen(
-        rules::impure_dependencies("Cargo.toml", "[dependencies]\ntokio.workspace = true\n"),
-        2,
-    );
+    seen(rules::impure_dependencies("Cargo.toml", "[dependencies]\ntokio.workspace = true\n"), 2);
     let behind_tests = "#[cfg(test)]\nmod tests { use std::io; }\nuse std::fs;\n";
     seen(rules::impure_words("src/a.rs", behind_tests), 3);
 }
@@ -190,25 +162,13 @@ fn unsafe_code_lies_in_named_files_only() {
     clean(|file| rules::unsafe_code(&file.path, &file.text));
     let files = repo::files();
     let gone = |path: &&&str| !files.iter().any(|file| file.path == **path);
-    none(
-        rules::UNSAFE_FILES
-            .iter()
-            .filter(gone)
-            .map(|path| format!("{path}: in UNSAFE_FILES, but gone"))
-            .collect(),
-    );
+    none(rules::UNSAFE_FILES.iter().filter(gone).map(|path| format!("{path}: in UNSAFE_FILES, but gone")).collect());
 }
 
 #[test]
 fn unsafe_code_in_another_file_is_seen() {
-    seen(
-        rules::unsafe_code("a.rs", "\nfn f() { unsafe { g() } }\n"),
-        2,
-    );
-    none(rules::unsafe_code(
-        "a.rs",
-        "#![forbid(unsafe_code)]\n// unsafe\n",
-    ));
+    seen(rules::unsafe_code("a.rs", "\nfn f() { unsafe { g() } }\n"), 2);
+    none(rules::unsafe_code("a.rs", "#![forbid(unsafe_code)]\n// unsafe\n"));
     none(rules::unsafe_code("a.md", "unsafe\n"));
 }
 
@@ -259,10 +219,7 @@ fn code_put_off_and_a_test_switched_off_are_seen() {
     ] {
         seen(rules::loose_ends("a.rs", &format!("\n{line}\n")), 2);
     }
-    none(rules::loose_ends(
-        "a.rs",
-        "#[ignore = \"needs a disk to fill\"]\n// todo!\n",
-    ));
+    none(rules::loose_ends("a.rs", "#[ignore = \"needs a disk to fill\"]\n// todo!\n"));
 }
 
 #[test]
@@ -272,9 +229,7 @@ fn every_transcript_lies_where_the_runner_looks() {
 
 #[test]
 fn a_transcript_that_nobody_runs_is_seen() {
-    none(rules::stray_transcript(
-        "conformance/transcripts/9p2000l/walk.9p",
-    ));
+    none(rules::stray_transcript("conformance/transcripts/9p2000l/walk.9p"));
     for stray in [
         "walk.9p",
         "conformance/transcripts/walk.9p",
@@ -329,9 +284,6 @@ fn a_path_of_one_machine_is_seen() {
     let path = concat!("/wo", "rk/x");
     seen(rules::private_paths("a.md", &format!("\nsee {path}\n")), 2);
     seen(rules::private_paths("a.md", &format!("\n\"{path}\"\n")), 2);
-    none(rules::private_paths(
-        "a.md",
-        &format!("https://example.org{path}\n"),
-    ));
+    none(rules::private_paths("a.md", &format!("https://example.org{path}\n")));
     none(rules::private_paths("a.md", "/workspace/x and work/x\n"));
 }

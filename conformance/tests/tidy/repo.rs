@@ -13,10 +13,7 @@ pub struct File {
 /// The root of the repository: the directory above this crate.
 pub fn root() -> PathBuf {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
-    manifest
-        .parent()
-        .expect("the crate lies in the repository")
-        .to_path_buf()
+    manifest.parent().expect("the crate lies in the repository").to_path_buf()
 }
 
 /// Every text file, tracked or about to be. Files that are not UTF-8 (fuzz seeds, for example) are left out.
@@ -32,33 +29,19 @@ pub fn files() -> Vec<File> {
         Some(File { path, text })
     };
     let files: Vec<File> = paths.into_iter().filter_map(read).collect();
-    assert!(
-        files.iter().any(|file| file.path == "Cargo.toml"),
-        "no Cargo.toml among the files of {}",
-        root.display()
-    );
+    assert!(files.iter().any(|file| file.path == "Cargo.toml"), "no Cargo.toml among the files of {}", root.display());
     files
 }
 
 /// None when this is no git checkout, or git refuses to look at it.
 fn listed_by_git(root: &Path) -> Option<Vec<String>> {
     let output = Command::new("git")
-        .args([
-            "ls-files",
-            "-z",
-            "--cached",
-            "--others",
-            "--exclude-standard",
-        ])
+        .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
         .current_dir(root)
         .output()
         .ok()?;
     let names = String::from_utf8(output.stdout).ok()?;
-    let paths: Vec<String> = names
-        .split('\0')
-        .filter(|name| !name.is_empty())
-        .map(str::to_owned)
-        .collect();
+    let paths: Vec<String> = names.split('\0').filter(|name| !name.is_empty()).map(str::to_owned).collect();
     let whole = output.status.success() && paths.iter().any(|path| path == "Cargo.toml");
     whole.then_some(paths)
 }
@@ -76,11 +59,7 @@ fn walk(root: &Path, below: &str, found: &mut Vec<String>) {
         if IGNORED.contains(&name.as_str()) {
             continue;
         }
-        let path = if below.is_empty() {
-            name
-        } else {
-            format!("{below}/{name}")
-        };
+        let path = if below.is_empty() { name } else { format!("{below}/{name}") };
         match entry.file_type() {
             Ok(kind) if kind.is_dir() => walk(root, &path, found),
             Ok(kind) if kind.is_file() => found.push(path),

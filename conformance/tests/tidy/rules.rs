@@ -11,10 +11,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     ("ninefold-fuse", &["ninefold"]),
     ("ninefold-capi", &["ninefold-stream", "ninefold"]),
     ("ninefold-preload", &["ninefold-stream", "ninefold"]),
-    (
-        "ninefold-cli",
-        &["ninefold-fuse", "ninefold-stream", "ninefold"],
-    ),
+    ("ninefold-cli", &["ninefold-fuse", "ninefold-stream", "ninefold"]),
     ("ninefold-lab", &["ninefold-stream", "ninefold"]),
     ("ninefold-fuzz", &["ninefold-proto", "ninefold"]),
     ("ninefold-conformance", &["*"]),
@@ -24,17 +21,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
 pub const UNSAFE_FILES: &[&str] = &[];
 
 /// What would give the protocol crate a clock, a thread or a socket. `std` itself is not to be had outside its tests.
-const IMPURE_WORDS: [&str; 9] = [
-    "std",
-    "Instant",
-    "SystemTime",
-    "tokio",
-    "mio",
-    "socket2",
-    "rustix",
-    "nix",
-    "libc",
-];
+const IMPURE_WORDS: [&str; 9] = ["std", "Instant", "SystemTime", "tokio", "mio", "socket2", "rustix", "nix", "libc"];
 
 /// Past this many lines a file holds more than one thing. Files named tests.rs are not counted.
 pub const LINES_PER_FILE: usize = 1_000;
@@ -98,9 +85,7 @@ pub fn arrows(path: &str, text: &str) -> Vec<String> {
         return Vec::new();
     };
     let Some((_, allowed)) = ARROWS.iter().find(|(of, _)| *of == name) else {
-        return vec![format!(
-            "{path}: {name} is not in ARROWS in conformance/tests/tidy/rules.rs"
-        )];
+        return vec![format!("{path}: {name} is not in ARROWS in conformance/tests/tidy/rules.rs")];
     };
     dependencies
         .into_iter()
@@ -129,9 +114,7 @@ pub fn impure_words(path: &str, text: &str) -> Vec<String> {
     let mut faults = Vec::new();
     for word in IMPURE_WORDS {
         for line in lines_with_word(&product, word) {
-            faults.push(format!(
-                "{path}:{line}: `{word}` in the protocol crate, outside #[cfg(test)]"
-            ));
+            faults.push(format!("{path}:{line}: `{word}` in the protocol crate, outside #[cfg(test)]"));
         }
     }
     faults
@@ -165,9 +148,7 @@ pub fn length(path: &str, text: &str) -> Vec<String> {
     if extension(path) != "rs" || !long {
         return Vec::new();
     }
-    vec![format!(
-        "{path}: {lines} lines; past {LINES_PER_FILE} a file holds more than one thing"
-    )]
+    vec![format!("{path}: {lines} lines; past {LINES_PER_FILE} a file holds more than one thing")]
 }
 
 /// Tabs, space at the end of a line, and a missing last newline, in files that we write by hand.
@@ -208,9 +189,7 @@ pub fn loose_ends(path: &str, text: &str) -> Vec<String> {
         let empty = dense.contains("#[ignore=") && line.contains("\"\"");
         let conditional = dense.contains("cfg_attr(") && dense.contains(",ignore)");
         if conditional || bare || empty {
-            faults.push(format!(
-                "{path}:{number}: #[ignore] without a reason: #[ignore = \"why\"]"
-            ));
+            faults.push(format!("{path}:{number}: #[ignore] without a reason: #[ignore = \"why\"]"));
         }
     }
     faults
@@ -247,14 +226,8 @@ pub fn local_links(text: &str) -> Vec<(usize, String)> {
         }
         // Every second piece between back quotes is code.
         let prose: String = line.split('`').step_by(2).collect::<Vec<_>>().join("_");
-        let inline = prose
-            .split("](")
-            .skip(1)
-            .filter_map(|s| s.split(')').next());
-        let defined = prose
-            .starts_with('[')
-            .then(|| prose.split_once("]:"))
-            .flatten();
+        let inline = prose.split("](").skip(1).filter_map(|s| s.split(')').next());
+        let defined = prose.starts_with('[').then(|| prose.split_once("]:")).flatten();
         for target in inline.chain(defined.map(|(_, target)| target)) {
             let target = target.split_whitespace().next().unwrap_or_default();
             let remote = target.contains("://") || target.starts_with("mailto:");
@@ -279,20 +252,13 @@ pub fn dead_links(
     let mut faults = Vec::new();
     for (line, link) in local_links(text) {
         let (target, anchor) = link.split_once('#').unwrap_or((&link, ""));
-        let target = if target.is_empty() {
-            Some(path.to_owned())
-        } else {
-            resolve(path, target)
-        };
+        let target = if target.is_empty() { Some(path.to_owned()) } else { resolve(path, target) };
         let Some(target) = target.filter(|target| target.is_empty() || exists(target)) else {
             faults.push(format!("{path}:{line}: {link} does not exist"));
             continue;
         };
         let headed = |text: &String| headings(text).iter().any(|heading| heading == anchor);
-        if !anchor.is_empty()
-            && extension(&target) == "md"
-            && !text_of(&target).is_some_and(|t| headed(&t))
-        {
+        if !anchor.is_empty() && extension(&target) == "md" && !text_of(&target).is_some_and(|t| headed(&t)) {
             faults.push(format!("{path}:{line}: {link}: no such heading"));
         }
     }
@@ -326,24 +292,17 @@ fn headings(text: &str) -> Vec<String> {
             .map(|c| if c == ' ' { '-' } else { c })
             .collect()
     };
-    text.lines()
-        .filter(|line| line.starts_with('#'))
-        .map(|line| anchor(line.trim_start_matches('#')))
-        .collect()
+    text.lines().filter(|line| line.starts_with('#')).map(|line| anchor(line.trim_start_matches('#'))).collect()
 }
 
 /// Paths that exist on one developer's machine only.
 pub fn private_paths(path: &str, text: &str) -> Vec<String> {
     // In two pieces, so that this file does not hold what it looks for.
     let private = concat!("/wo", "rk/");
-    let begins_path =
-        |before: &str| !before.ends_with(|c: char| c.is_alphanumeric() || "._-~/})>".contains(c));
+    let begins_path = |before: &str| !before.ends_with(|c: char| c.is_alphanumeric() || "._-~/})>".contains(c));
     (1..)
         .zip(text.lines())
-        .filter(|(_, line)| {
-            line.match_indices(private)
-                .any(|(at, _)| begins_path(&line[..at]))
-        })
+        .filter(|(_, line)| line.match_indices(private).any(|(at, _)| begins_path(&line[..at])))
         .map(|(number, _)| format!("{path}:{number}: a path that begins with {private}"))
         .collect()
 }

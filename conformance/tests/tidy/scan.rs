@@ -60,9 +60,7 @@ pub fn code(source: &str) -> String {
                 let hashes = quote - i - 1;
                 let start = quote + 1;
                 let mut end = start;
-                while end < chars.len()
-                    && !(at(end) == '"' && (1..=hashes).all(|n| at(end + n) == '#'))
-                {
+                while end < chars.len() && !(at(end) == '"' && (1..=hashes).all(|n| at(end + n) == '#')) {
                     end += 1;
                 }
                 blank(start, end);
@@ -99,11 +97,7 @@ fn in_raw_free_word(chars: &[char], i: usize) -> bool {
 
 /// `code` with each item under `#[cfg(test)]` blanked; all of it when the file is under `#![cfg(test)]`.
 pub fn without_tests(code: &str) -> String {
-    let blank = |text: &str| -> String {
-        text.chars()
-            .map(|c| if c == '\n' { c } else { ' ' })
-            .collect()
-    };
+    let blank = |text: &str| -> String { text.chars().map(|c| if c == '\n' { c } else { ' ' }).collect() };
     if code.contains("#![cfg(test)]") {
         return blank(code);
     }
@@ -142,13 +136,8 @@ fn item_length(item: &str) -> usize {
 pub fn lines_with_word(code: &str, word: &str) -> Vec<usize> {
     let part = |c: char| c.is_alphanumeric() || c == '_';
     let holds = |line: &str| {
-        line.match_indices(word).any(|(at, _)| {
-            !line[..at].ends_with(part) && !line[at + word.len()..].starts_with(part)
-        })
+        line.match_indices(word)
+            .any(|(at, _)| !line[..at].ends_with(part) && !line[at + word.len()..].starts_with(part))
     };
-    (1..)
-        .zip(code.lines())
-        .filter(|(_, line)| holds(line))
-        .map(|(number, _)| number)
-        .collect()
+    (1..).zip(code.lines()).filter(|(_, line)| holds(line)).map(|(number, _)| number).collect()
 }

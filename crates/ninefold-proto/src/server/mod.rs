@@ -1,1 +1,35 @@
-//! The server end.
+//! The server's end of a connection as a state machine: tags, fids, flush order, msize and limits,
+//! without I/O or clock.
+//!
+//! A driver owns a [`Session`] and the bytes. It
+//!
+//! 1. hands every whole frame to [`Session::handle_frame`], and does what the [`Event`] says:
+//!    carry out a [`Request`], cancel requests, or hold the frame back and hand it in again after the next completion;
+//! 2. brings each request's result to [`Session::complete`];
+//! 3. after either takes [`Session::poll_farewell`] until it is empty: files to clunk; their results go to
+//!    [`Session::farewell_done`];
+//! 4. sends what is in the [`Outbox`], and asks [`Session::deadline`] how long it may wait for the peer.
+//!
+//! When the connection ends, [`Session::hang_up`] cancels everything; the driver goes on with 2 and 3
+//! until [`Session::is_idle`].
+//!
+//! Promises: a tag is free only after its reply or its Rflush; Tclunk and Tremove always forget the
+//! fid; a new fid exists only after a full walk; no reply is over msize; nothing is allocated for a
+//! count before it was compared with the bytes there are; every file gets exactly one farewell, after
+//! the last request that used it.
+
+mod fids;
+mod limits;
+mod op;
+mod outbox;
+mod reply;
+mod request;
+mod session;
+
+pub use limits::Limits;
+pub use op::{Done, Farewell, FarewellId, Holder, Op, Request, RequestId, Special, XattrWrite};
+pub use outbox::Outbox;
+pub use session::{Event, Session, Violation};
+
+#[cfg(test)]
+mod tests;

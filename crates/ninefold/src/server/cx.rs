@@ -33,13 +33,11 @@ impl Cancel {
 pub(crate) struct Parking {
     count: AtomicUsize,
     limit: usize,
-    /// Woken when a request parks: it then no longer counts against the connection's running requests.
-    pub(crate) changed: Notify,
 }
 
 impl Parking {
     pub(crate) fn new(limit: usize) -> Arc<Parking> {
-        Arc::new(Parking { count: AtomicUsize::new(0), limit, changed: Notify::new() })
+        Arc::new(Parking { count: AtomicUsize::new(0), limit })
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -98,7 +96,6 @@ impl Cx {
         if taken.is_err() {
             return Err(Error::with_text(Errno::EAGAIN, "too many requests of this connection wait already"));
         }
-        self.parked.changed.notify_waiters();
         Ok(Parked(self.parked.clone()))
     }
 }

@@ -68,7 +68,7 @@ pub struct Created {
 #[derive(Clone, Copy, Debug)]
 pub struct Create<'a> {
     pub name: Name<'a>,
-    /// Permission bits 0 to 0o7777. In 9P2000 and .u they are already masked by the directory's (open(5)).
+    /// Permission bits 0 to 0o7777. In 9P2000 they are already masked by the directory's (open(5)).
     pub mode: u32,
     /// Bits `dm::APPEND`, `dm::EXCL`, `dm::TMP` of 9P2000; 0 in .L.
     pub dm: u32,

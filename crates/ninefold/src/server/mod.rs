@@ -1,9 +1,14 @@
-//! The server library: write a [`FileServer`], hand it to a server, and any 9P client can use it.
+//! The server library: write a [`FileServer`], hand it to a [`Server`], and any 9P client can use it.
 
 mod answer;
+mod connection;
 mod cx;
+mod dispatch;
+mod exports;
 mod file_server;
 mod identity;
+#[allow(clippy::module_inception)] // the noun is the module's
+mod server;
 mod sock_diag;
 mod user;
 
@@ -11,4 +16,6 @@ pub use answer::Answer;
 pub use cx::{Cx, Parked};
 pub use file_server::{Attach, Create, Created, DirSink, File, FileServer, Lock, LockKind, LockStatus, Walked};
 pub use identity::Policy;
+pub use ninefold_proto::server::Limits;
+pub use server::{Server, ServerBuilder};
 pub use user::User;

@@ -1,0 +1,225 @@
+//! The fids of a connection, and the files behind them.
+//!
+//! A fid is a name for a handle; a handle lives on after its fid is forgotten until the last request
+//! that uses it is complete. Only then comes the file's farewell.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use super::op::{FarewellId, RequestId, XattrWrite};
+use crate::error::{Errno, Error};
+use crate::open::Access;
+use crate::types::{Fid, Qid, QidType};
+
+/// Index of a handle. Held only by fids and by requests that are counted in `uses`, so it never dangles.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct HandleId(pub(super) u32);
+
+impl From<FarewellId> for HandleId {
+    fn from(id: FarewellId) -> HandleId {
+        HandleId(id.0)
+    }
+}
+
+/// What a handle may be used for.
+#[derive(Debug)]
+pub(super) enum Mode {
+    /// Walked, not open.
+    Walked,
+    /// Open; `remove`: 9P2000's ORCLOSE.
+    Open { access: Access, remove: bool },
+    /// Made by Txattrwalk: the value is read.
+    XattrRead { value: Vec<u8> },
+    /// Made by Txattrcreate: the value is written, and set at the clunk.
+    XattrWrite { name: Vec<u8>, size: usize, flags: u32, value: Vec<u8> },
+}
+
+/// Where the next read of a 9P2000 directory goes on: its offset on the wire and the file server's cookie.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct DirPosition {
+    pub offset: u64,
+    pub cookie: u64,
+}
+
+/// How a handle ends.
+#[derive(Debug, Default)]
+pub(super) struct Fate {
+    /// The Tclunk or Tremove that waits for the result.
+    pub request: Option<RequestId>,
+    pub remove: bool,
+    /// Known beforehand to fail with this.
+    pub error: Option<Error>,
+}
+
+#[derive(Debug)]
+pub(super) struct Handle<F> {
+    pub file: F,
+    pub kind: QidType,
+    pub mode: Mode,
+    pub dir: DirPosition,
+    /// The export may not be changed.
+    pub read_only: bool,
+    /// Requests that use it now.
+    pub uses: u32,
+    /// A request that nothing may run beside: open, create, remove, a walk onto itself.
+    pub exclusive: bool,
+    /// Its fid is gone.
+    pub fate: Option<Fate>,
+}
+
+impl<F> Handle<F> {
+    pub fn is_dir(&self) -> bool {
+        self.kind.has(QidType::DIR)
+    }
+
+    pub fn is_open(&self) -> bool {
+        matches!(self.mode, Mode::Open { .. })
+    }
+
+    /// The access it is open with.
+    pub fn access(&self) -> Result<Access, Error> {
+        match self.mode {
+            Mode::Open { access, .. } => Ok(access),
+            _ => Err(Error::with_text(Errno::EBADF, "fid is not open")),
+        }
+    }
+
+    /// What is left to do for an extended attribute when the handle ends.
+    pub fn take_xattr(&mut self) -> Option<Result<XattrWrite, Error>> {
+        let Mode::XattrWrite { name, size, flags, value } = &mut self.mode else { return None };
+        let (name, value) = (core::mem::take(name), core::mem::take(value));
+        if value.len() != *size {
+            return Some(Err(Error::with_text(Errno::EINVAL, "attribute value shorter than announced")));
+        }
+        Some(Ok(XattrWrite { name, value: (*size > 0).then_some(value), flags: *flags }))
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Slot {
+    /// A walk or an attach is to make it.
+    Reserved,
+    Live(HandleId),
+}
+
+/// What a fid of a request is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Lookup {
+    Unknown,
+    /// A request that is not complete will make it, or not.
+    Reserved,
+    Live(HandleId),
+}
+
+#[derive(Debug)]
+pub(super) struct Fids<F> {
+    slots: BTreeMap<u32, Slot>,
+    handles: Vec<Option<Handle<F>>>,
+    free: Vec<u32>,
+    live: usize,
+}
+
+impl<F> Default for Fids<F> {
+    fn default() -> Self {
+        Fids { slots: BTreeMap::new(), handles: Vec::new(), free: Vec::new(), live: 0 }
+    }
+}
+
+impl<F> Fids<F> {
+    /// Fids known or reserved.
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Handles alive, with and without a fid.
+    pub fn handles(&self) -> usize {
+        self.live
+    }
+
+    pub fn lookup(&self, fid: Fid) -> Lookup {
+        match self.slots.get(&fid.0) {
+            None => Lookup::Unknown,
+            Some(Slot::Reserved) => Lookup::Reserved,
+            Some(Slot::Live(id)) => Lookup::Live(*id),
+        }
+    }
+
+    pub fn reserve(&mut self, fid: Fid) {
+        self.slots.insert(fid.0, Slot::Reserved);
+    }
+
+    /// Forgets a reserved fid whose request made nothing.
+    pub fn unreserve(&mut self, fid: Fid) {
+        if let Some(Slot::Reserved) = self.slots.get(&fid.0) {
+            self.slots.remove(&fid.0);
+        }
+    }
+
+    /// Gives `fid` a new handle.
+    pub fn establish(&mut self, fid: Fid, file: F, qid: Qid, mode: Mode, read_only: bool) {
+        let id = self.insert(file, qid, mode, read_only);
+        self.slots.insert(fid.0, Slot::Live(id));
+    }
+
+    /// A handle without a fid.
+    pub fn insert(&mut self, file: F, qid: Qid, mode: Mode, read_only: bool) -> HandleId {
+        let handle = Handle {
+            file,
+            kind: qid.kind,
+            mode,
+            dir: DirPosition::default(),
+            read_only,
+            uses: 0,
+            exclusive: false,
+            fate: None,
+        };
+        let index = match self.free.pop() {
+            Some(index) => {
+                self.handles[index as usize] = Some(handle);
+                index
+            }
+            None => {
+                self.handles.push(Some(handle));
+                self.handles.len() as u32 - 1
+            }
+        };
+        self.live += 1;
+        HandleId(index)
+    }
+
+    /// The handle; ids come only from this table and are not kept beyond their uses.
+    pub fn get(&mut self, id: HandleId) -> Option<&mut Handle<F>> {
+        self.handles.get_mut(id.0 as usize)?.as_mut()
+    }
+
+    /// Forgets the fid; the handle stays for its farewell.
+    pub fn forget(&mut self, fid: Fid) -> Option<HandleId> {
+        match self.slots.get(&fid.0)? {
+            Slot::Reserved => None,
+            Slot::Live(id) => {
+                let id = *id;
+                self.slots.remove(&fid.0);
+                Some(id)
+            }
+        }
+    }
+
+    /// Drops a handle after its farewell.
+    pub fn drop_handle(&mut self, id: HandleId) -> Option<Handle<F>> {
+        let handle = self.handles.get_mut(id.0 as usize)?.take()?;
+        self.live -= 1;
+        self.free.push(id.0);
+        if self.live == 0 {
+            // A connection that once had many fids and let them go is small again.
+            self.handles = Vec::new();
+            self.free = Vec::new();
+        }
+        Some(handle)
+    }
+
+    /// Forgets all fids; the handles that had one.
+    pub fn forget_all(&mut self) -> Vec<HandleId> {
+        let slots = core::mem::take(&mut self.slots);
+        slots.into_values().filter_map(|slot| if let Slot::Live(id) = slot { Some(id) } else { None }).collect()
+    }
+}

@@ -1,0 +1,36 @@
+//! What one connection may use.
+
+use core::time::Duration;
+
+/// Limits of one connection. The defaults serve Linux's client with everything cached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// The largest msize that is agreed to, in bytes.
+    pub msize: u32,
+    /// Fids. Linux's client keeps one for every cached name.
+    pub fids: usize,
+    /// Requests that run at one time; over it nothing more is read. Those that wait are not counted.
+    pub running: usize,
+    /// Requests that wait for something that may never come: locks, FIFOs. Over it: EAGAIN.
+    pub parked: usize,
+    /// Bytes of replies that wait for a slow reader; over it no request is started.
+    pub unsent: usize,
+    /// From the connection's start to its first Tversion.
+    pub handshake: Duration,
+    /// From a frame's first byte to its last. At 1 MiB and 56 kbit/s a frame takes 150 s.
+    pub frame: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            msize: 8 << 20,
+            fids: 1 << 18,
+            running: 256,
+            parked: 1024,
+            unsent: 4 << 20,
+            handshake: Duration::from_secs(10),
+            frame: Duration::from_secs(300),
+        }
+    }
+}

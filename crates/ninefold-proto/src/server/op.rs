@@ -1,0 +1,262 @@
+//! What a session asks its driver to do, and what the driver brings back.
+//!
+//! An [`Op`] has been checked against the session's fids; the dialects' differences are gone where
+//! they do not matter to a file server.
+
+use alloc::vec::Vec;
+
+use crate::attr::{Attr, SetAttr, Statfs};
+use crate::dialect::Dialect;
+use crate::error::Error;
+use crate::open::Open;
+use crate::stat::{Stat, StatBuf};
+use crate::types::{Name, Qid, WalkElem};
+
+/// One request of a session, from its arrival to its completion.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct RequestId(pub(super) u64);
+
+/// A request that is to be carried out.
+#[derive(Debug)]
+pub struct Request<'a, F> {
+    pub id: RequestId,
+    pub dialect: Dialect,
+    pub op: Op<'a, F>,
+}
+
+/// A special file that .u's create makes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Special<'a, F> {
+    Dir,
+    Symlink {
+        target: &'a [u8],
+    },
+    Link {
+        target: F,
+    },
+    /// `mode` as mknod(2): S_IFBLK, S_IFCHR, S_IFIFO or S_IFSOCK.
+    Node {
+        mode: u32,
+        major: u32,
+        minor: u32,
+    },
+}
+
+/// What to do. Files are the driver's own handles, cloned.
+#[derive(Debug)]
+pub enum Op<'a, F> {
+    Attach {
+        uname: &'a [u8],
+        n_uname: u32,
+        aname: &'a [u8],
+    },
+    Walk {
+        file: F,
+        elems: Vec<WalkElem<'a>>,
+    },
+    Open {
+        file: F,
+        how: Open,
+    },
+    /// `mode`: permission bits with set-id and sticky; `dm`: 9P2000's append, exclusive, temporary.
+    Create {
+        file: F,
+        name: Name<'a>,
+        mode: u32,
+        dm: u32,
+        gid: Option<u32>,
+        how: Open,
+        exclusive: bool,
+    },
+    /// 9P2000's and .u's create of what is no plain file: make, walk there, open it when it is a directory.
+    CreateSpecial {
+        file: F,
+        name: Name<'a>,
+        mode: u32,
+        special: Special<'a, F>,
+        how: Open,
+    },
+    Read {
+        file: F,
+        offset: u64,
+        count: u32,
+    },
+    /// `data` borrows from the frame.
+    Write {
+        file: F,
+        offset: u64,
+        data: &'a [u8],
+    },
+    ReadStats {
+        file: F,
+        at: u64,
+        max: u32,
+    },
+    Stat {
+        file: F,
+    },
+    Wstat {
+        file: F,
+        stat: Stat<'a>,
+    },
+    Statfs {
+        file: F,
+    },
+    Symlink {
+        file: F,
+        name: Name<'a>,
+        target: &'a [u8],
+        gid: Option<u32>,
+    },
+    Mknod {
+        file: F,
+        name: Name<'a>,
+        mode: u32,
+        major: u32,
+        minor: u32,
+        gid: Option<u32>,
+    },
+    Mkdir {
+        file: F,
+        name: Name<'a>,
+        mode: u32,
+        gid: Option<u32>,
+    },
+    Rename {
+        file: F,
+        newdir: F,
+        name: Name<'a>,
+    },
+    RenameEntry {
+        file: F,
+        old: Name<'a>,
+        newdir: F,
+        new: Name<'a>,
+    },
+    Unlink {
+        file: F,
+        name: Name<'a>,
+        dir: bool,
+    },
+    Link {
+        file: F,
+        target: F,
+        name: Name<'a>,
+    },
+    Readlink {
+        file: F,
+    },
+    Getattr {
+        file: F,
+        mask: u64,
+    },
+    Setattr {
+        file: F,
+        set: SetAttr,
+    },
+    /// An empty name means the list of names.
+    XattrRead {
+        file: F,
+        name: &'a [u8],
+    },
+    Readdir {
+        file: F,
+        offset: u64,
+        max: u32,
+    },
+    Fsync {
+        file: F,
+        datasync: bool,
+    },
+    Lock {
+        file: F,
+        kind: u8,
+        start: u64,
+        length: u64,
+        proc_id: u32,
+        client_id: &'a [u8],
+        wait: bool,
+    },
+    Getlock {
+        file: F,
+        kind: u8,
+        start: u64,
+        length: u64,
+        proc_id: u32,
+        client_id: &'a [u8],
+    },
+}
+
+/// What an [`Op`] brought. The variant must be the one that the op asks for.
+#[derive(Debug)]
+pub enum Done<F, P> {
+    /// Attach. `read_only`: nothing may be changed through this fid and those walked from it.
+    Attached { qid: Qid, file: F, read_only: bool },
+    /// Walk.
+    Walked { qids: Vec<Qid>, file: Option<F> },
+    /// Open.
+    Opened { qid: Qid },
+    /// Create, CreateSpecial; `opened`: the new file can be read or written.
+    Created { qid: Qid, file: F, opened: bool },
+    /// Read, Readdir.
+    Data(P),
+    /// ReadStats: records, and the cookie behind them.
+    Stats(P, u64),
+    /// Write.
+    Count(u32),
+    /// Stat.
+    Stat(StatBuf),
+    /// Statfs.
+    Statfs(Statfs),
+    /// Symlink, Mknod, Mkdir.
+    Qid(Qid),
+    /// Readlink.
+    Target(Vec<u8>),
+    /// Getattr.
+    Attr(Attr),
+    /// XattrRead; `file` is a clone of the file, for the new fid.
+    Xattr { value: Vec<u8>, file: F },
+    /// Lock: granted, or held by somebody else.
+    Lock { granted: bool },
+    /// Getlock: the lock in the way.
+    Getlock(Option<Holder>),
+    /// Everything else.
+    Unit,
+}
+
+/// A lock as Rgetlock tells it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Holder {
+    pub kind: u8,
+    pub start: u64,
+    pub length: u64,
+    pub proc_id: u32,
+    pub client_id: Vec<u8>,
+}
+
+/// The last things to do with a file whose fid is gone, in this order; the first error is the result.
+#[derive(Debug)]
+pub struct Farewell<F> {
+    pub id: FarewellId,
+    pub file: F,
+    /// A result that is known already: what follows is still done, but this error is told.
+    pub error: Option<Error>,
+    /// Set or remove an extended attribute first.
+    pub xattr: Option<XattrWrite>,
+    /// Remove the file.
+    pub remove: bool,
+}
+
+/// Names a [`Farewell`] when its result comes back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FarewellId(pub(super) u32);
+
+/// The value that Txattrcreate and the writes behind it described.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct XattrWrite {
+    pub name: Vec<u8>,
+    /// `None`: a size of 0 was announced, which removes the attribute.
+    pub value: Option<Vec<u8>>,
+    /// As setxattr(2).
+    pub flags: u32,
+}

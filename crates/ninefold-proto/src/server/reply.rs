@@ -1,0 +1,315 @@
+//! From a request's result to its effect on the fids and its R message.
+
+use alloc::vec::Vec;
+
+use super::fids::{DirPosition, Fate, Mode};
+use super::op::{Done, Holder};
+use super::outbox::Outbox;
+use super::session::{After, Outstanding, Session};
+use crate::attr::{Attr, Statfs};
+use crate::dialect::Dialect;
+use crate::error::{Errno, Error};
+use crate::message::{Entries, Mask, Octal, Payload, Qids, R, StatBytes};
+use crate::stat::StatBuf;
+use crate::types::{Qid, Tag};
+use crate::wire::HEADER;
+
+/// iounit of every open: 0, "as much as fits the msize". Any other throttles Linux's client.
+const IOUNIT: u32 = 0;
+
+/// Rlock's status (`P9_LOCK_SUCCESS`, `P9_LOCK_BLOCKED`).
+const LOCK_SUCCESS: u8 = 0;
+const LOCK_BLOCKED: u8 = 1;
+
+/// Rgetlock's type when nothing is in the way.
+const LOCK_TYPE_UNLCK: u8 = 2;
+
+/// A reply before it is written.
+pub(super) enum Reply<P> {
+    Error(Error),
+    Attach(Qid),
+    Walk(Vec<Qid>),
+    Open(Qid),
+    Create(Qid),
+    Read(P),
+    Readdir(P),
+    Write(u32),
+    Stat(StatBuf),
+    Statfs(Statfs),
+    Readlink(Vec<u8>),
+    Getattr(Attr),
+    Xattrwalk(u64),
+    Lock(u8),
+    Getlock(Holder),
+    /// The reply to T message `number` that carries nothing, or one qid.
+    Plain {
+        number: u8,
+        qid: Option<Qid>,
+    },
+}
+
+impl<P: AsRef<[u8]>> Reply<P> {
+    /// Appends the message. One that does not fit the msize becomes an error.
+    pub(super) fn push(self, tag: Tag, dialect: Dialect, msize: u32, out: &mut Outbox<P>) {
+        let linux = dialect == Dialect::Linux;
+        let mark = out.mark();
+        match &self {
+            Reply::Error(error) if linux => out.push(tag, &R::Lerror { ecode: error.errno.0 }, dialect),
+            Reply::Error(error) => {
+                let text = error.text();
+                out.push(tag, &R::Error { ename: text.as_bytes(), errno: error.errno.0 }, dialect);
+            }
+            Reply::Attach(qid) => out.push(tag, &R::Attach { qid: *qid }, dialect),
+            Reply::Walk(qids) => {
+                let mut scratch = Vec::new();
+                out.push(tag, &R::Walk { wqids: Qids::encode(qids, &mut scratch) }, dialect);
+            }
+            Reply::Open(qid) if linux => out.push(tag, &R::Lopen { qid: *qid, iounit: IOUNIT }, dialect),
+            Reply::Open(qid) => out.push(tag, &R::Open { qid: *qid, iounit: IOUNIT }, dialect),
+            Reply::Create(qid) if linux => out.push(tag, &R::Lcreate { qid: *qid, iounit: IOUNIT }, dialect),
+            Reply::Create(qid) => out.push(tag, &R::Create { qid: *qid, iounit: IOUNIT }, dialect),
+            Reply::Write(count) => out.push(tag, &R::Write { count: *count }, dialect),
+            Reply::Stat(stat) => {
+                let mut bytes = Vec::new();
+                stat.as_stat().encode(dialect, &mut bytes);
+                out.push(tag, &R::Stat { stat: StatBytes(&bytes) }, dialect);
+            }
+            Reply::Statfs(s) => {
+                let reply = R::Statfs {
+                    fstype: Octal(s.fstype),
+                    bsize: s.bsize,
+                    blocks: s.blocks,
+                    bfree: s.bfree,
+                    bavail: s.bavail,
+                    files: s.files,
+                    ffree: s.ffree,
+                    fsid: Mask(s.fsid),
+                    namelen: s.namelen,
+                };
+                out.push(tag, &reply, dialect);
+            }
+            Reply::Readlink(target) => out.push(tag, &R::Readlink { target }, dialect),
+            Reply::Getattr(attr) => out.push(tag, &getattr(attr), dialect),
+            Reply::Xattrwalk(size) => out.push(tag, &R::Xattrwalk { size: *size }, dialect),
+            Reply::Lock(status) => out.push(tag, &R::Lock { status: *status }, dialect),
+            Reply::Getlock(holder) => {
+                let Holder { kind, start, length, proc_id, client_id } = holder;
+                let (locktype, start, length, proc_id) = (*kind, *start, *length, *proc_id);
+                out.push(tag, &R::Getlock { locktype, start, length, proc_id, client_id }, dialect);
+            }
+            Reply::Plain { number, qid } => out.push(tag, &plain(*number, qid.unwrap_or_default()), dialect),
+            Reply::Read(_) | Reply::Readdir(_) => {}
+        }
+        match self {
+            // Bulk counts were cut to fit before the file server was asked.
+            Reply::Read(data) => out.push_bulk(tag, dialect, data, |d| R::Read { data: Payload(d) }),
+            Reply::Readdir(data) => out.push_bulk(tag, dialect, data, |d| R::Readdir { data: Entries(d) }),
+            Reply::Error(_) => {}
+            _ if out.mark() - mark > (msize as usize).max(HEADER) => {
+                out.truncate(mark);
+                let error = Error::with_text(Errno::EMSGSIZE, "reply does not fit the msize");
+                Reply::Error(error).push(tag, dialect, msize, out);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The replies that carry nothing, or one qid, by the number of their T message.
+fn plain(number: u8, qid: Qid) -> R<'static> {
+    match number {
+        120 => R::Clunk {},
+        122 => R::Remove {},
+        126 => R::Wstat {},
+        16 => R::Symlink { qid },
+        18 => R::Mknod { qid },
+        20 => R::Rename {},
+        26 => R::Setattr {},
+        32 => R::Xattrcreate {},
+        50 => R::Fsync {},
+        70 => R::Link {},
+        72 => R::Mkdir { qid },
+        74 => R::Renameat {},
+        76 => R::Unlinkat {},
+        // Not reached: every other message has a reply of its own above. The client learns that, too.
+        _ => R::Lerror { ecode: Errno::EPROTO.0 },
+    }
+}
+
+fn getattr(a: &Attr) -> R<'static> {
+    R::Getattr {
+        valid: Mask(a.valid),
+        qid: a.qid,
+        mode: Octal(a.mode),
+        uid: a.uid,
+        gid: a.gid,
+        nlink: a.nlink,
+        rdev: a.rdev,
+        size: a.size,
+        blksize: a.blksize,
+        blocks: a.blocks,
+        atime_sec: a.atime.sec as u64,
+        atime_nsec: a.atime.nsec.into(),
+        mtime_sec: a.mtime.sec as u64,
+        mtime_nsec: a.mtime.nsec.into(),
+        ctime_sec: a.ctime.sec as u64,
+        ctime_nsec: a.ctime.nsec.into(),
+        btime_sec: a.btime.sec as u64,
+        btime_nsec: a.btime.nsec.into(),
+        generation: a.generation,
+        data_version: a.data_version,
+    }
+}
+
+impl<F: Clone, P: AsRef<[u8]> + From<Vec<u8>>> Session<F, P> {
+    /// Does to the fids what the result means, and makes the reply.
+    pub(super) fn settle(&mut self, request: &Outstanding, result: Result<Done<F, P>, Error>) -> Reply<P> {
+        let reserved = match request.after {
+            After::Attach { fid } => Some(fid),
+            After::Walk { fid, newfid, .. } if fid != newfid => Some(newfid),
+            After::XattrRead { newfid } => Some(newfid),
+            _ => None,
+        };
+        if let Some(fid) = reserved {
+            // Made good below where the request succeeded.
+            self.fids.unreserve(fid);
+        }
+        let done = match result {
+            Ok(done) => done,
+            Err(error) => return Reply::Error(error),
+        };
+        let read_only = request.handles[0].and_then(|h| self.fids.get(h)).is_some_and(|h| h.read_only);
+        match (request.after, done) {
+            (After::Attach { fid }, Done::Attached { qid, file, read_only }) => {
+                self.fids.establish(fid, file, qid, Mode::Walked, read_only);
+                Reply::Attach(qid)
+            }
+            (After::Walk { fid, newfid, names }, Done::Walked { qids, file }) => {
+                self.walked(request, fid, newfid, names, qids, file, read_only)
+            }
+            (After::Open { how }, Done::Opened { qid }) => {
+                if let Some(handle) = request.handles[0].and_then(|h| self.fids.get(h)) {
+                    handle.kind = qid.kind;
+                    handle.mode = Mode::Open { access: how.access, remove: how.remove_on_clunk };
+                }
+                Reply::Open(qid)
+            }
+            (After::Create { fid, how }, Done::Created { qid, file, opened }) => {
+                let mode = match opened {
+                    true => Mode::Open { access: how.access, remove: how.remove_on_clunk },
+                    false => Mode::Walked,
+                };
+                // The directory's own file is taken leave of; the fid stands for the new one. A fid that was
+                // clunked meanwhile stays gone.
+                if self.is_fid_of(fid, request) {
+                    self.replace(fid, file, qid, mode, read_only);
+                } else {
+                    self.orphan(file, qid, mode, read_only);
+                }
+                Reply::Create(qid)
+            }
+            (After::Read { count }, Done::Data(data)) if data.as_ref().len() <= count as usize => Reply::Read(data),
+            (After::Readdir { count }, Done::Data(data)) if data.as_ref().len() <= count as usize => {
+                Reply::Readdir(data)
+            }
+            (After::ReadStats, Done::Stats(data, cookie)) => {
+                if let Some(handle) = request.handles[0].and_then(|h| self.fids.get(h)) {
+                    let offset = handle.dir.offset + data.as_ref().len() as u64;
+                    handle.dir = DirPosition { offset, cookie };
+                }
+                Reply::Read(data)
+            }
+            (After::Write { len }, Done::Count(count)) if count <= len => Reply::Write(count),
+            (After::XattrRead { newfid }, Done::Xattr { value, file }) => {
+                let size = value.len() as u64;
+                self.fids.establish(newfid, file, Qid::default(), Mode::XattrRead { value }, true);
+                Reply::Xattrwalk(size)
+            }
+            (After::Plain { number: 124 }, Done::Stat(stat)) => Reply::Stat(stat),
+            (After::Plain { number: 8 }, Done::Statfs(statfs)) => Reply::Statfs(statfs),
+            (After::Plain { number: 22 }, Done::Target(target)) => Reply::Readlink(target),
+            (After::Plain { number: 24 }, Done::Attr(attr)) => Reply::Getattr(attr),
+            (After::Plain { number: 52 }, Done::Lock { granted }) => {
+                Reply::Lock(if granted { LOCK_SUCCESS } else { LOCK_BLOCKED })
+            }
+            (After::Plain { number: 54 }, Done::Getlock(holder)) => Reply::Getlock(holder.unwrap_or(Holder {
+                kind: LOCK_TYPE_UNLCK,
+                start: 0,
+                length: 0,
+                proc_id: 0,
+                client_id: Vec::new(),
+            })),
+            (After::Plain { number }, Done::Qid(qid)) => Reply::Plain { number, qid: Some(qid) },
+            (After::Plain { number } | After::Farewell { number }, Done::Unit) => Reply::Plain { number, qid: None },
+            // A file server that answers something else than it was asked, or more than was asked for.
+            _ => Reply::Error(Error::with_text(Errno::EIO, "file server answered out of contract")),
+        }
+    }
+
+    /// Takes leave of what a request made for a session that is gone.
+    pub(super) fn discard(&mut self, request: &Outstanding, result: Result<Done<F, P>, Error>) {
+        match result {
+            Ok(Done::Attached { qid, file, .. }) => self.orphan(file, qid, Mode::Walked, false),
+            Ok(Done::Walked { file: Some(file), .. }) => self.orphan(file, Qid::default(), Mode::Walked, true),
+            Ok(Done::Xattr { file, .. }) => self.orphan(file, Qid::default(), Mode::Walked, true),
+            Ok(Done::Created { qid, file, .. }) => {
+                let remove = matches!(request.after, After::Create { how, .. } if how.remove_on_clunk);
+                let access = crate::open::Access::Read;
+                let mode = if remove { Mode::Open { access, remove } } else { Mode::Walked };
+                self.orphan(file, qid, mode, false);
+            }
+            _ => {}
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)] // the fields of one After and one Done
+    fn walked(
+        &mut self,
+        request: &Outstanding,
+        fid: crate::types::Fid,
+        newfid: crate::types::Fid,
+        names: usize,
+        qids: Vec<Qid>,
+        file: Option<F>,
+        read_only: bool,
+    ) -> Reply<P> {
+        let full = qids.len() == names;
+        if qids.len() > names || file.is_some() != full || (names > 0 && qids.is_empty()) {
+            if let Some(file) = file {
+                self.orphan(file, Qid::default(), Mode::Walked, true);
+            }
+            return Reply::Error(Error::with_text(Errno::EIO, "file server walked out of contract"));
+        }
+        if let Some(file) = file {
+            let kind = request.handles[0].and_then(|h| self.fids.get(h)).map(|h| h.kind).unwrap_or_default();
+            let qid = qids.last().copied().unwrap_or(Qid { kind, ..Qid::default() });
+            if fid != newfid {
+                self.fids.establish(newfid, file, qid, Mode::Walked, read_only);
+            } else if self.is_fid_of(fid, request) {
+                self.replace(fid, file, qid, Mode::Walked, read_only);
+            } else {
+                self.orphan(file, qid, Mode::Walked, read_only);
+            }
+        }
+        Reply::Walk(qids)
+    }
+
+    /// Whether `fid` still stands for the handle that the request used.
+    fn is_fid_of(&self, fid: crate::types::Fid, request: &Outstanding) -> bool {
+        matches!(self.fids.lookup(fid), super::fids::Lookup::Live(id) if Some(id) == request.handles[0])
+    }
+
+    /// Gives `fid` a new file; the old one is taken leave of.
+    fn replace(&mut self, fid: crate::types::Fid, file: F, qid: Qid, mode: Mode, read_only: bool) {
+        if let Some(old) = self.fids.forget(fid) {
+            self.retire(old, Fate::default());
+        }
+        self.fids.establish(fid, file, qid, mode, read_only);
+    }
+
+    /// Takes leave of a file that no fid will ever stand for.
+    fn orphan(&mut self, file: F, qid: Qid, mode: Mode, read_only: bool) {
+        let id = self.fids.insert(file, qid, mode, read_only);
+        self.retire(id, Fate::default());
+    }
+}

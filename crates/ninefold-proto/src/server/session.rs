@@ -1,0 +1,421 @@
+//! The session: which requests are outstanding, in what order they are answered, and when it all ends.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::fids::{Fate, Fids, HandleId, Mode};
+use super::limits::Limits;
+use super::op::{Done, Farewell, FarewellId, Request, RequestId};
+use super::outbox::Outbox;
+use super::reply;
+use crate::dialect::{self, Dialect};
+use crate::error::{Errno, Error};
+use crate::message::{R, T, is_reply};
+use crate::open::Open;
+use crate::types::{Fid, Tag};
+use crate::wire::{DecodeError, MSIZE_MIN, split_frame};
+
+/// A rule that the client broke so badly that the connection is closed; the reason is for the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Violation {
+    #[error("bad frame: {0}")]
+    Frame(DecodeError),
+    #[error("message type {kind} does not decode: {error}")]
+    Body { kind: u8, error: DecodeError },
+    #[error("reply type {0} from a client")]
+    ReplyFromClient(u8),
+    #[error("message type {0} before Tversion")]
+    NoVersion(u8),
+    #[error("no Tversion in time")]
+    HandshakeTimeout,
+    #[error("a frame was not finished in time")]
+    FrameTimeout,
+}
+
+/// What the driver does about a frame.
+#[derive(Debug)]
+pub enum Event<'a, F> {
+    /// Nothing: it was answered, or an answer will come by itself.
+    Handled,
+    /// Carry this out.
+    Execute(Request<'a, F>),
+    /// Wake this request's wait; its completion is still expected.
+    Cancel(RequestId),
+    /// All requests are void: wake the waits of all of them; their completions are still expected.
+    CancelAll,
+    /// The frame must wait for requests that run now: hand it in again after the next completion.
+    Wait,
+}
+
+/// How far the connection is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    /// Nothing was agreed yet.
+    Start,
+    /// A dialect is agreed.
+    Agreed,
+    /// A Tversion came over requests that still run: it is answered when they are done.
+    Resetting { tag: Tag, reply: (Option<Dialect>, u32) },
+    /// The peer is gone.
+    HungUp,
+}
+
+/// A request between its arrival and its completion.
+#[derive(Debug)]
+pub(super) struct Outstanding {
+    pub tag: Tag,
+    /// What the completion needs to know.
+    pub after: After,
+    /// Handles in use by it.
+    pub handles: [Option<HandleId>; 2],
+    /// A Tflush came for it.
+    flushed: bool,
+    /// Tflushes to answer after it, in the order they came.
+    flushes: Vec<Tag>,
+    /// The session was reset or hung up: no reply, no effect.
+    void: bool,
+}
+
+/// What a completion does to the fids, and which reply it makes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum After {
+    Attach {
+        fid: Fid,
+    },
+    Walk {
+        fid: Fid,
+        newfid: Fid,
+        names: usize,
+    },
+    Open {
+        how: Open,
+    },
+    Create {
+        fid: Fid,
+        how: Open,
+    },
+    /// `count`: the most bytes that were asked for.
+    Read {
+        count: u32,
+    },
+    ReadStats,
+    Write {
+        len: u32,
+    },
+    Readdir {
+        count: u32,
+    },
+    XattrRead {
+        newfid: Fid,
+    },
+    /// The reply carries the result, or nothing but success; the number is the T message's.
+    Plain {
+        number: u8,
+    },
+    /// Tclunk, Tremove: answered by the farewell.
+    Farewell {
+        number: u8,
+    },
+}
+
+/// The server's end of one connection. `F` is the driver's handle on a file, `P` its bulk data.
+#[derive(Debug)]
+pub struct Session<F, P> {
+    pub(super) limits: Limits,
+    state: State,
+    pub(super) dialect: Dialect,
+    pub(super) msize: u32,
+    pub(super) fids: Fids<F>,
+    requests: BTreeMap<RequestId, Outstanding>,
+    tags: BTreeMap<Tag, Owner>,
+    farewells: VecDeque<HandleId>,
+    /// Files said farewell to, not yet done.
+    parting: usize,
+    next_request: u64,
+    /// Since the connection's start: when the frame that is coming in began.
+    frame_began: Option<Duration>,
+    bulk: core::marker::PhantomData<P>,
+}
+
+/// Whose a tag in use is.
+#[derive(Clone, Copy, Debug)]
+enum Owner {
+    Request(RequestId),
+    /// A Tflush that waits for this request.
+    Flush(RequestId),
+}
+
+impl<F: Clone, P: AsRef<[u8]> + From<Vec<u8>>> Session<F, P> {
+    /// A connection on which nothing was said.
+    pub fn new(limits: Limits) -> Session<F, P> {
+        Session {
+            limits,
+            state: State::Start,
+            dialect: Dialect::Plan9,
+            msize: limits.msize.min(MSIZE_MIN),
+            fids: Fids::default(),
+            requests: BTreeMap::new(),
+            tags: BTreeMap::new(),
+            farewells: VecDeque::new(),
+            parting: 0,
+            next_request: 0,
+            frame_began: None,
+            bulk: core::marker::PhantomData,
+        }
+    }
+
+    /// The largest frame that may come now. Before a dialect is agreed only Tversion may, which is short.
+    pub fn msize(&self) -> u32 {
+        self.msize
+    }
+
+    /// The agreed dialect.
+    pub fn dialect(&self) -> Dialect {
+        self.dialect
+    }
+
+    /// Requests not complete, those that wait included.
+    pub fn outstanding(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// Fids known.
+    pub fn fids(&self) -> usize {
+        self.fids.len()
+    }
+
+    /// Whether nothing is outstanding and no file is left.
+    pub fn is_idle(&self) -> bool {
+        self.requests.is_empty() && self.fids.handles() == 0 && self.parting == 0
+    }
+
+    /// Until when the peer has time for what it is about; `None`: as long as it likes.
+    pub fn deadline(&self) -> Option<Duration> {
+        match self.state {
+            State::Start => Some(self.limits.handshake),
+            _ => self.frame_began.map(|began| began + self.limits.frame),
+        }
+    }
+
+    /// Tells how late it is. An error ends the connection.
+    pub fn handle_timeout(&mut self, now: Duration) -> Result<(), Violation> {
+        match self.deadline() {
+            Some(deadline) if now >= deadline && self.state == State::Start => Err(Violation::HandshakeTimeout),
+            Some(deadline) if now >= deadline => Err(Violation::FrameTimeout),
+            _ => Ok(()),
+        }
+    }
+
+    /// Tells whether a frame has begun to come in and is not yet whole.
+    pub fn note_partial_frame(&mut self, partial: bool, now: Duration) {
+        self.frame_began = if partial { self.frame_began.or(Some(now)) } else { None };
+    }
+
+    /// Takes one whole frame. `may_wait`: no request waits for something that may never come, so the
+    /// frame can be held back until a request completes.
+    pub fn handle_frame<'a>(
+        &mut self,
+        frame: &'a [u8],
+        may_wait: bool,
+        out: &mut Outbox<P>,
+    ) -> Result<Event<'a, F>, Violation> {
+        let (header, body) = split_frame(frame).map_err(Violation::Frame)?;
+        let (kind, tag) = (header.kind, header.tag);
+        if header.size > self.msize {
+            return Err(Violation::Frame(DecodeError::SizeTooLarge { size: header.size, msize: self.msize }));
+        }
+        if is_reply(kind) {
+            return Err(Violation::ReplyFromClient(kind));
+        }
+        match self.state {
+            State::HungUp => return Ok(Event::Handled),
+            State::Resetting { .. } => return Ok(Event::Wait),
+            _ => {}
+        }
+        let message = match T::decode(kind, body, self.dialect) {
+            Ok(message) => message,
+            Err(_) if self.state == State::Start && kind != 100 => return Err(Violation::NoVersion(kind)),
+            Err(DecodeError::UnknownType(_)) => {
+                self.refuse(tag, Error::with_text(Errno::EOPNOTSUPP, "unknown message type"), out);
+                return Ok(Event::Handled);
+            }
+            Err(error) => return Err(Violation::Body { kind, error }),
+        };
+        match message {
+            T::Version { msize, version } => Ok(self.version(tag, msize, version, out)),
+            _ if self.state == State::Start => Err(Violation::NoVersion(kind)),
+            _ if self.tags.contains_key(&tag) => {
+                self.refuse(tag, Error::with_text(Errno::EBUSY, "duplicate tag"), out);
+                Ok(Event::Handled)
+            }
+            T::Flush { oldtag } => Ok(self.flush(tag, oldtag, out)),
+            message => Ok(self.handle_request(tag, message, may_wait, out)),
+        }
+    }
+
+    /// Brings the result of a request.
+    pub fn complete(&mut self, id: RequestId, result: Result<Done<F, P>, Error>, out: &mut Outbox<P>) {
+        let Some(request) = self.requests.remove(&id) else { return };
+        for handle in request.handles.into_iter().flatten() {
+            self.release(handle);
+        }
+        if request.void {
+            // What it made must still be taken leave of.
+            self.discard(&request, result);
+        } else {
+            self.tags.remove(&request.tag);
+            // Cancelled before it changed anything: no reply, only the Rflush (flush(5)).
+            let silent = request.flushed && matches!(&result, Err(e) if e.errno == Errno::EINTR);
+            let reply = self.settle(&request, result);
+            if !silent {
+                reply.push(request.tag, self.dialect, self.msize, out);
+            }
+            self.answer_flushes(&request.flushes, out);
+        }
+        self.finish_reset(out);
+    }
+
+    /// The next file to take leave of.
+    pub fn poll_farewell(&mut self) -> Option<Farewell<F>> {
+        let id = self.farewells.pop_front()?;
+        let handle = self.fids.get(id)?;
+        let fate = handle.fate.get_or_insert_default();
+        let (remove_asked, mut error) = (fate.remove, fate.error.take());
+        let remove_on_clunk = matches!(handle.mode, Mode::Open { remove: true, .. });
+        let xattr = match handle.take_xattr() {
+            // A connection that was lost in the middle of a value sets nothing.
+            Some(Ok(write)) => Some(write),
+            Some(Err(short)) => {
+                error = error.or(Some(short));
+                None
+            }
+            None => None,
+        };
+        let remove = (remove_asked || remove_on_clunk) && !handle.read_only;
+        self.parting += 1;
+        Some(Farewell { id: FarewellId(id.0), file: handle.file.clone(), error, xattr, remove })
+    }
+
+    /// Brings the result of a [`Farewell`].
+    pub fn farewell_done(&mut self, id: FarewellId, result: Result<(), Error>, out: &mut Outbox<P>) {
+        self.parting -= 1;
+        let Some(handle) = self.fids.drop_handle(id.into()) else { return };
+        let request = handle.fate.and_then(|fate| fate.request);
+        if let Some(id) = request {
+            self.complete(id, result.map(|()| Done::Unit), out);
+        }
+        self.finish_reset(out);
+    }
+
+    /// The connection is lost, or must end: wake all waits; complete what is outstanding.
+    pub fn hang_up(&mut self) {
+        self.state = State::HungUp;
+        self.frame_began = None;
+        self.void_everything();
+    }
+
+    /// Admits a request: from now on its tag is in use.
+    pub(super) fn admit(&mut self, tag: Tag, after: After, handles: [Option<HandleId>; 2]) -> RequestId {
+        let id = RequestId(self.next_request);
+        self.next_request += 1;
+        for handle in handles.into_iter().flatten() {
+            if let Some(handle) = self.fids.get(handle) {
+                handle.uses += 1;
+            }
+        }
+        let request = Outstanding { tag, after, handles, flushed: false, flushes: Vec::new(), void: false };
+        self.requests.insert(id, request);
+        self.tags.insert(tag, Owner::Request(id));
+        id
+    }
+
+    /// Ends the life of a handle whose fid is gone: its farewell comes when nothing uses it any more.
+    pub(super) fn retire(&mut self, id: HandleId, fate: Fate) {
+        let Some(handle) = self.fids.get(id) else { return };
+        debug_assert!(handle.fate.is_none());
+        handle.fate = Some(fate);
+        if handle.uses == 0 {
+            self.farewells.push_back(id);
+        }
+    }
+
+    /// Answers with an error at once.
+    pub(super) fn refuse(&mut self, tag: Tag, error: Error, out: &mut Outbox<P>) {
+        reply::Reply::<P>::Error(error).push(tag, self.dialect, self.msize, out);
+    }
+
+    fn release(&mut self, id: HandleId) {
+        let Some(handle) = self.fids.get(id) else { return };
+        handle.uses -= 1;
+        handle.exclusive = false;
+        if handle.uses == 0 && handle.fate.is_some() {
+            self.farewells.push_back(id);
+        }
+    }
+
+    fn version(&mut self, tag: Tag, msize: u32, version: &[u8], out: &mut Outbox<P>) -> Event<'static, F> {
+        let reply = dialect::answer_version(version, msize, self.limits.msize);
+        self.state = State::Resetting { tag, reply };
+        self.void_everything();
+        self.finish_reset(out);
+        if matches!(self.state, State::Resetting { .. }) { Event::CancelAll } else { Event::Handled }
+    }
+
+    /// All requests and fids are void; what is outstanding completes without a reply.
+    fn void_everything(&mut self) {
+        for request in self.requests.values_mut() {
+            request.void = true;
+        }
+        self.tags.clear();
+        for handle in self.fids.forget_all() {
+            self.retire(handle, Fate::default());
+        }
+    }
+
+    /// Answers the Tversion once everything before it is done, clunks included.
+    fn finish_reset(&mut self, out: &mut Outbox<P>) {
+        let State::Resetting { tag, reply: (dialect, msize) } = self.state else { return };
+        if !self.is_idle() {
+            return;
+        }
+        let version = dialect.map_or(dialect::UNKNOWN, Dialect::as_str);
+        out.push(tag, &R::Version { msize, version: version.as_bytes() }, Dialect::Plan9);
+        match dialect {
+            Some(dialect) => {
+                self.dialect = dialect;
+                self.msize = msize;
+                self.state = State::Agreed;
+            }
+            None => {
+                self.msize = self.limits.msize.min(MSIZE_MIN);
+                self.state = State::Start;
+            }
+        }
+    }
+
+    /// flush(5): Rflush comes after the reply of the flushed request, if there is one, and never before it is done.
+    fn flush(&mut self, tag: Tag, oldtag: Tag, out: &mut Outbox<P>) -> Event<'static, F> {
+        let id = match self.tags.get(&oldtag) {
+            // Not outstanding: answered already, or never sent.
+            None => {
+                out.push(tag, &R::Flush {}, self.dialect);
+                return Event::Handled;
+            }
+            // A flush of a flush is answered behind it, and so behind the request both wait for.
+            Some(Owner::Request(id) | Owner::Flush(id)) => *id,
+        };
+        let Some(request) = self.requests.get_mut(&id) else { return Event::Handled };
+        request.flushes.push(tag);
+        let first = !core::mem::replace(&mut request.flushed, true);
+        self.tags.insert(tag, Owner::Flush(id));
+        if first { Event::Cancel(id) } else { Event::Handled }
+    }
+
+    fn answer_flushes(&mut self, flushes: &[Tag], out: &mut Outbox<P>) {
+        for tag in flushes {
+            self.tags.remove(tag);
+            out.push(*tag, &R::Flush {}, self.dialect);
+        }
+    }
+}

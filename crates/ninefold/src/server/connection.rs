@@ -1,0 +1,407 @@
+//! One connection: moves bytes between a stream and a [`Session`], and carries out its requests.
+//!
+//! Everything of a connection runs in one task. A request whose answer is there at once costs no
+//! allocation beyond its reply; the others are polled here too, so no lock is shared with other
+//! connections. All replies that are ready leave in one gathered write.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::future::Future;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use ninefold_proto::Error;
+use ninefold_proto::server::{Done, Event, FarewellId, Op, Outbox, Request, RequestId, Session, Violation};
+use ninefold_proto::wire::frame_size;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::{Instant, Sleep};
+use tokio_util::io::poll_read_buf;
+use tokio_util::sync::WaitForCancellationFutureOwned;
+use tracing::{debug, warn};
+
+use super::cx::{Cancel, Parking};
+use super::dispatch::{self, Handle};
+use super::{Answer, Cx, Server};
+use crate::transport::Peer;
+
+/// Bytes that one read asks for while no larger frame is expected. Linux's loopback hands over 64 KiB at a time.
+const READ_CHUNK: usize = 64 * 1024;
+
+/// Frames and farewells handled before other connections of this thread get their turn.
+const TURN: usize = 64;
+
+/// Slices in one gathered write; Linux takes 1,024 (UIO_MAXIOV), and 64 carry over 30 replies with data.
+const SLICES: usize = 64;
+
+/// How long a connection that ends waits for the peer to take the last replies.
+const LINGER: Duration = Duration::from_secs(10);
+
+thread_local! {
+    /// Where bytes arrive while a connection holds no part of a frame: an idle connection has no buffer.
+    static ARRIVALS: RefCell<BytesMut> = RefCell::new(BytesMut::new());
+}
+
+/// What a future of this connection brought.
+enum Finished {
+    Request(RequestId, u64, Result<Done<Handle, Bytes>, Error>),
+    Farewell(FarewellId, Result<(), Error>),
+}
+
+type Running = Pin<Box<dyn Future<Output = Finished> + Send>>;
+
+/// Why nothing more is read.
+enum End {
+    /// The peer closed, or the stream failed.
+    Lost(Option<io::Error>),
+    Broken(Violation),
+    Drained,
+}
+
+pub(super) struct Connection<S> {
+    server: Arc<Server>,
+    stream: S,
+    peer: Peer,
+    id: u64,
+    session: Session<Handle, Bytes>,
+    out: Outbox<Bytes>,
+    arrived: BytesMut,
+    /// A frame that waits for a request to complete.
+    held: Option<Bytes>,
+    running: FuturesUnordered<Running>,
+    cancels: HashMap<RequestId, Arc<Cancel>>,
+    parking: Arc<Parking>,
+    /// For the next request; most are done at once and give it back.
+    spare_cancel: Arc<Cancel>,
+    /// Bytes that running requests will read or have to write.
+    in_flight: u64,
+    began: Instant,
+    timer: Option<Pin<Box<Sleep>>>,
+    drain: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// Since when no more frames are read and only what was begun is finished; a peer that does not read
+    /// has [`LINGER`] from then.
+    closing_since: Option<Instant>,
+    /// The stream takes no more bytes.
+    deaf: bool,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
+    pub fn new(server: Arc<Server>, stream: S, peer: Peer, id: u64) -> Connection<S> {
+        let limits = server.limits;
+        let drain = Box::pin(server.draining.clone().cancelled_owned());
+        Connection {
+            server,
+            stream,
+            peer,
+            id,
+            session: Session::new(limits),
+            out: Outbox::default(),
+            arrived: BytesMut::new(),
+            held: None,
+            running: FuturesUnordered::new(),
+            cancels: HashMap::new(),
+            parking: Parking::new(limits.parked),
+            spare_cancel: Arc::default(),
+            in_flight: 0,
+            began: Instant::now(),
+            timer: None,
+            drain,
+            closing_since: None,
+            deaf: false,
+        }
+    }
+
+    /// Serves until the peer is gone or broke the protocol, and every file was taken leave of.
+    pub async fn run(mut self) {
+        debug!(connection = self.id, peer = %self.peer, "connected");
+        std::future::poll_fn(|task| self.poll(task)).await;
+        debug!(connection = self.id, peer = %self.peer, "closed");
+    }
+
+    fn poll(&mut self, task: &mut Context<'_>) -> Poll<()> {
+        if !self.closing() && self.drain.as_mut().poll(task).is_ready() {
+            self.end(End::Drained);
+        }
+        let mut turns = TURN;
+        loop {
+            let mut progress = self.poll_running(task);
+            progress |= self.poll_farewells(&mut turns);
+            progress |= self.poll_frames(&mut turns);
+            progress |= self.poll_write(task);
+            progress |= self.poll_read(task);
+            if self.closing() && self.session.is_idle() && (self.deaf || self.out.is_empty()) {
+                return self.poll_shutdown(task);
+            }
+            if turns == 0 {
+                task.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            if !progress && !self.poll_timer(task) {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Takes the results that are there.
+    fn poll_running(&mut self, task: &mut Context<'_>) -> bool {
+        let mut progress = false;
+        while let Poll::Ready(Some(finished)) = self.running.poll_next_unpin(task) {
+            progress = true;
+            match finished {
+                Finished::Request(id, bytes, result) => {
+                    self.in_flight -= bytes;
+                    self.cancels.remove(&id);
+                    self.session.complete(id, result, &mut self.out);
+                }
+                Finished::Farewell(id, result) => self.farewell_done(id, result),
+            }
+        }
+        progress
+    }
+
+    fn farewell_done(&mut self, id: FarewellId, result: Result<(), Error>) {
+        if let Err(error) = &result {
+            debug!(connection = self.id, %error, "clunk failed");
+        }
+        self.session.farewell_done(id, result, &mut self.out);
+    }
+
+    /// Takes leave of files whose fids are gone.
+    fn poll_farewells(&mut self, turns: &mut usize) -> bool {
+        let mut progress = false;
+        while *turns > 0
+            && let Some(farewell) = self.session.poll_farewell()
+        {
+            *turns -= 1;
+            progress = true;
+            let id = farewell.id;
+            match dispatch::farewell(&self.cx(), farewell) {
+                Answer::Now(result) => self.farewell_done(id, result),
+                Answer::Later(future) => {
+                    self.running.push(Box::pin(async move { Finished::Farewell(id, future.await) }));
+                }
+            }
+        }
+        progress
+    }
+
+    /// Handles the whole frames that have arrived, as far as the limits allow.
+    fn poll_frames(&mut self, turns: &mut usize) -> bool {
+        let mut progress = false;
+        while *turns > 0 && !self.closing() && self.may_start() {
+            let frame = match self.held.take() {
+                Some(frame) => frame,
+                None => match frame_size(&self.arrived, self.session.msize()) {
+                    Ok(Some(size)) if size <= self.arrived.len() => self.arrived.split_to(size).freeze(),
+                    Ok(_) => break,
+                    Err(error) => {
+                        self.end(End::Broken(Violation::Frame(error)));
+                        return true;
+                    }
+                },
+            };
+            *turns -= 1;
+            if !self.handle(frame) {
+                break;
+            }
+            progress = true;
+        }
+        let size = frame_size(&self.arrived, self.session.msize());
+        let whole = matches!(size, Ok(Some(size)) if size <= self.arrived.len());
+        if !self.arrived.is_empty() && !whole && !self.closing() {
+            self.session.note_partial_frame(true, self.began.elapsed());
+        }
+        progress
+    }
+
+    /// Whether a request may be started: running requests, bytes under way and unsent replies are bounded.
+    /// Requests that wait for something that may never come do not count, or a Tflush could not get through.
+    fn may_start(&self) -> bool {
+        let limits = &self.server.limits;
+        self.running.len().saturating_sub(self.parking.count()) < limits.running
+            && self.in_flight + (self.out.len() as u64) < limits.unsent as u64
+    }
+
+    /// Hands one frame to the session; `false` when it has to wait.
+    fn handle(&mut self, frame: Bytes) -> bool {
+        let may_wait = self.parking.count() == 0;
+        self.session.note_partial_frame(false, Duration::ZERO);
+        match self.session.handle_frame(&frame, may_wait, &mut self.out) {
+            Ok(Event::Handled) => {}
+            Ok(Event::Execute(request)) => {
+                // The request borrows from the frame, which outlives the call.
+                let server = self.server.clone();
+                let cx = self.cx();
+                let (id, bytes) = (request.id, bulk_bytes(&request));
+                match dispatch::execute(&server, &self.peer, &cx, request, &frame) {
+                    Answer::Now(result) => self.session.complete(id, result, &mut self.out),
+                    Answer::Later(future) => {
+                        self.in_flight += bytes;
+                        self.cancels.insert(id, std::mem::take(&mut self.spare_cancel));
+                        self.running.push(Box::pin(async move { Finished::Request(id, bytes, future.await) }));
+                    }
+                }
+            }
+            Ok(Event::Cancel(id)) => {
+                if let Some(cancel) = self.cancels.get(&id) {
+                    cancel.cancel();
+                }
+            }
+            Ok(Event::CancelAll) => self.cancel_all(),
+            Ok(Event::Wait) => {
+                self.held = Some(frame);
+                return false;
+            }
+            Err(violation) => self.end(End::Broken(violation)),
+        }
+        true
+    }
+
+    /// A context for the next request. One that was kept by a future is not used again.
+    fn cx(&mut self) -> Cx {
+        if Arc::strong_count(&self.spare_cancel) > 1 {
+            self.spare_cancel = Arc::default();
+        }
+        Cx::new(self.id, self.spare_cancel.clone(), self.parking.clone())
+    }
+
+    fn closing(&self) -> bool {
+        self.closing_since.is_some()
+    }
+
+    fn cancel_all(&mut self) {
+        self.cancels.values().for_each(|cancel| cancel.cancel());
+    }
+
+    fn poll_write(&mut self, task: &mut Context<'_>) -> bool {
+        let mut progress = false;
+        while !self.out.is_empty() && !self.deaf {
+            let mut slices = [IoSlice::new(&[]); SLICES];
+            let mut n = 0;
+            for (slot, chunk) in slices.iter_mut().zip(self.out.chunks()) {
+                *slot = IoSlice::new(chunk);
+                n += 1;
+            }
+            match Pin::new(&mut self.stream).poll_write_vectored(task, &slices[..n]) {
+                Poll::Ready(Ok(0)) => self.end(End::Lost(Some(io::ErrorKind::WriteZero.into()))),
+                Poll::Ready(Ok(sent)) => self.out.advance(sent),
+                Poll::Ready(Err(error)) => {
+                    self.deaf = true;
+                    self.end(End::Lost(Some(error)));
+                }
+                Poll::Pending => break,
+            }
+            progress = true;
+        }
+        progress
+    }
+
+    /// Reads what has arrived, unless whole frames wait to be handled or the limits say no.
+    fn poll_read(&mut self, task: &mut Context<'_>) -> bool {
+        if self.closing() || self.held.is_some() || !self.may_start() {
+            return false;
+        }
+        let missing = match frame_size(&self.arrived, self.session.msize()) {
+            Ok(Some(size)) if size <= self.arrived.len() => return false,
+            // Before an attach memory follows the bytes that came, not the size that is only announced.
+            Ok(Some(size)) if self.session.fids() == 0 => (size - self.arrived.len()).min(READ_CHUNK),
+            Ok(Some(size)) => (size - self.arrived.len()).max(READ_CHUNK),
+            Ok(None) => READ_CHUNK,
+            Err(_) => return false,
+        };
+        if self.arrived.capacity() == 0 {
+            self.arrived = ARRIVALS.take();
+        }
+        if !self.arrived.try_reclaim(missing) {
+            self.arrived.reserve(missing);
+        }
+        let read = poll_read_buf(Pin::new(&mut self.stream), task, &mut self.arrived);
+        if self.arrived.is_empty() {
+            ARRIVALS.set(std::mem::take(&mut self.arrived));
+        }
+        match read {
+            Poll::Pending => return false,
+            Poll::Ready(Ok(0)) => self.end(End::Lost(None)),
+            Poll::Ready(Ok(_)) => {}
+            Poll::Ready(Err(error)) => self.end(End::Lost(Some(error))),
+        }
+        true
+    }
+
+    /// Watches the deadline of the session or of the closing; `true` when it has passed.
+    fn poll_timer(&mut self, task: &mut Context<'_>) -> bool {
+        let deadline = match self.closing_since {
+            Some(since) if !self.deaf => Some(since + LINGER),
+            Some(_) => None,
+            None => self.session.deadline().map(|deadline| self.began + deadline),
+        };
+        let Some(deadline) = deadline else {
+            self.timer = None;
+            return false;
+        };
+        let timer = match &mut self.timer {
+            Some(timer) if timer.deadline() == deadline => timer,
+            timer => timer.insert(Box::pin(tokio::time::sleep_until(deadline))),
+        };
+        if timer.as_mut().poll(task).is_pending() {
+            return false;
+        }
+        self.timer = None;
+        if self.closing() {
+            self.deaf = true;
+            return true;
+        }
+        if let Err(violation) = self.session.handle_timeout(self.began.elapsed()) {
+            self.end(End::Broken(violation));
+        }
+        true
+    }
+
+    /// Stops reading, wakes all waits, and lets what was begun finish.
+    fn end(&mut self, end: End) {
+        if self.closing() {
+            return;
+        }
+        self.closing_since = Some(Instant::now());
+        match end {
+            End::Broken(violation) => {
+                warn!(connection = self.id, peer = %self.peer, reason = %violation, "connection closed: protocol broken");
+                self.deaf |= self.out.is_empty();
+            }
+            End::Lost(Some(error)) => {
+                debug!(connection = self.id, peer = %self.peer, %error, "connection lost");
+                self.deaf = true;
+            }
+            End::Lost(None) => {}
+            End::Drained => debug!(connection = self.id, peer = %self.peer, "draining"),
+        }
+        self.held = None;
+        self.arrived = BytesMut::new();
+        self.timer = None;
+        self.session.hang_up();
+        self.cancel_all();
+    }
+
+    fn poll_shutdown(&mut self, task: &mut Context<'_>) -> Poll<()> {
+        if !self.deaf {
+            // An error means the peer was quicker.
+            let _ = ready!(Pin::new(&mut self.stream).poll_shutdown(task));
+        }
+        Poll::Ready(())
+    }
+}
+
+/// Bytes that a request will bring or carries: they count against the connection's memory.
+fn bulk_bytes(request: &Request<'_, Handle>) -> u64 {
+    match &request.op {
+        Op::Read { count, .. } => (*count).into(),
+        Op::ReadStats { max, .. } | Op::Readdir { max, .. } => (*max).into(),
+        Op::Write { data, .. } => data.len() as u64,
+        _ => 0,
+    }
+}

@@ -1,0 +1,260 @@
+//! From an [`Op`] of the session to a call of the file server, and its answer back to a [`Done`].
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use ninefold_proto::attr::getattr;
+use ninefold_proto::open::{Access, Open};
+use ninefold_proto::server::{Done, Farewell, Holder, Op, Request, Special, XattrWrite};
+use ninefold_proto::types::WalkElem;
+use ninefold_proto::{Dialect, Errno, Error, Name, Qid};
+
+use super::exports::Target;
+use super::file_server::{Create, Lock, LockKind, LockStatus};
+use super::{Answer, Attach, Cx, File, Server};
+use crate::transport::Peer;
+
+/// The session's handle on a file.
+pub(super) type Handle = Arc<dyn File>;
+
+type Outcome = Answer<Done<Handle, Bytes>>;
+
+/// Starts one request. `frame` is the frame that the request borrows from; bulk data are cut from it, not copied.
+pub(super) fn execute(
+    server: &Arc<Server>,
+    peer: &Peer,
+    cx: &Cx,
+    request: Request<'_, Handle>,
+    frame: &Bytes,
+) -> Outcome {
+    match request.op {
+        Op::Attach { uname, n_uname, aname } => attach(server, peer, cx, request.dialect, uname, n_uname, aname),
+        Op::Walk { file, elems } => file.walk(cx, &elems).map(|walked| {
+            let walked = walked?;
+            Ok(Done::Walked { qids: walked.qids, file: walked.file })
+        }),
+        Op::Open { file, how } => file.open(cx, how).map(|qid| Ok(Done::Opened { qid: qid? })),
+        Op::Create { file, name, mode, dm, gid, how, exclusive } => {
+            let what = Create { name, mode, dm, gid, open: how, exclusive };
+            if request.dialect == Dialect::Plan9 { create_masked(cx, file, what) } else { create(cx, &file, what) }
+        }
+        Op::CreateSpecial { file, name, mode, special, how } => {
+            create_special(cx, request.dialect, file, name, mode, special, how)
+        }
+        Op::Read { file, offset, count } => file.read(cx, offset, count).map(|data| Ok(Done::Data(data?))),
+        Op::Write { file, offset, data } => {
+            file.write(cx, offset, frame.slice_ref(data)).map(|count| Ok(Done::Count(count?)))
+        }
+        Op::ReadStats { file, at, max } => file.read_stats(cx, at, max).map(move |stats| {
+            let (data, cookie) = stats?;
+            if data.len() > max as usize {
+                return Err(Error::with_text(Errno::EIO, "file server answered more than was asked for"));
+            }
+            Ok(Done::Stats(data, cookie))
+        }),
+        Op::Stat { file } => file.stat(cx).map(|stat| Ok(Done::Stat(stat?))),
+        Op::Wstat { file, stat } => file.wstat(cx, &stat).map(unit),
+        Op::Statfs { file } => file.statfs(cx).map(|statfs| Ok(Done::Statfs(statfs?))),
+        Op::Symlink { file, name, target, gid } => file.symlink(cx, name, target, gid).map(qid),
+        Op::Mknod { file, name, mode, major, minor, gid } => {
+            file.mknod(cx, name, mode, rustix::fs::makedev(major, minor), gid).map(qid)
+        }
+        Op::Mkdir { file, name, mode, gid } => file.mkdir(cx, name, mode, gid).map(qid),
+        Op::Rename { file, newdir, name } => file.rename(cx, &*newdir, name).map(unit),
+        Op::RenameEntry { file, old, newdir, new } => file.rename_entry(cx, old, &*newdir, new).map(unit),
+        Op::Unlink { file, name, dir } => file.unlink(cx, name, dir).map(unit),
+        Op::Link { file, target, name } => file.link(cx, &*target, name).map(unit),
+        Op::Readlink { file } => file.readlink(cx).map(|target| Ok(Done::Target(target?))),
+        Op::Getattr { file, mask } => file.getattr(cx, mask).map(|attr| Ok(Done::Attr(attr?))),
+        Op::Setattr { file, set } => file.setattr(cx, set).map(unit),
+        Op::XattrRead { file, name } => xattr_read(cx, file, name),
+        Op::Readdir { file, offset, max } => file.readdir(cx, offset, max).map(|data| Ok(Done::Data(data?))),
+        Op::Fsync { file, datasync } => file.fsync(cx, datasync).map(unit),
+        Op::Lock { file, kind, start, length, proc_id, client_id, wait } => {
+            let lock = Lock { kind: lock_kind(kind), start, length, proc_id, client_id: client_id.to_vec() };
+            file.lock(cx, lock, wait).map(|status| Ok(Done::Lock { granted: status? == LockStatus::Granted }))
+        }
+        Op::Getlock { file, kind, start, length, proc_id, client_id } => {
+            let lock = Lock { kind: lock_kind(kind), start, length, proc_id, client_id: client_id.to_vec() };
+            file.getlock(cx, lock).map(|found| Ok(Done::Getlock(found?.map(holder))))
+        }
+    }
+}
+
+/// Takes leave of a file: sets its attribute, removes it, clunks it; the first error is the answer.
+pub(super) fn farewell(cx: &Cx, farewell: Farewell<Handle>) -> Answer<()> {
+    let Farewell { file, error, xattr, remove, .. } = farewell;
+    if error.is_none() && xattr.is_none() && !remove {
+        return file.clunk(cx);
+    }
+    let cx = cx.clone();
+    Answer::later(async move {
+        let mut result = error.map_or(Ok(()), Err);
+        if let Some(XattrWrite { name, value, flags }) = xattr {
+            let set = match value {
+                Some(value) => file.xattr_set(&cx, &name, value.into(), flags),
+                None => file.xattr_remove(&cx, &name),
+            };
+            result = result.and(set.wait().await);
+        }
+        if remove {
+            result = result.and(file.remove(&cx).wait().await);
+        }
+        result.and(file.clunk(&cx).wait().await)
+    })
+}
+
+fn unit(result: Result<(), Error>) -> Result<Done<Handle, Bytes>, Error> {
+    result.map(|()| Done::Unit)
+}
+
+fn qid(result: Result<Qid, Error>) -> Result<Done<Handle, Bytes>, Error> {
+    result.map(Done::Qid)
+}
+
+fn attach(
+    server: &Arc<Server>,
+    peer: &Peer,
+    cx: &Cx,
+    dialect: Dialect,
+    uname: &[u8],
+    n_uname: u32,
+    aname: &[u8],
+) -> Outcome {
+    let (server, peer, cx) = (server.clone(), peer.clone(), cx.clone());
+    let (uname, aname) = (uname.to_vec(), aname.to_vec());
+    Answer::later(async move {
+        let Target { export, rest } = server.exports.find(&aname)?;
+        // The user database and the kernel's socket table may block.
+        let decide = {
+            let server = server.clone();
+            move || server.policy.decide(&peer, &uname, n_uname)
+        };
+        let user = Answer::blocking(decide).wait().await?;
+        let who = Attach { user: Arc::new(user), dialect };
+        let (qid, root) = export.tree.attach(&cx, &who).wait().await?;
+        let done = |qid, file| Done::Attached { qid, file, read_only: export.read_only };
+        if rest.is_empty() {
+            return Ok(done(qid, root));
+        }
+        let elems: Vec<_> = rest.into_iter().map(WalkElem::Name).collect();
+        let walked = root.walk(&cx, &elems).wait().await;
+        root.clunk(&cx).wait().await?;
+        match walked? {
+            super::Walked { qids, file: Some(file) } if qids.len() == elems.len() => {
+                Ok(done(qids[elems.len() - 1], file))
+            }
+            _ => Err(Error::with_text(Errno::ENOENT, "unknown aname: no such directory in the export")),
+        }
+    })
+}
+
+fn create(cx: &Cx, dir: &Handle, what: Create<'_>) -> Outcome {
+    dir.create(cx, what).map(|created| {
+        let created = created?;
+        Ok(Done::Created { qid: created.qid, file: created.file, opened: true })
+    })
+}
+
+/// open(5): the permissions of a new file are those asked for and the directory's.
+fn create_masked(cx: &Cx, dir: Handle, what: Create<'_>) -> Outcome {
+    let masked = |mode: u32, dir_mode: u32| mode & (!0o666 | (dir_mode & 0o666));
+    match dir.getattr(cx, getattr::MODE) {
+        Answer::Now(Ok(attr)) => create(cx, &dir, Create { mode: masked(what.mode, attr.mode), ..what }),
+        Answer::Now(Err(error)) => Answer::err(error),
+        Answer::Later(future) => {
+            let (cx, name) = (cx.clone(), what.name.as_bytes().to_vec());
+            let Create { mode, dm, gid, open, exclusive, .. } = what;
+            Answer::later(async move {
+                let mode = masked(mode, future.await?.mode);
+                let what = Create { name: checked(&name)?, mode, dm, gid, open, exclusive };
+                create(&cx, &dir, what).wait().await
+            })
+        }
+    }
+}
+
+/// A name that was checked before it was copied.
+fn checked(name: &[u8]) -> Result<Name<'_>, Error> {
+    Name::new(name).map_err(|_| Errno::EINVAL.into())
+}
+
+/// Makes what is no plain file, and walks there; a directory is opened too.
+fn create_special(
+    cx: &Cx,
+    dialect: Dialect,
+    dir: Handle,
+    name: Name<'_>,
+    mode: u32,
+    special: Special<'_, Handle>,
+    how: Open,
+) -> Outcome {
+    let made = match special {
+        // Only what a directory may become depends on the directory it is in (open(5)).
+        Special::Dir => None,
+        Special::Symlink { target } => Some(dir.symlink(cx, name, target, None).map(|q| q.map(drop))),
+        Special::Link { target } => Some(dir.link(cx, &*target, name)),
+        Special::Node { mode: kind, major, minor } => {
+            Some(dir.mknod(cx, name, kind | mode, rustix::fs::makedev(major, minor), None).map(|q| q.map(drop)))
+        }
+    };
+    let (cx, name) = (cx.clone(), name.as_bytes().to_vec());
+    Answer::later(async move {
+        let name = checked(&name)?;
+        let is_dir = made.is_none();
+        match made {
+            Some(made) => made.wait().await?,
+            None => {
+                let mut mode = mode;
+                if dialect == Dialect::Plan9 {
+                    mode &= !0o777 | dir.getattr(&cx, getattr::MODE).wait().await?.mode & 0o777;
+                }
+                dir.mkdir(&cx, name, mode, None).wait().await?;
+            }
+        }
+        let walked = dir.walk(&cx, &[WalkElem::Name(name)]).wait().await?;
+        let (Some(file), Some(qid)) = (walked.file, walked.qids.last().copied()) else {
+            return Err(Errno::ENOENT.into());
+        };
+        if !is_dir {
+            return Ok(Done::Created { qid, file, opened: false });
+        }
+        let how = Open { access: Access::Read, ..how };
+        match file.open(&cx, how).wait().await {
+            Ok(qid) => Ok(Done::Created { qid, file, opened: true }),
+            Err(error) => {
+                // A create that failed leaves nothing behind. What cannot be undone is empty, and told of all the same.
+                let _ = file.clunk(&cx).wait().await;
+                let _ = dir.unlink(&cx, name, true).wait().await;
+                Err(error)
+            }
+        }
+    })
+}
+
+fn xattr_read(cx: &Cx, file: Handle, name: &[u8]) -> Outcome {
+    let value = if name.is_empty() { file.xattr_list(cx) } else { file.xattr_get(cx, name) };
+    let cx = cx.clone();
+    Answer::later(async move {
+        let value = value.wait().await?;
+        let clone = file.walk(&cx, &[]).wait().await?.file.ok_or(Errno::EIO)?;
+        Ok(Done::Xattr { value: value.into(), file: clone })
+    })
+}
+
+fn lock_kind(kind: u8) -> LockKind {
+    match kind {
+        0 => LockKind::Read,
+        1 => LockKind::Write,
+        _ => LockKind::Unlock,
+    }
+}
+
+fn holder(lock: Lock) -> Holder {
+    let kind = match lock.kind {
+        LockKind::Read => 0,
+        LockKind::Write => 1,
+        LockKind::Unlock => 2,
+    };
+    Holder { kind, start: lock.start, length: lock.length, proc_id: lock.proc_id, client_id: lock.client_id }
+}

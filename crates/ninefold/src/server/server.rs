@@ -1,0 +1,108 @@
+//! The server: exports, limits, identity, and the connections it serves.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ninefold_proto::server::Limits;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::FileServer;
+use super::connection::Connection;
+use super::exports::{Export, Exports};
+use super::identity::Policy;
+use crate::transport::Peer;
+
+/// Serves trees to any number of connections.
+pub struct Server {
+    pub(super) exports: Exports,
+    pub(super) policy: Policy,
+    pub(super) limits: Limits,
+    pub(super) draining: CancellationToken,
+    connections: TaskTracker,
+    next_connection: AtomicU64,
+}
+
+/// Collects what a [`Server`] serves.
+pub struct ServerBuilder {
+    exports: Exports,
+    policy: Policy,
+    limits: Limits,
+}
+
+impl Server {
+    /// A server without exports, under [`Policy::AsProcess`] and the default limits.
+    pub fn builder() -> ServerBuilder {
+        ServerBuilder { exports: Exports::default(), policy: Policy::AsProcess, limits: Limits::default() }
+    }
+
+    /// Serves one connection until the peer closes it, breaks the protocol, or the server drains.
+    /// Must be spawned or awaited on a tokio runtime; dropping it before the end clunks nothing.
+    pub fn serve<S>(self: &Arc<Self>, stream: S, peer: Peer) -> impl Future<Output = ()> + Send + use<S>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        // Ids start at 1: 0 is the context that belongs to no connection.
+        let id = self.next_connection.fetch_add(1, Ordering::Relaxed) + 1;
+        self.connections.track_future(Connection::new(self.clone(), stream, peer, id).run())
+    }
+
+    /// Connections that are open.
+    pub fn connections(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// Ends gracefully: no new requests are started, those begun are answered, waits are cancelled, files
+    /// clunked, connections closed. Returns when all connections are gone; the caller bounds it.
+    pub async fn drain(&self) {
+        self.draining.cancel();
+        self.connections.close();
+        self.connections.wait().await;
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("limits", &self.limits).field("connections", &self.connections()).finish()
+    }
+}
+
+impl ServerBuilder {
+    /// Exports `tree` under `name`; the empty name is the default export.
+    pub fn export(mut self, name: &str, tree: Arc<dyn FileServer>, read_only: bool) -> ServerBuilder {
+        self.exports.insert(name, Export { tree, read_only });
+        self
+    }
+
+    /// Lets clients call the export `name` also `alias`: a path on the server, as diod's clients say.
+    pub fn alias(mut self, alias: &str, name: &str) -> ServerBuilder {
+        self.exports.alias(alias, name);
+        self
+    }
+
+    /// Sets who an attach acts as.
+    pub fn identity(mut self, policy: Policy) -> ServerBuilder {
+        self.policy = policy;
+        self
+    }
+
+    /// Sets the limits of each connection.
+    pub fn limits(mut self, limits: Limits) -> ServerBuilder {
+        self.limits = limits;
+        self
+    }
+
+    /// The server, ready for connections.
+    pub fn build(self) -> Arc<Server> {
+        Arc::new(Server {
+            exports: self.exports,
+            policy: self.policy,
+            limits: self.limits,
+            draining: CancellationToken::new(),
+            connections: TaskTracker::new(),
+            next_connection: AtomicU64::new(0),
+        })
+    }
+}
