@@ -73,11 +73,14 @@ fn table(span: &str, counts: &Counts) -> String {
     if counts.by_type.is_empty() {
         return out;
     }
-    let heads = ["count", "errors", "sent", "received", "mean", "p50", "p99"];
-    let [count, errors, sent, received, mean, p50, p99] = heads;
+    let heads = ["count", "errors", "to server", "to client", "mean", "p50", "p99"];
+    let [count, errors, to_server, to_client, mean, p50, p99] = heads;
     // Writing to a String does not fail.
-    let _ =
-        writeln!(out, "{:<13}{count:>10}{errors:>8}{sent:>14}{received:>14}{mean:>10}{p50:>10}{p99:>10}", "message");
+    let _ = writeln!(
+        out,
+        "{:<13}{count:>10}{errors:>8}{to_server:>14}{to_client:>14}{mean:>10}{p50:>10}{p99:>10}",
+        "message"
+    );
     for (name, c) in &counts.by_type {
         let mean = in_words(c.latency.mean());
         let [p50, p99] = [50, 99].map(|percent| in_words(c.latency.percentile(percent)));

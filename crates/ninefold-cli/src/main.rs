@@ -14,7 +14,7 @@ mod signals;
 mod trace;
 mod trees;
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -83,5 +83,6 @@ fn log_to_stderr(verbose: u8) {
     };
     let filter = EnvFilter::builder().with_default_directive(level.into());
     let filter = if verbose == 0 { filter.from_env_lossy() } else { filter.parse_lossy("") };
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let colours = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr).init();
 }

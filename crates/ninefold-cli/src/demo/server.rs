@@ -42,7 +42,7 @@ impl fmt::Display for Way {
 }
 
 /// A process that is killed when it is forgotten.
-struct Process(Child);
+pub struct Process(Child);
 
 impl Process {
     /// This command, with other arguments.
@@ -89,7 +89,7 @@ impl Server {
         let out = process.0.stdout.take().context("the server has no standard output")?;
         let (sender, lines) = mpsc::channel();
         std::thread::spawn(move || BufReader::new(out).lines().try_for_each(|line| sender.send(line)));
-        let mut address = || -> anyhow::Result<Address> {
+        let address = || -> anyhow::Result<Address> {
             let line = lines.recv_timeout(PATIENCE).context("the server did not say where it listens")??;
             let (_, address) = line.rsplit_once(" at ").with_context(|| format!("the server said: {line}"))?;
             Ok(address.parse()?)

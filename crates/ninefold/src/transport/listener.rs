@@ -35,7 +35,16 @@ impl Listener {
                 Err(io::Error::new(io::ErrorKind::Unsupported, "ssh starts the server: it cannot listen there"))
             }
         };
-        bound.map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", address.place)))
+        bound.map_err(|e| match (e.kind(), &address.place) {
+            (kind @ io::ErrorKind::AddrInUse, Place::Tcp { .. }) => io::Error::new(
+                kind,
+                format!(
+                    "{}: another program listens there: stop it, or choose another port; 0 is a free one",
+                    address.place
+                ),
+            ),
+            (kind, place) => io::Error::new(kind, format!("{place}: {e}")),
+        })
     }
 
     /// Where clients can connect: with the real port, when port 0 was asked for.
