@@ -31,7 +31,7 @@ struct Bench {
 enum Did {
     Handled,
     Execute(RequestId),
-    Cancel(RequestId),
+    Cancel(Vec<RequestId>),
     CancelAll,
     Wait,
     Closed(Violation),
@@ -58,7 +58,7 @@ impl Bench {
         match self.session.handle_frame(frame, may_wait, &mut self.out) {
             Ok(Event::Handled) => Did::Handled,
             Ok(Event::Execute(request)) => Did::Execute(request.id),
-            Ok(Event::Cancel(id)) => Did::Cancel(id),
+            Ok(Event::Cancel(ids)) => Did::Cancel(ids),
             Ok(Event::CancelAll) => Did::CancelAll,
             Ok(Event::Wait) => Did::Wait,
             Err(violation) => Did::Closed(violation),
@@ -276,7 +276,7 @@ fn a_flushed_request_that_was_cancelled_gets_no_reply_only_its_rflush() {
     let mut b = Bench::attached(Dialect::Linux);
     b.open(1);
     let id = b.begin("Tread tag 5 fid 1 offset 0 count 10");
-    assert_eq!(b.send("Tflush tag 6 oldtag 5"), Did::Cancel(id));
+    assert_eq!(b.send("Tflush tag 6 oldtag 5"), Did::Cancel([id].to_vec()));
     assert_eq!(b.replies(), [""; 0], "Rflush waits for the request");
     b.fail(id, Errno::EINTR);
     assert_eq!(b.replies(), ["Rflush tag 6"]);
@@ -304,7 +304,7 @@ fn an_eintr_without_a_flush_is_told() {
 fn flushes_of_one_request_and_of_its_flushes_are_answered_in_the_order_they_came() {
     let mut b = Bench::attached(Dialect::Linux);
     let id = b.begin("Tgetattr tag 4 fid 0 request_mask 0x7ff");
-    assert_eq!(b.send("Tflush tag 5 oldtag 4"), Did::Cancel(id));
+    assert_eq!(b.send("Tflush tag 5 oldtag 4"), Did::Cancel([id].to_vec()));
     assert_eq!(b.send("Tflush tag 6 oldtag 4"), Did::Handled);
     assert_eq!(b.send("Tflush tag 7 oldtag 5"), Did::Handled);
     assert_eq!(b.ask("Tclunk tag 7 fid 50"), "Rlerror tag 7 ecode 16", "a waiting flush holds its tag");
@@ -318,7 +318,7 @@ fn tclunk_forgets_the_fid_at_once_and_takes_leave_after_the_last_request() {
     let mut b = Bench::attached(Dialect::Linux);
     let file = b.open(1);
     let read = b.begin("Tread tag 5 fid 1 offset 0 count 10");
-    assert_eq!(b.send("Tclunk tag 6 fid 1"), Did::Handled);
+    assert_eq!(b.send("Tclunk tag 6 fid 1"), Did::Cancel([read].to_vec()), "a wait would put it off for ever");
     b.farewells();
     assert_eq!(b.replies(), [""; 0]);
     assert_eq!(b.ask("Tread tag 7 fid 1 offset 0 count 10"), "Rlerror tag 7 ecode 9");

@@ -250,10 +250,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
                     }
                 }
             }
-            Ok(Event::Cancel(id)) => {
-                if let Some(cancel) = self.cancels.get(&id) {
-                    cancel.cancel();
-                }
+            Ok(Event::Cancel(ids)) => {
+                ids.iter().filter_map(|id| self.cancels.get(id)).for_each(|cancel| cancel.cancel());
             }
             Ok(Event::CancelAll) => self.cancel_all(),
             Ok(Event::Wait) => {
