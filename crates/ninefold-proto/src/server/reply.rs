@@ -212,7 +212,7 @@ impl<F: Clone, P: AsRef<[u8]> + From<Vec<u8>>> Session<F, P> {
             (After::Readdir { count }, Done::Data(data)) if data.as_ref().len() <= count as usize => {
                 Reply::Readdir(data)
             }
-            (After::ReadStats, Done::Stats(data, cookie)) => {
+            (After::ReadStats { count }, Done::Stats(data, cookie)) if data.as_ref().len() <= count as usize => {
                 if let Some(handle) = request.handles[0].and_then(|h| self.fids.get(h)) {
                     let offset = handle.dir.offset + data.as_ref().len() as u64;
                     handle.dir = DirPosition { offset, cookie };
@@ -239,10 +239,19 @@ impl<F: Clone, P: AsRef<[u8]> + From<Vec<u8>>> Session<F, P> {
                 proc_id: 0,
                 client_id: Vec::new(),
             })),
-            (After::Plain { number }, Done::Qid(qid)) => Reply::Plain { number, qid: Some(qid) },
-            (After::Plain { number } | After::Farewell { number }, Done::Unit) => Reply::Plain { number, qid: None },
-            // A file server that answers something else than it was asked, or more than was asked for.
-            _ => Reply::Error(Error::with_text(Errno::EIO, "file server answered out of contract")),
+            (After::Plain { number: number @ (16 | 18 | 72) }, Done::Qid(qid)) => {
+                Reply::Plain { number, qid: Some(qid) }
+            }
+            (
+                After::Plain { number: number @ (20 | 26 | 50 | 70 | 74 | 76 | 126) } | After::Farewell { number },
+                Done::Unit,
+            ) => Reply::Plain { number, qid: None },
+            // A file server that answers something else than it was asked, or more than was asked for. A file that
+            // came with it is taken leave of.
+            (_, done) => {
+                self.discard(request, Ok(done));
+                Reply::Error(Error::with_text(Errno::EIO, "file server answered out of contract"))
+            }
         }
     }
 

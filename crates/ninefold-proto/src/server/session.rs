@@ -99,7 +99,9 @@ pub(super) enum After {
     Read {
         count: u32,
     },
-    ReadStats,
+    ReadStats {
+        count: u32,
+    },
     Write {
         len: u32,
     },
