@@ -101,3 +101,18 @@ fn more_bytes_of_a_directory_than_were_asked_for_are_not_sent() {
     R::Read { data: Payload(&[0; 100]) }.encode(Tag(1), Dialect::Plan9, &mut expected);
     assert_eq!(whole, expected);
 }
+
+#[test]
+fn an_error_text_of_any_length_fits_the_msize_and_ends_between_characters() {
+    for dialect in [Dialect::Plan9, Dialect::Unix] {
+        for text in ["x".repeat(100_000), "ä".repeat(40_000), format!("x{}", "ä".repeat(40_000))] {
+            let mut b = Bench::attached(dialect);
+            let reply = b.answer(T::Stat { fid: Fid(0) }, Err(Error::with_text(Errno::EIO, text.clone())));
+            b.is_error(&reply, Errno::EIO);
+            let (header, body) = split_frame(&reply).unwrap();
+            let Ok(R::Error { ename, .. }) = R::decode(header.kind, body, dialect) else { unreachable!() };
+            let ename = std::str::from_utf8(ename).unwrap();
+            assert!(text.starts_with(ename) && ename.len() > MSIZE as usize - 20, "{} bytes", ename.len());
+        }
+    }
+}

@@ -24,6 +24,9 @@ const LOCK_BLOCKED: u8 = 1;
 /// Rgetlock's type when nothing is in the way.
 const LOCK_TYPE_UNLCK: u8 = 2;
 
+/// Rerror's bytes beside its text, in .u: header, s[2] and errno[4].
+const ERROR_OVERHEAD: usize = HEADER + 2 + 4;
+
 /// A reply before it is written.
 pub(super) enum Reply<P> {
     Error(Error),
@@ -56,8 +59,13 @@ impl<P: AsRef<[u8]>> Reply<P> {
         match &self {
             Reply::Error(error) if linux => out.push(tag, &R::Lerror { ecode: error.errno.0 }, dialect),
             Reply::Error(error) => {
+                // A file server's own text may be of any length.
                 let text = error.text();
-                out.push(tag, &R::Error { ename: text.as_bytes(), errno: error.errno.0 }, dialect);
+                let mut end = text.len().min((msize as usize).saturating_sub(ERROR_OVERHEAD));
+                while !text.is_char_boundary(end) {
+                    end -= 1;
+                }
+                out.push(tag, &R::Error { ename: &text.as_bytes()[..end], errno: error.errno.0 }, dialect);
             }
             Reply::Attach(qid) => out.push(tag, &R::Attach { qid: *qid }, dialect),
             Reply::Walk(qids) => {
