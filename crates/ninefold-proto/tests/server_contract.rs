@@ -116,3 +116,17 @@ fn an_error_text_of_any_length_fits_the_msize_and_ends_between_characters() {
         }
     }
 }
+
+#[test]
+fn a_flushed_tclunk_is_answered_even_when_it_was_interrupted() {
+    let mut b = Bench::attached(Dialect::Linux);
+    b.sent();
+    assert!(b.send(T::Clunk { fid: Fid(0) }, Tag(5)).is_none());
+    b.send(T::Flush { oldtag: Tag(5) }, Tag(6));
+    let farewell = b.session.poll_farewell().unwrap();
+    b.session.farewell_done(farewell.id, Err(Errno::EINTR.into()), &mut b.out);
+    let mut expected = Vec::new();
+    R::Lerror { ecode: Errno::EINTR.0 }.encode(Tag(5), Dialect::Linux, &mut expected);
+    R::Flush {}.encode(Tag(6), Dialect::Linux, &mut expected);
+    assert_eq!(b.sent(), expected);
+}
