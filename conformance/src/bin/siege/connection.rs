@@ -19,6 +19,8 @@ const MSIZE: u32 = 65536;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Requests that [`Connection::many`] keeps outstanding.
 const WINDOW: usize = 128;
+/// Bytes of a frame that are no data, as Linux's client counts them (`P9_IOHDRSZ`); diod refuses a count over that.
+const IO_OVERHEAD: u32 = 24;
 /// The fid of the tree's root, on every connection.
 pub const ROOT: Fid = Fid(0);
 
@@ -121,7 +123,7 @@ impl Connection {
 
     /// The most bytes that one Tread, Twrite or Treaddir moves.
     pub fn iounit(&self) -> u32 {
-        self.msize - wire::WRITE_OVERHEAD.max(wire::READ_OVERHEAD)
+        self.msize - IO_OVERHEAD
     }
 
     /// A fid that this connection has not used before.

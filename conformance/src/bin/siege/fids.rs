@@ -19,8 +19,6 @@ use crate::report::Report;
 
 /// Fids of each kind that are looked at again.
 const SAMPLE: usize = 2_000;
-/// unlinkat(2)'s flag for a directory.
-const AT_REMOVEDIR: u32 = 0x200;
 
 #[derive(Args)]
 pub struct Options {
@@ -252,16 +250,13 @@ impl Tree {
         Ok(garbled)
     }
 
+    /// By Tremove, which every server has: diod 1.0.24 has no Tunlinkat.
     fn remove(&self, connection: &mut Connection) -> Result<()> {
-        all(connection, self.paths.len(), "Tunlinkat", |file, r| {
-            let (dirfid, name) = (self.directories[file / self.dir_entries], file_name(file));
-            r.put(&T::Unlinkat { dirfid, name: name.as_bytes(), flags: Octal(0) });
-        })?;
-        let flags = Octal(AT_REMOVEDIR);
-        all(connection, self.directories.len(), "Tunlinkat", |d, r| {
-            r.put(&T::Unlinkat { dirfid: self.root, name: directory_name(d).as_bytes(), flags });
-        })?;
-        connection.call(&T::Unlinkat { dirfid: ROOT, name: self.name.as_bytes(), flags })?;
+        let files = self.walk(connection, self.paths.len(), 0)?;
+        all(connection, files.len(), "Tremove", |i, r| r.put(&T::Remove { fid: files[i].fid }))?;
+        for &fid in self.directories.iter().chain([&self.root]) {
+            connection.call(&T::Remove { fid })?;
+        }
         Ok(())
     }
 }

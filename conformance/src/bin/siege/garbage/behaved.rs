@@ -20,7 +20,6 @@ const SIZE: u32 = 4_096;
 pub struct Behaved {
     connection: Connection,
     fid: Fid,
-    name: String,
     path: u64,
     content: Vec<u8>,
     interval: Duration,
@@ -44,7 +43,7 @@ impl Behaved {
             path = qid.path;
         }
         connection.call(&T::Write { fid, offset: 0, data: Payload(&content) })?;
-        Ok(Behaved { connection, fid, name, path, content, interval: Duration::from_secs(1) / pace, wrong: 0 })
+        Ok(Behaved { connection, fid, path, content, interval: Duration::from_secs(1) / pace, wrong: 0 })
     }
 
     /// Works for `time` and adds the latency of each round trip to `latencies`.
@@ -85,8 +84,7 @@ impl Behaved {
 
     /// Removes the file.
     pub fn leave(mut self) -> Result<()> {
-        self.connection.call(&T::Unlinkat { dirfid: ROOT, name: self.name.as_bytes(), flags: Octal(0) })?;
-        self.connection.clunk(self.fid)?;
+        self.connection.call(&T::Remove { fid: self.fid })?;
         Ok(())
     }
 }
