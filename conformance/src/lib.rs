@@ -1,1 +1,4 @@
-//! Runs suites and transcripts against any 9P server.
+//! Suites that run against any 9P server; so far the transcripts, see [`transcript`].
+#![forbid(unsafe_code)]
+
+pub mod transcript;

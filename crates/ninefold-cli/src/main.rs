@@ -1,1 +1,88 @@
-fn main() {}
+//! The `ninefold` command.
+//!
+//! `args` defines the command line, once, for parser, help, completions and manual; each subcommand has a file of its
+//! own. Exit status: 0 done, 1 failed, 2 used wrongly.
+#![forbid(unsafe_code)]
+
+mod args;
+mod demo;
+mod failure;
+mod iostat;
+mod output;
+mod serve;
+mod signals;
+mod trace;
+mod trees;
+
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{CommandFactory, Parser};
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::EnvFilter;
+
+use args::{Args, Command};
+use failure::Usage;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    log_to_stderr(args.verbose);
+    match run(args.command) {
+        Ok(code) => code,
+        Err(e) => {
+            eprintln!("ninefold: {e:#}");
+            if e.is::<Usage>() { ExitCode::from(2) } else { ExitCode::FAILURE }
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Serve(args) => block_on(serve::run(args)),
+        Command::Trace(args) => block_on(trace::run(args)),
+        Command::Iostat(args) => block_on(iostat::run(args)),
+        Command::Demo => demo::run(),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Args::command(), "ninefold", &mut script);
+            print(&script)
+        }
+        Command::Man => {
+            let mut page = Vec::new();
+            args::manual(&mut page)?;
+            print(&page)
+        }
+    }
+}
+
+fn print(bytes: &[u8]) -> anyhow::Result<ExitCode> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        // Whoever reads has seen enough: `ninefold man | head`.
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
+        other => other.map(|()| ExitCode::SUCCESS).context("standard output"),
+    }
+}
+
+fn block_on(command: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
+    let result = runtime.block_on(command);
+    // A read of a terminal, or of a disk that hangs, must not hold up the end.
+    runtime.shutdown_background();
+    result
+}
+
+/// Warnings by default; `RUST_LOG` says it more finely, `-v` says more.
+fn log_to_stderr(verbose: u8) {
+    let level = match verbose {
+        0 => LevelFilter::WARN,
+        1 => LevelFilter::INFO,
+        2 => LevelFilter::DEBUG,
+        _ => LevelFilter::TRACE,
+    };
+    let filter = EnvFilter::builder().with_default_directive(level.into());
+    let filter = if verbose == 0 { filter.from_env_lossy() } else { filter.parse_lossy("") };
+    let colours = std::io::stderr().is_terminal();
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr).init();
+}

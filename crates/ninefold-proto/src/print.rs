@@ -375,7 +375,11 @@ pub fn parse(line: &str, dialect: Dialect) -> Result<Vec<u8>, ParseError> {
     words.next_if(|w| ["→", "->", "←", "<-"].contains(w));
     let name = words.next().ok_or(ParseError::Empty)?;
     if name == "raw" {
-        return hex(words.next().ok_or(ParseError::NoValue("raw"))?, "raw");
+        let bytes = hex(words.next().ok_or(ParseError::NoValue("raw"))?, "raw")?;
+        return match words.next() {
+            None => Ok(bytes),
+            Some(word) => Err(bad("raw", word, "end of the line")),
+        };
     }
     let row = T::TABLE
         .iter()
@@ -645,6 +649,11 @@ fn entries(text: &str, field: &'static str) -> Result<Vec<u8>, ParseError> {
         entry.encode(&mut out);
     }
     Ok(out)
+}
+
+/// The bytes of a string as it stands in a line, with or without quotes; for tools that read transcripts.
+pub fn unquote(text: &str) -> Result<Vec<u8>, ParseError> {
+    string(text, "string")
 }
 
 /// The fid that a word of a line names; for tools that rewrite transcripts.

@@ -1,10 +1,12 @@
 //! Serve and use 9P file trees.
 //!
 //! [`server`] has the contract of a file server and the server that drives it; [`tree`] the file
-//! servers that come with it. The protocol itself is [`ninefold_proto`], re-exported as [`proto`].
+//! servers that come with it; [`transport`] how clients and servers reach each other; [`relay`] what
+//! stands between the two to watch. The protocol itself is [`ninefold_proto`], re-exported as [`proto`].
 
 pub use ninefold_proto as proto;
 
+pub mod relay;
 pub mod server;
 pub mod transport;
 pub mod tree;

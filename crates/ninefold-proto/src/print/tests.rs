@@ -38,7 +38,7 @@ fn strings_of_any_bytes_survive_printing_and_parsing() {
     let all: Vec<u8> = (0..=255).collect();
     for bytes in [&b""[..], b"it's", b"a\\b", b"\\x41", b"\xff\xfe'", "größe".as_bytes(), &all] {
         let text = Quoted(bytes).to_string();
-        assert_eq!(string(&text, "s").as_deref(), Ok(bytes), "{text}");
+        assert_eq!(unquote(&text).as_deref(), Ok(bytes), "{text}");
         assert_eq!(words(&text).unwrap().len(), 1, "{text}");
     }
 }
@@ -74,6 +74,7 @@ fn wrong_lines_are_refused_with_the_field_that_is_wrong() {
     assert!(matches!(error("Tclunk tag 1 fid"), ParseError::NoValue("fid")));
     assert!(matches!(error("Twalk tag 1 fid 1 newfid 2 nwname 1 1:x"), ParseError::BadValue { .. }));
     assert!(matches!(error("Twrite tag 1 fid 1 offset 0 count 3 'ab'"), ParseError::Count { .. }));
+    assert!(matches!(error("raw 0x0700 00"), ParseError::BadValue { field: "raw", .. }));
     assert!(matches!(error("Tattach tag 1 fid 1 afid -1 uname 'x aname '' n_uname 0"), ParseError::Unclosed));
 }
 

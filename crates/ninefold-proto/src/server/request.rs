@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::str::FromStr;
 
 use super::fids::{Fate, HandleId, Lookup, Mode};
-use super::op::{Op, Request, Special};
+use super::op::{Op, Request, RequestId, Special};
 use super::outbox::Outbox;
 use super::reply::Reply;
 use super::session::{After, Event, Session};
@@ -97,7 +97,11 @@ impl<F: Clone, P: AsRef<[u8]> + From<Vec<u8>>> Session<F, P> {
         out: &mut Outbox<P>,
     ) -> Event<'a, F> {
         let result = match message {
-            T::Clunk { fid } | T::Remove { fid } => self.farewell(tag, fid, message.number()),
+            T::Clunk { fid } | T::Remove { fid } => match self.farewell(tag, fid, message.number()) {
+                Ok(waits) if waits.is_empty() => Ok(()),
+                Ok(waits) => return Event::Cancel(waits),
+                Err(stop) => Err(stop),
+            },
             T::Read { fid, offset, count } if self.is_xattr(fid) => self.xattr_read(tag, fid, offset, count, out),
             T::Write { fid, offset, data } if self.is_xattr(fid) => self.xattr_write(tag, fid, offset, data.0, out),
             T::Xattrcreate { fid, name, attr_size, flags } => self.xattr_create(tag, fid, name, attr_size, flags, out),
@@ -577,8 +581,9 @@ impl<F: Clone, P: AsRef<[u8]> + From<Vec<u8>>> Session<F, P> {
         Ok((id, file))
     }
 
-    /// Tclunk and Tremove: the fid is gone from now on, whatever comes of it (clunk(5), remove(5)).
-    fn farewell(&mut self, tag: Tag, fid: Fid, number: u8) -> Result<(), Stop> {
+    /// Tclunk and Tremove: the fid is gone from now on, whatever comes of it (clunk(5), remove(5)). The requests
+    /// that still use the file are to wait no longer, or the farewell might never come.
+    fn farewell(&mut self, tag: Tag, fid: Fid, number: u8) -> Result<Vec<RequestId>, Stop> {
         let remove = number == 122;
         let id = match self.fids.lookup(fid) {
             Lookup::Live(id) => id,
@@ -588,9 +593,10 @@ impl<F: Clone, P: AsRef<[u8]> + From<Vec<u8>>> Session<F, P> {
         self.fids.forget(fid);
         let read_only = self.fids.get(id).is_some_and(|handle| handle.read_only);
         let error = (remove && read_only).then(|| Errno::EROFS.into());
+        let waits = self.users(id);
         let request = self.admit(tag, After::Farewell { number }, [None, None]);
         self.retire(id, Fate { request: Some(request), remove, error });
-        Ok(())
+        Ok(waits)
     }
 
     fn is_xattr(&mut self, fid: Fid) -> bool {

@@ -40,8 +40,8 @@ pub enum Event<'a, F> {
     Handled,
     /// Carry this out.
     Execute(Request<'a, F>),
-    /// Wake this request's wait; its completion is still expected.
-    Cancel(RequestId),
+    /// Wake the waits of these requests; their completions are still expected.
+    Cancel(Vec<RequestId>),
     /// All requests are void: wake the waits of all of them; their completions are still expected.
     CancelAll,
     /// The frame must wait for requests that run now: hand it in again after the next completion.
@@ -340,6 +340,15 @@ impl<F: Clone, P: AsRef<[u8]> + From<Vec<u8>>> Session<F, P> {
         }
     }
 
+    /// Requests that use a handle.
+    pub(super) fn users(&mut self, handle: HandleId) -> Vec<RequestId> {
+        if self.fids.get(handle).is_none_or(|handle| handle.uses == 0) {
+            return Vec::new();
+        }
+        let uses = |request: &Outstanding| request.handles.contains(&Some(handle));
+        self.requests.iter().filter(|(_, request)| uses(request)).map(|(id, _)| *id).collect()
+    }
+
     /// Answers with an error at once.
     pub(super) fn refuse(&mut self, tag: Tag, error: Error, out: &mut Outbox<P>) {
         reply::Reply::<P>::Error(error).push(tag, self.dialect, self.msize, out);
@@ -409,7 +418,7 @@ impl<F: Clone, P: AsRef<[u8]> + From<Vec<u8>>> Session<F, P> {
         request.flushes.push(tag);
         let first = !core::mem::replace(&mut request.flushed, true);
         self.tags.insert(tag, Owner::Flush(id));
-        if first { Event::Cancel(id) } else { Event::Handled }
+        if first { Event::Cancel(Vec::from([id])) } else { Event::Handled }
     }
 
     fn answer_flushes(&mut self, flushes: &[Tag], out: &mut Outbox<P>) {

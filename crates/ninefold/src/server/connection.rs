@@ -134,6 +134,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
             progress |= self.poll_frames(&mut turns);
             progress |= self.poll_write(task);
             progress |= self.poll_read(task);
+            if self.closing() && self.session.outstanding() == 0 {
+                self.session.hang_up();
+            }
             if self.closing() && self.session.is_idle() && (self.deaf || self.out.is_empty()) {
                 return self.poll_shutdown(task);
             }
@@ -247,10 +250,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
                     }
                 }
             }
-            Ok(Event::Cancel(id)) => {
-                if let Some(cancel) = self.cancels.get(&id) {
-                    cancel.cancel();
-                }
+            Ok(Event::Cancel(ids)) => {
+                ids.iter().filter_map(|id| self.cancels.get(id)).for_each(|cancel| cancel.cancel());
             }
             Ok(Event::CancelAll) => self.cancel_all(),
             Ok(Event::Wait) => {
@@ -368,7 +369,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
             return;
         }
         self.closing_since = Some(Instant::now());
+        self.held = None;
+        self.arrived = BytesMut::new();
+        self.cancel_all();
         match end {
+            // What was begun is still answered; the session hangs up when it is.
+            End::Drained => {
+                debug!(connection = self.id, peer = %self.peer, "draining");
+                return;
+            }
             End::Broken(violation) => {
                 warn!(connection = self.id, peer = %self.peer, reason = %violation, "connection closed: protocol broken");
                 self.deaf |= self.out.is_empty();
@@ -378,13 +387,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
                 self.deaf = true;
             }
             End::Lost(None) => {}
-            End::Drained => debug!(connection = self.id, peer = %self.peer, "draining"),
         }
-        self.held = None;
-        self.arrived = BytesMut::new();
-        self.timer = None;
         self.session.hang_up();
-        self.cancel_all();
     }
 
     fn poll_shutdown(&mut self, task: &mut Context<'_>) -> Poll<()> {

@@ -6,14 +6,18 @@ mod cx;
 mod dispatch;
 mod exports;
 mod file_server;
-pub mod identity;
+mod identity;
 #[allow(clippy::module_inception)] // the noun is the module's
 mod server;
+mod sock_diag;
 mod user;
 
 pub use answer::Answer;
+#[cfg(test)]
+pub(crate) use cx::{Cancel, Parking};
 pub use cx::{Cx, Parked};
 pub use file_server::{Attach, Create, Created, DirSink, File, FileServer, Lock, LockKind, LockStatus, Walked};
+pub use identity::Policy;
 pub use ninefold_proto::server::Limits;
 pub use server::{Server, ServerBuilder};
 pub use user::User;

@@ -1,3 +1,21 @@
-//! Byte streams.
+//! How bytes come and go: TCP, Unix sockets, standard input and output, ssh, memory.
+//!
+//! An [`Address`] says where. A server binds a [`Listener`] to it and takes a [`Stream`] and its [`Peer`] from each
+//! [`Listener::accept`]; a client gets its `Stream` from [`dial`]. Everything above sees one type of stream.
+
+mod address;
+mod dial;
+mod listener;
+pub mod memory;
 mod peer;
+mod ssh;
+pub mod stdio;
+mod stream;
+mod tcp;
+mod unix;
+
+pub use address::{Address, BadAddress, PORT, Place};
+pub use dial::{DIAL_TIMEOUT, dial};
+pub use listener::Listener;
 pub use peer::Peer;
+pub use stream::Stream;

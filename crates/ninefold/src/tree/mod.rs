@@ -1,1 +1,6 @@
 //! File servers that come with the library.
+
+pub mod hostfs;
+mod locks;
+pub mod ramfs;
+mod ranges;

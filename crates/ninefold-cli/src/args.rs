@@ -1,0 +1,221 @@
+//! The command line: the one definition from which parser, help, completions and manual are made.
+
+use std::io;
+use std::path::PathBuf;
+
+use clap::{ArgAction, CommandFactory, Parser, Subcommand};
+use ninefold::transport::Address;
+
+/// Serve file trees over 9P, and watch 9P at work.
+#[derive(Debug, Parser)]
+#[command(name = "ninefold", version, max_term_width = 100, arg_required_else_help = true)]
+pub struct Args {
+    /// Log more on standard error; twice and three times for more still.
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub verbose: u8,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    Serve(Serve),
+    Trace(Trace),
+    Iostat(Iostat),
+    /// Show that it works on this machine: serve a private directory and use it in every dialect, over every transport.
+    Demo,
+    /// Print the completions of a shell: ninefold completions bash > /etc/bash_completion.d/ninefold
+    Completions {
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page: ninefold man | man -l -
+    Man,
+}
+
+/// Export directories to 9P clients.
+///
+/// Prints a line with the address to connect to. SIGTERM and SIGINT end it: requests under way are finished, and the
+/// exit status is 0.
+#[derive(Debug, clap::Args)]
+pub struct Serve {
+    /// The directory to export.
+    #[arg(required_unless_present_any = ["exports", "ram"])]
+    pub dir: Option<PathBuf>,
+    /// Where to listen: 9p://HOST[:PORT] or 9p+unix:/SOCKET; may be repeated [default: 9p://127.0.0.1:5640].
+    #[arg(long, value_name = "URL")]
+    pub listen: Vec<Address>,
+    /// Serve one client, on standard input and output.
+    #[arg(long, conflicts_with = "listen")]
+    pub stdio: bool,
+    /// Export DIR under the attach name NAME; may be repeated.
+    #[arg(long = "export", value_name = "NAME=DIR", value_parser = export)]
+    pub exports: Vec<Export>,
+    /// Export a tree in memory, empty at first and gone at the end, under the attach name NAME; for trying things out.
+    #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    pub ram: Option<String>,
+    /// Refuse every change.
+    #[arg(long)]
+    pub read_only: bool,
+    /// Do everything as USER, whoever the client says it is; needs root.
+    #[arg(long, value_name = "USER")]
+    pub squash: Option<String>,
+    /// Believe the user numbers that clients on TCP send; needs root.
+    #[arg(long, conflicts_with = "squash")]
+    pub trust_uids: bool,
+    /// Allow an address beyond loopback, although 9P over TCP is neither encrypted nor authenticated.
+    #[arg(long)]
+    pub insecure: bool,
+    /// The largest message to agree to.
+    #[arg(long, value_name = "BYTES", default_value_t = MSIZE_MAX, value_parser = clap::value_parser!(u32).range(4096..=MSIZE_MAX as i64))]
+    pub msize: u32,
+}
+
+/// The greatest msize that is worth its memory: 8 MiB.
+const MSIZE_MAX: u32 = 8 << 20;
+
+/// A named export.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Export {
+    pub name: String,
+    pub dir: PathBuf,
+}
+
+fn export(text: &str) -> Result<Export, String> {
+    let (name, dir) = text.split_once('=').ok_or("expected NAME=DIR")?;
+    if name.contains('/') || matches!(name, "." | "..") {
+        return Err(format!("'{name}' is no attach name: it must not hold a '/' nor be '.' or '..'"));
+    }
+    if dir.is_empty() {
+        return Err("the directory is missing: expected NAME=DIR".to_owned());
+    }
+    Ok(Export { name: name.to_owned(), dir: dir.into() })
+}
+
+/// Print every message between clients and a server.
+///
+/// Listens for clients, connects each to the server at URL, and passes everything on unchanged. Lines are in the form
+/// that transcripts are written in.
+#[derive(Debug, clap::Args)]
+pub struct Trace {
+    /// The server.
+    pub url: Address,
+    /// Where clients connect.
+    #[arg(long, value_name = "URL", default_value = "9p://127.0.0.1:0")]
+    pub listen: Address,
+    /// Print file data too.
+    #[arg(long)]
+    pub data: bool,
+    /// Append the messages to FILE and not to standard output.
+    #[arg(long, value_name = "FILE")]
+    pub log: Option<PathBuf>,
+    /// One JSON object a line.
+    #[arg(long)]
+    pub json: bool,
+    /// Listen beyond loopback.
+    #[arg(long)]
+    pub insecure: bool,
+}
+
+/// Count the messages between clients and a server, and how long they take.
+///
+/// Listens for clients, connects each to the server at URL, and passes everything on unchanged. Prints a table at the
+/// end: Ctrl-C.
+#[derive(Debug, clap::Args)]
+pub struct Iostat {
+    /// The server.
+    pub url: Address,
+    /// Where clients connect.
+    #[arg(long, value_name = "URL", default_value = "9p://127.0.0.1:0")]
+    pub listen: Address,
+    /// Print what was counted in each interval too.
+    #[arg(long, value_name = "SECS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub interval: Option<u64>,
+    /// One JSON object for each table.
+    #[arg(long)]
+    pub json: bool,
+    /// Listen beyond loopback.
+    #[arg(long)]
+    pub insecure: bool,
+}
+
+/// Writes the manual: the page of the command, then one of each subcommand.
+pub fn manual(out: &mut dyn io::Write) -> io::Result<()> {
+    let mut command = Args::command().disable_help_subcommand(true);
+    command.build();
+    clap_mangen::Man::new(command.clone()).render(out)?;
+    for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
+        let name = format!("ninefold-{}", sub.get_name());
+        let man = clap_mangen::Man::new(sub.clone().display_name(&name)).title(name);
+        man.render(out)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn serve(words: &[&str]) -> Result<Serve, clap::error::ErrorKind> {
+        let words = ["ninefold", "serve"].iter().chain(words);
+        match Args::try_parse_from(words).map_err(|e| e.kind())?.command {
+            Command::Serve(serve) => Ok(serve),
+            _ => unreachable!("parsed as another command"),
+        }
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn a_directory_is_needed_unless_something_else_is_exported() {
+        use clap::error::ErrorKind::MissingRequiredArgument;
+        assert_eq!(serve(&[]).unwrap_err(), MissingRequiredArgument);
+        assert_eq!(serve(&["--read-only"]).unwrap_err(), MissingRequiredArgument);
+        assert!(serve(&["--ram"]).is_ok());
+        assert!(serve(&["--export", "a=/b"]).is_ok());
+        assert_eq!(serve(&["/d"]).unwrap().dir, Some("/d".into()));
+    }
+
+    #[test]
+    fn the_name_of_the_tree_in_memory_does_not_swallow_the_directory() {
+        let args = serve(&["--ram", "/d"]).unwrap();
+        assert_eq!((args.ram.as_deref(), args.dir), (Some(""), Some("/d".into())));
+        assert_eq!(serve(&["--ram=scratch"]).unwrap().ram.as_deref(), Some("scratch"));
+    }
+
+    #[test]
+    fn an_export_is_a_name_and_a_directory() {
+        assert_eq!(export("a=/b=c"), Ok(Export { name: "a".into(), dir: "/b=c".into() }));
+        for bad in ["a", "a=", "a/b=/c", "..=/c"] {
+            assert!(export(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_msize_lies_between_4096_bytes_and_8_mib() {
+        assert_eq!(serve(&["/d"]).unwrap().msize, 8 << 20);
+        assert_eq!(serve(&["/d", "--msize", "4096"]).unwrap().msize, 4096);
+        for bad in ["4095", "8388609", "x"] {
+            assert!(serve(&["/d", "--msize", bad]).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn flags_that_contradict_each_other_are_refused() {
+        assert!(serve(&["/d", "--stdio", "--listen", "9p://localhost"]).is_err());
+        assert!(serve(&["/d", "--squash", "x", "--trust-uids"]).is_err());
+        assert!(serve(&["/d", "--listen", "ftp://localhost"]).is_err());
+    }
+
+    #[test]
+    fn the_manual_has_every_subcommand() {
+        let mut page = Vec::new();
+        manual(&mut page).unwrap();
+        let page = String::from_utf8(page).unwrap();
+        for name in ["serve", "trace", "iostat", "demo", "completions", "man"] {
+            assert!(page.contains(&format!(".TH ninefold-{name} ")), "{name}");
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! `ninefold serve`: exports trees until it is told to end.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use ninefold::server::{Limits, Policy, Server, ServerBuilder, User};
+use ninefold::transport::{Address, Listener, PORT, Place, stdio};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tracing::{debug, info, warn};
+
+use crate::args::Serve;
+use crate::failure::Usage;
+use crate::signals::Signals;
+use crate::trees;
+
+/// Connections at a time; over it, accepting waits. Each costs a descriptor beside those of its open files.
+const CONNECTIONS: usize = 16_384;
+
+/// From the first signal to the end, done or not. Service managers kill after 90 s (systemd) or 10 s (docker stop).
+const DRAIN: Duration = Duration::from_secs(10);
+
+pub async fn run(args: Serve) -> anyhow::Result<ExitCode> {
+    // From here on a signal drains; one that comes before anything is served ends just as well.
+    let mut signals = Signals::catch().context("cannot catch signals")?;
+    raise_descriptor_limit();
+    let (builder, what) = exports(&args)?;
+    let limits = Limits { msize: args.msize, ..Limits::default() };
+    let server = builder.identity(identity(&args)?).limits(limits).build();
+    let mut work = JoinSet::new();
+    if args.stdio {
+        let (stream, peer) = stdio::take().context("standard input and output")?;
+        work.spawn(server.serve(stream, peer));
+    } else {
+        let listeners = listen(&args).await?;
+        announce(&what, &listeners)?;
+        let slots = Arc::new(Semaphore::new(CONNECTIONS));
+        for listener in listeners {
+            work.spawn(accept(listener, server.clone(), slots.clone()));
+        }
+    }
+    tokio::select! {
+        // Only the one connection of --stdio ends by itself.
+        _ = work.join_next() => return Ok(ExitCode::SUCCESS),
+        () = signals.next() => {}
+    }
+    info!("draining: {} connections", server.connections());
+    if !args.stdio {
+        // Closes the listeners, and removes the files of Unix sockets, before anything is waited for.
+        work.shutdown().await;
+    }
+    tokio::select! {
+        () = server.drain() => Ok(ExitCode::SUCCESS),
+        () = tokio::time::sleep(DRAIN) => {
+            warn!("{} connections were not finished within {} s", server.connections(), DRAIN.as_secs());
+            Ok(ExitCode::FAILURE)
+        }
+        () = signals.next() => Ok(ExitCode::FAILURE),
+    }
+}
+
+/// The builder with everything exported, and what that is in words.
+fn exports(args: &Serve) -> anyhow::Result<(ServerBuilder, String)> {
+    let mut builder = Server::builder();
+    let mut words = Vec::new();
+    let mut names = BTreeSet::new();
+    let mut claim = |name: &str| {
+        let free = names.insert(name.to_owned());
+        let twice = || Usage::error(format!("two exports have the attach name '{name}': give each its own"));
+        free.then_some(()).ok_or_else(twice)
+    };
+    let default = args.dir.iter().map(|dir| ("", dir));
+    for (name, dir) in default.chain(args.exports.iter().map(|export| (export.name.as_str(), &export.dir))) {
+        claim(name)?;
+        let path = dir.canonicalize().with_context(|| dir.display().to_string())?;
+        builder = builder.export(name, trees::directory(&path)?, args.read_only);
+        builder = alias(builder, name, &path);
+        words.push(if name.is_empty() { path.display().to_string() } else { format!("{name}={}", path.display()) });
+    }
+    if let Some(name) = &args.ram {
+        claim(name)?;
+        builder = builder.export(name, trees::memory()?, args.read_only);
+        words.push(if name.is_empty() { "memory".to_owned() } else { format!("{name}=memory") });
+    }
+    Ok((builder, words.join(", ")))
+}
+
+/// diod's clients say the directory's path on the server. `/` would swallow every other path.
+fn alias(builder: ServerBuilder, name: &str, path: &Path) -> ServerBuilder {
+    match path.to_str() {
+        Some(path) if path != "/" => builder.alias(path, name),
+        _ => builder,
+    }
+}
+
+fn identity(args: &Serve) -> anyhow::Result<Policy> {
+    let me = User::of_process();
+    let squash = match &args.squash {
+        Some(name) => {
+            let user = User::from_name(name).or_else(|| name.parse().ok().map(User::from_uid));
+            Some(user.ok_or_else(|| Usage::error(format!("--squash {name}: this machine has no such user")))?)
+        }
+        None => None,
+    };
+    let needs_root = |flag: &str| {
+        Usage::error(format!("{flag} needs root: run by {}, this server can only act as {}", me.name, me.name))
+    };
+    match squash {
+        Some(user) if me.uid == 0 => Ok(Policy::Squash(user)),
+        Some(user) if user.uid == me.uid => Ok(Policy::AsProcess),
+        Some(user) => Err(needs_root(&format!("--squash {}", user.name))),
+        None if args.trust_uids && me.uid != 0 => Err(needs_root("--trust-uids")),
+        None if args.trust_uids => Ok(Policy::TrustUids),
+        None => Ok(Policy::of_process()),
+    }
+}
+
+async fn listen(args: &Serve) -> anyhow::Result<Vec<Listener>> {
+    let default = Address::new(Place::Tcp { host: "127.0.0.1".to_owned(), port: PORT });
+    let addresses = if args.listen.is_empty() { vec![default] } else { args.listen.clone() };
+    let mut listeners = Vec::new();
+    for address in &addresses {
+        listeners.push(bind(address, args.insecure).await?);
+    }
+    Ok(listeners)
+}
+
+/// Listens at `address`, beyond loopback only when that is allowed.
+pub async fn bind(address: &Address, insecure: bool) -> anyhow::Result<Listener> {
+    if let (Place::Tcp { host, port }, false) = (&address.place, insecure) {
+        let found = tokio::net::lookup_host((host.as_str(), *port)).await;
+        let found: Vec<SocketAddr> = found.with_context(|| format!("{address}: cannot find the host"))?.collect();
+        if !found.iter().all(is_loopback) {
+            return Err(beyond(address));
+        }
+    }
+    let listener = Listener::bind(address).await?;
+    // The name may have been looked up to something else this time.
+    if let (Listener::Tcp(tcp), false) = (&listener, insecure)
+        && !is_loopback(&tcp.local_addr()?)
+    {
+        return Err(beyond(address));
+    }
+    Ok(listener)
+}
+
+fn is_loopback(address: &SocketAddr) -> bool {
+    address.ip().to_canonical().is_loopback()
+}
+
+fn beyond(address: &Address) -> anyhow::Error {
+    Usage::error(format!(
+        "{address} reaches beyond this machine, where 9P over TCP is neither encrypted nor authenticated: \
+         listen at 9p://127.0.0.1 or 9p+unix:/SOCKET and come through ssh, or add --insecure"
+    ))
+}
+
+/// One line for each address, for a person to paste and a script to read.
+fn announce(what: &str, listeners: &[Listener]) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    for listener in listeners {
+        writeln!(out, "ninefold: serving {what} at {}", listener.local_address()?).context("standard output")?;
+    }
+    out.flush().context("standard output")
+}
+
+async fn accept(listener: Listener, server: Arc<Server>, slots: Arc<Semaphore>) {
+    // The semaphore is never closed.
+    while let Ok(slot) = slots.clone().acquire_owned().await {
+        let (stream, peer) = listener.accept().await;
+        debug!(%peer, "connected");
+        let connection = server.serve(stream, peer);
+        tokio::spawn(async move {
+            connection.await;
+            drop(slot);
+        });
+    }
+}
+
+/// Every connection and every open file is a descriptor; the soft limit is only for programs that use select(2).
+fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(e) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+        warn!("cannot raise the limit of open files: {e}");
+    }
+}

@@ -1,0 +1,120 @@
+//! `ninefold serve` from the outside, and `ninefold demo`.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::process::Stdio;
+
+use ninefold::proto::Dialect;
+use rustix::process::Signal;
+use support::{PATIENCE, Running, ask, connect, frame, ninefold, receive, run, version};
+
+#[test]
+fn serve_prints_an_address_to_paste_and_ends_on_sigterm_with_0() {
+    let dir = tempfile::tempdir().unwrap();
+    let serve = Running::start(&["serve", dir.path().to_str().unwrap(), "--listen", "9p://localhost:0"]);
+    let address = serve.tcp();
+    for dialect in Dialect::ALL {
+        let mut client = connect(address);
+        let expected = format!("Rversion tag -1 msize 8192 version '{dialect}'");
+        assert_eq!(ask(&mut client, &version(dialect), dialect), expected);
+        let attach = match dialect {
+            Dialect::Plan9 => "Tattach tag 1 fid 0 afid -1 uname '' aname ''",
+            _ => "Tattach tag 1 fid 0 afid -1 uname '' aname '' n_uname -1",
+        };
+        let reply = ask(&mut client, attach, dialect);
+        assert!(reply.starts_with("Rattach tag 1 qid"), "{reply}");
+    }
+    // One that is connected and idle does not hold up the end.
+    let _idle = connect(address);
+    serve.signal(Signal::TERM);
+    assert_eq!(serve.end(), (Some(0), vec![]));
+}
+
+#[test]
+fn a_unix_socket_is_gone_after_its_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("s");
+    let url = format!("9p+unix:{}", socket.display());
+    let serve = Running::start(&["serve", dir.path().to_str().unwrap(), "--listen", &url]);
+    assert!(serve.line().ends_with(&format!(" at {url}")));
+    let mut client = UnixStream::connect(&socket).unwrap();
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert!(ask(&mut client, &version(Dialect::Linux), Dialect::Linux).starts_with("Rversion"));
+    serve.signal(Signal::INT);
+    assert_eq!(serve.end().0, Some(0));
+    assert!(!socket.exists());
+}
+
+#[test]
+fn over_standard_input_and_output_only_replies_are_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut serve = ninefold(&["serve", "--stdio", dir.path().to_str().unwrap()]);
+    let mut serve = serve.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut input = serve.stdin.take().unwrap();
+    input.write_all(&frame(&version(Dialect::Linux), Dialect::Linux)).unwrap();
+    let mut output = serve.stdout.take().unwrap();
+    assert_eq!(receive(&mut output, Dialect::Linux).unwrap(), "Rversion tag -1 msize 8192 version '9P2000.L'");
+    drop(input);
+    let mut rest = Vec::new();
+    output.read_to_end(&mut rest).unwrap();
+    assert_eq!(rest, b"");
+    assert_eq!(serve.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn requests_in_a_file_are_answered_into_a_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let (requests, replies) = (dir.path().join("t"), dir.path().join("r"));
+    std::fs::write(&requests, frame(&version(Dialect::Linux), Dialect::Linux)).unwrap();
+    let mut serve = ninefold(&["serve", "--stdio", dir.path().to_str().unwrap()]);
+    serve.stdin(std::fs::File::open(&requests).unwrap()).stdout(std::fs::File::create(&replies).unwrap());
+    assert_eq!(serve.status().unwrap().code(), Some(0));
+    let mut replies = std::fs::File::open(&replies).unwrap();
+    assert!(receive(&mut replies, Dialect::Linux).unwrap().starts_with("Rversion"));
+}
+
+#[test]
+fn an_address_beyond_loopback_needs_insecure() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path().to_str().unwrap();
+    for url in ["9p://0.0.0.0:0", "9p://[::]:0", "9p://192.0.2.1:0"] {
+        let (code, stdout, stderr) = run(&["serve", dir, "--listen", url]);
+        assert_eq!((code, stdout.as_str()), (Some(2), ""), "{url}");
+        assert!(stderr.contains("--insecure"), "{stderr}");
+    }
+    let serve = Running::start(&["serve", dir, "--listen", "9p://0.0.0.0:0", "--insecure"]);
+    assert!(serve.line().contains(" at 9p://0.0.0.0:"));
+}
+
+#[test]
+fn an_export_is_found_by_its_name_and_by_its_path() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().canonicalize().unwrap();
+    let export = format!("pub={}", path.display());
+    let serve = Running::start(&["serve", "--export", &export, "--listen", "9p://127.0.0.1:0"]);
+    let mut client = connect(serve.tcp());
+    ask(&mut client, &version(Dialect::Linux), Dialect::Linux);
+    for (fid, aname) in ["pub", path.to_str().unwrap(), ""].into_iter().enumerate() {
+        let attach = format!("Tattach tag 1 fid {fid} afid -1 uname '' aname '{aname}' n_uname -1");
+        let reply = ask(&mut client, &attach, Dialect::Linux);
+        assert!(reply.starts_with("Rattach"), "{aname}: {reply}");
+    }
+    let reply = ask(&mut client, "Tattach tag 1 fid 9 afid -1 uname '' aname 'no' n_uname -1", Dialect::Linux);
+    assert_eq!(reply, "Rlerror tag 1 ecode 2");
+}
+
+#[test]
+fn two_exports_of_one_name_are_refused() {
+    let (code, _, stderr) = run(&["serve", "--export", "a=/", "--export", "a=/"]);
+    assert_eq!(code, Some(2));
+    assert!(stderr.contains("'a'"), "{stderr}");
+}
+
+#[test]
+fn the_demo_succeeds() {
+    let (code, stdout, stderr) = run(&["demo"]);
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    assert_eq!(stdout.lines().filter(|line| line.starts_with('✓')).count(), 10, "{stdout}");
+}

@@ -1,0 +1,43 @@
+//! What the command says when it is asked wrongly, and what it prints about itself.
+
+mod support;
+
+use support::run;
+
+#[test]
+fn wrong_use_exits_with_2_and_a_failure_with_1() {
+    assert_eq!(run(&[]).0, Some(2));
+    assert_eq!(run(&["serve"]).0, Some(2));
+    assert_eq!(run(&["serve", ".", "--msize", "1"]).0, Some(2));
+    let (code, stdout, stderr) = run(&["serve", "/no/such/directory"]);
+    assert_eq!((code, stdout.as_str()), (Some(1), ""));
+    assert!(stderr.contains("/no/such/directory"), "{stderr}");
+}
+
+#[test]
+fn an_address_that_cannot_be_read_is_explained() {
+    let (code, _, stderr) = run(&["trace", "9p://localhost:x"]);
+    assert_eq!(code, Some(2));
+    assert!(stderr.contains("'x' is no port"), "{stderr}");
+}
+
+#[test]
+fn a_relay_beyond_loopback_needs_insecure() {
+    for command in ["trace", "iostat"] {
+        let (code, stdout, stderr) = run(&[command, "9p://localhost", "--listen", "9p://0.0.0.0:0"]);
+        assert_eq!((code, stdout.as_str()), (Some(2), ""));
+        assert!(stderr.contains("--insecure"), "{stderr}");
+    }
+}
+
+#[test]
+fn there_are_completions_for_every_shell_and_a_manual() {
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let (code, script, _) = run(&["completions", shell]);
+        assert_eq!(code, Some(0));
+        assert!(script.contains("trust-uids"), "{shell}");
+    }
+    let (code, page, _) = run(&["man"]);
+    assert_eq!(code, Some(0));
+    assert!(page.contains(".TH ninefold 1"));
+}

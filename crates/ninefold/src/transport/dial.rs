@@ -1,0 +1,46 @@
+//! Connecting to an address.
+
+use std::io;
+use std::time::Duration;
+
+use super::{Address, Place, Stream, ssh, tcp, unix};
+
+/// Bound of a connect over TCP or to a Unix socket: three SYNs, sent after 0, 1 and 3 s, and 7 s for the last to be
+/// answered. ssh has bounds of its own, and may be waiting for a person to type.
+pub const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Connects to the server at `address`. The error names the address.
+pub async fn dial(address: &Address) -> io::Result<Stream> {
+    let connect = async {
+        match &address.place {
+            Place::Tcp { host, port } => tcp::dial(host, *port).await,
+            Place::Unix { socket } => unix::dial(socket).await,
+            Place::Ssh { user, host } => ssh::dial(user.as_deref(), host, &address.path),
+            Place::Tls { .. } => Err(super::listener::no_tls()),
+        }
+    };
+    let late =
+        || Err(io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {} s", DIAL_TIMEOUT.as_secs())));
+    let result = tokio::time::timeout(DIAL_TIMEOUT, connect).await.unwrap_or_else(|_| late());
+    result.map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", address.place)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_error_of_a_dial_names_the_address() {
+        let dir = tempfile::tempdir().unwrap();
+        let address = Address::unix(dir.path().join("none"));
+        let e = dial(&address).await.unwrap_err();
+        assert_eq!(e.kind(), io::ErrorKind::NotFound);
+        assert!(e.to_string().starts_with(&address.to_string()), "{e}");
+    }
+
+    #[tokio::test]
+    async fn tls_is_refused_in_words() {
+        let e = dial(&"9ps://localhost".parse().unwrap()).await.unwrap_err();
+        assert_eq!(e.kind(), io::ErrorKind::Unsupported);
+    }
+}

@@ -1,0 +1,47 @@
+//! TCP: sockets set up the way 9P wants them.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use rustix::net::sockopt;
+use tokio::net::{TcpListener, TcpStream};
+
+use super::{Peer, Stream};
+
+/// Silence on a connection before the kernel asks whether the peer is still there.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
+/// Between two such questions.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
+/// Unanswered questions that end the connection: a dead peer's fids and locks are held for two minutes at most.
+const KEEPALIVE_COUNT: u32 = 4;
+
+/// Binds to the first of the host's addresses that can be bound.
+pub(super) async fn bind(host: &str, port: u16) -> io::Result<TcpListener> {
+    // tokio sets SO_REUSEADDR, so that a restarted server gets its port back at once.
+    TcpListener::bind((host, port)).await
+}
+
+/// Connects to the first of the host's addresses that answers.
+pub(super) async fn dial(host: &str, port: u16) -> io::Result<Stream> {
+    let stream = TcpStream::connect((host, port)).await?;
+    set_up(&stream)?;
+    Ok(Stream::Tcp(stream))
+}
+
+/// A stream just accepted. Fails when the peer is gone already.
+pub(super) fn accepted(stream: TcpStream, peer: SocketAddr) -> io::Result<(Stream, Peer)> {
+    set_up(&stream)?;
+    let local = stream.local_addr()?;
+    Ok((Stream::Tcp(stream), Peer::Tcp { peer, local }))
+}
+
+fn set_up(stream: &TcpStream) -> io::Result<()> {
+    // Replies leave in whole gathered writes: holding back the last segment only adds delay.
+    stream.set_nodelay(true)?;
+    sockopt::set_tcp_keepidle(stream, KEEPALIVE_IDLE)?;
+    sockopt::set_tcp_keepintvl(stream, KEEPALIVE_INTERVAL)?;
+    sockopt::set_tcp_keepcnt(stream, KEEPALIVE_COUNT)?;
+    sockopt::set_socket_keepalive(stream, true)?;
+    Ok(())
+}

@@ -1,0 +1,257 @@
+//! [`HostFile`]: what a fid stands for. The methods only say at what pace each operation runs; the
+//! operations themselves are in the modules named after them.
+
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use ninefold_proto::attr::{Attr, SetAttr, Statfs};
+use ninefold_proto::open::Open;
+use ninefold_proto::stat::{Stat, StatBuf};
+use ninefold_proto::types::WalkElem;
+use ninefold_proto::{Errno, Error, Name, Qid};
+
+use super::creds::Loan;
+use super::names::{Made, Place};
+use super::node::Node;
+use super::open::OpenFile;
+use super::plan9::Wstat;
+use super::{Pace, Session};
+use crate::server::{Answer, Create, Created, Cx, File, Lock, LockStatus, Walked};
+use crate::tree::locks::FileKey;
+
+/// A file of a [`HostFs`](super::HostFs). Cheap to clone into a call that waits.
+#[derive(Clone)]
+pub struct HostFile {
+    pub(super) session: Arc<Session>,
+    /// The file that is read, written and described.
+    pub(super) node: Arc<Node>,
+    /// The symbolic link that led 9P2000 to it: what has the name, and is removed and renamed.
+    pub(super) link: Option<Arc<Node>>,
+    /// Shared with the clone that opens it on another thread.
+    pub(super) open: Arc<OnceLock<Arc<OpenFile>>>,
+}
+
+impl HostFile {
+    pub(super) fn new(session: Arc<Session>, node: Arc<Node>) -> HostFile {
+        HostFile { session, node, link: None, open: Arc::default() }
+    }
+
+    /// A descriptor of the file, good for everything but reading and writing: the open one, else the node's.
+    pub(super) fn fd(&self, pace: Pace) -> Result<Arc<OwnedFd>, Error> {
+        match self.open.get() {
+            Some(open) => Ok(open.fd.clone()),
+            None => self.session.export.tree.fd(&self.node, pace),
+        }
+    }
+
+    /// The node that has the name.
+    pub(super) fn named(&self) -> &Arc<Node> {
+        self.link.as_ref().unwrap_or(&self.node)
+    }
+
+    pub(super) fn opened(&self) -> Result<&Arc<OpenFile>, Error> {
+        self.open.get().ok_or(Error::new(Errno::EBADF))
+    }
+
+    /// Makes the call here; if it would have to wait, on the blocking pool.
+    fn attempt<T: Send + 'static>(
+        &self,
+        call: impl Fn(&HostFile, Pace) -> Result<T, Error> + Send + 'static,
+    ) -> Answer<T> {
+        if !self.node.slow {
+            let _loan = Loan;
+            match call(self, Pace::Inline) {
+                Err(error) if error.errno == Errno::EAGAIN => {}
+                result => return Answer::Now(result),
+            }
+        }
+        self.blocking(move |file| call(file, Pace::MayWait))
+    }
+
+    /// Makes the call on the blocking pool.
+    fn blocking<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&HostFile) -> Result<T, Error> + Send + 'static,
+    ) -> Answer<T> {
+        let file = self.clone();
+        Answer::blocking(move || {
+            let _loan = Loan;
+            call(&file)
+        })
+    }
+
+    /// `other` as a file of the same export; EXDEV when it is another tree's.
+    fn sibling(&self, other: &dyn File) -> Result<HostFile, Error> {
+        let other = (other as &dyn std::any::Any).downcast_ref::<HostFile>();
+        match other.filter(|other| Arc::ptr_eq(&other.session.export, &self.session.export)) {
+            Some(file) => Ok(file.clone()),
+            None => Err(Errno::EXDEV.into()),
+        }
+    }
+
+    fn key(&self) -> FileKey {
+        FileKey { dev: self.node.id.dev, ino: self.node.id.ino }
+    }
+}
+
+impl File for HostFile {
+    fn walk(&self, _cx: &Cx, elems: &[WalkElem<'_>]) -> Answer<Walked> {
+        self.walk_elems(elems)
+    }
+
+    fn open(&self, _cx: &Cx, how: Open) -> Answer<Qid> {
+        self.attempt(move |file, pace| file.open_node(how, pace))
+    }
+
+    fn create(&self, _cx: &Cx, what: Create<'_>) -> Answer<Created> {
+        let (name, made) = (Box::from(what.name.as_bytes()), Made::of(&what));
+        self.blocking(move |dir| dir.create_file(name, made))
+    }
+
+    fn read(&self, cx: &Cx, offset: u64, count: u32) -> Answer<Bytes> {
+        match self.opened() {
+            Ok(open) => open.read(cx, &self.session.export.buffers, offset, count),
+            Err(error) => Answer::err(error),
+        }
+    }
+
+    fn write(&self, cx: &Cx, offset: u64, data: Bytes) -> Answer<u32> {
+        match self.opened() {
+            Ok(open) => open.write(cx, &self.session.who, offset, data),
+            Err(error) => Answer::err(error),
+        }
+    }
+
+    fn readdir(&self, _cx: &Cx, offset: u64, max: u32) -> Answer<Bytes> {
+        self.attempt(move |file, pace| file.read_entries(offset, max, pace))
+    }
+
+    fn read_stats(&self, _cx: &Cx, at: u64, max: u32) -> Answer<(Bytes, u64)> {
+        self.blocking(move |file| file.read_records(at, max))
+    }
+
+    fn getattr(&self, _cx: &Cx, _mask: u64) -> Answer<Attr> {
+        self.attempt(|file, pace| file.attributes(pace))
+    }
+
+    fn setattr(&self, _cx: &Cx, set: SetAttr) -> Answer<()> {
+        self.blocking(move |file| file.set_attributes(&set))
+    }
+
+    fn stat(&self, _cx: &Cx) -> Answer<StatBuf> {
+        self.attempt(|file, pace| file.record(pace))
+    }
+
+    fn wstat(&self, _cx: &Cx, stat: &Stat<'_>) -> Answer<()> {
+        let wstat = Wstat::of(stat);
+        self.blocking(move |file| file.apply(&wstat))
+    }
+
+    fn remove(&self, _cx: &Cx) -> Answer<()> {
+        self.blocking(|file| file.remove_named())
+    }
+
+    fn clunk(&self, _cx: &Cx) -> Answer<()> {
+        if let Some(open) = self.open.get() {
+            self.session.export.locks.release(self.key(), open.holder);
+        }
+        Answer::ok(())
+    }
+
+    fn fsync(&self, _cx: &Cx, datasync: bool) -> Answer<()> {
+        self.blocking(move |file| file.sync(datasync))
+    }
+
+    fn statfs(&self, _cx: &Cx) -> Answer<Statfs> {
+        self.blocking(|file| file.totals())
+    }
+
+    fn readlink(&self, _cx: &Cx) -> Answer<Vec<u8>> {
+        self.attempt(|file, pace| file.link_target(pace))
+    }
+
+    fn symlink(&self, _cx: &Cx, name: Name<'_>, target: &[u8], gid: Option<u32>) -> Answer<Qid> {
+        let (name, target): (Box<[u8]>, Box<[u8]>) = (name.as_bytes().into(), target.into());
+        self.blocking(move |dir| dir.make_symlink(&name, &target, gid))
+    }
+
+    fn mknod(&self, _cx: &Cx, name: Name<'_>, mode: u32, rdev: u64, gid: Option<u32>) -> Answer<Qid> {
+        let name: Box<[u8]> = name.as_bytes().into();
+        self.blocking(move |dir| dir.make_node(&name, mode, rdev, gid))
+    }
+
+    fn mkdir(&self, _cx: &Cx, name: Name<'_>, mode: u32, gid: Option<u32>) -> Answer<Qid> {
+        let name: Box<[u8]> = name.as_bytes().into();
+        self.blocking(move |dir| dir.make_dir(&name, mode, gid))
+    }
+
+    fn link(&self, _cx: &Cx, target: &dyn File, name: Name<'_>) -> Answer<()> {
+        let name: Box<[u8]> = name.as_bytes().into();
+        match self.sibling(target) {
+            Ok(target) => self.blocking(move |dir| dir.make_link(&target, &name)),
+            Err(error) => Answer::err(error),
+        }
+    }
+
+    fn rename(&self, _cx: &Cx, newdir: &dyn File, name: Name<'_>) -> Answer<()> {
+        let new: Box<[u8]> = name.as_bytes().into();
+        match self.sibling(newdir) {
+            Ok(newdir) => self.blocking(move |file| file.rename_named(&newdir, &new)),
+            Err(error) => Answer::err(error),
+        }
+    }
+
+    fn rename_entry(&self, _cx: &Cx, old: Name<'_>, newdir: &dyn File, new: Name<'_>) -> Answer<()> {
+        let (old, new): (Box<[u8]>, Box<[u8]>) = (old.as_bytes().into(), new.as_bytes().into());
+        match self.sibling(newdir) {
+            Ok(newdir) => self.blocking(move |dir| {
+                dir.move_entry(
+                    Place { dir: &dir.node, name: &old },
+                    Place { dir: &newdir.node, name: &new },
+                    None,
+                    true,
+                )
+            }),
+            Err(error) => Answer::err(error),
+        }
+    }
+
+    fn unlink(&self, _cx: &Cx, name: Name<'_>, dir: bool) -> Answer<()> {
+        let name: Box<[u8]> = name.as_bytes().into();
+        self.blocking(move |file| file.remove_entry(Place { dir: &file.node, name: &name }, dir, None))
+    }
+
+    fn xattr_get(&self, _cx: &Cx, name: &[u8]) -> Answer<Bytes> {
+        let name: Box<[u8]> = name.into();
+        self.blocking(move |file| file.get_xattr(&name))
+    }
+
+    fn xattr_list(&self, _cx: &Cx) -> Answer<Bytes> {
+        self.blocking(|file| file.list_xattrs())
+    }
+
+    fn xattr_set(&self, _cx: &Cx, name: &[u8], value: Bytes, flags: u32) -> Answer<()> {
+        let name: Box<[u8]> = name.into();
+        self.blocking(move |file| file.set_xattr(&name, &value, flags))
+    }
+
+    fn xattr_remove(&self, _cx: &Cx, name: &[u8]) -> Answer<()> {
+        let name: Box<[u8]> = name.into();
+        self.blocking(move |file| file.remove_xattr(&name))
+    }
+
+    fn lock(&self, cx: &Cx, lock: Lock, wait: bool) -> Answer<LockStatus> {
+        match self.opened() {
+            Ok(open) => self.session.export.locks.lock(cx, self.key(), open.fd.clone(), open.holder, lock, wait),
+            Err(error) => Answer::err(error),
+        }
+    }
+
+    fn getlock(&self, cx: &Cx, lock: Lock) -> Answer<Option<Lock>> {
+        match self.opened() {
+            Ok(open) => self.session.export.locks.getlock(cx, self.key(), &open.fd, &lock),
+            Err(error) => Answer::err(error),
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Mounts below the export: which may be crossed, and which names of a directory are mount points.
+//!
+//! A mount of this very server inside its own export would make a walk wait for itself. Such a mount is
+//! known by its source, one of the server's own addresses, and refused with ELOOP **before** any call
+//! that its file system would have to answer: opening with O_PATH does not ask it, stat(2) would.
+
+use std::collections::{HashMap, HashSet};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex};
+
+use ninefold_proto::{Errno, Error};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{Mode, OFlags, open, readlinkat_raw, seek};
+
+use super::{lock, os};
+
+/// File systems whose answers come from another program or machine: no call to them is made on a
+/// thread that must not wait.
+const SLOW: [&str; 8] = ["fuse", "nfs", "cifs", "smb3", "9p", "ceph", "afs", "autofs"];
+
+/// The mount table, read again when the kernel says that it changed.
+#[derive(Debug)]
+pub(super) struct Mounts {
+    /// Bytes of addresses that this server itself answers.
+    own: Mutex<Vec<Vec<u8>>>,
+    table: Mutex<Table>,
+}
+
+#[derive(Debug)]
+struct Table {
+    /// /proc/self/mountinfo, held open because only a held one can tell of changes.
+    file: OwnedFd,
+    read: bool,
+    mounts: HashMap<u64, Mount>,
+    /// The folders that hold mount points, and the names of these.
+    points: HashMap<Vec<u8>, Arc<HashSet<Vec<u8>>>>,
+}
+
+#[derive(Debug)]
+struct Mount {
+    source: Vec<u8>,
+    slow: bool,
+}
+
+impl Mounts {
+    pub(super) fn new() -> Result<Mounts, Error> {
+        let file = open("/proc/self/mountinfo", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(os)?;
+        let table = Table { file, read: false, mounts: HashMap::new(), points: HashMap::new() };
+        Ok(Mounts { own: Mutex::default(), table: Mutex::new(table) })
+    }
+
+    pub(super) fn set_own(&self, addresses: Vec<String>) {
+        *lock(&self.own) = addresses.into_iter().map(|a| a.trim_end_matches('/').as_bytes().to_vec()).collect();
+    }
+
+    /// Whether the mount that `fd` (opened with O_PATH, not stat'ed yet) lies on may be used, and if so
+    /// whether its file system is a slow one.
+    pub(super) fn check(&self, fd: BorrowedFd<'_>) -> Result<bool, Error> {
+        let id = mount_id(fd)?;
+        let mut table = lock(&self.table);
+        table.refresh()?;
+        // A mount that is not in the table was moved away meanwhile, or lies in another name space.
+        let Some(mount) = table.mounts.get(&id) else {
+            return Err(Error::with_text(Errno::ELOOP, "unknown mount below the export"));
+        };
+        if lock(&self.own).iter().any(|own| is_address(&mount.source, own)) {
+            let source = String::from_utf8_lossy(&mount.source).into_owned();
+            return Err(Error::with_text(Errno::ELOOP, format!("{source} is a mount of this server itself")));
+        }
+        Ok(mount.slow)
+    }
+
+    /// Names in the directory `dir` that are mount points, if it has any.
+    pub(super) fn points(&self, dir: BorrowedFd<'_>) -> Option<Arc<HashSet<Vec<u8>>>> {
+        let mut table = lock(&self.table);
+        table.refresh().ok()?;
+        if table.points.is_empty() {
+            return None;
+        }
+        // Only in a name space with mounts does a directory cost this; a path too long for the kernel
+        // to tell holds no mount point, as mount(2) could not have named it either.
+        let mut path = [0; 4096];
+        let n = readlinkat_raw(rustix::fs::CWD, proc_path(dir), &mut path[..]).ok()?;
+        table.points.get(&path[..n]).cloned()
+    }
+}
+
+impl Table {
+    fn refresh(&mut self) -> Result<(), Error> {
+        let file = self.file.as_fd();
+        let mut fds = [PollFd::from_borrowed_fd(file, PollFlags::PRI)];
+        let changed = poll(&mut fds, Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 })).map_err(os)? > 0;
+        if self.read && !changed {
+            return Ok(());
+        }
+        seek(file, rustix::fs::SeekFrom::Start(0)).map_err(os)?;
+        let text = read_all(file)?;
+        self.mounts.clear();
+        let mut points: HashMap<Vec<u8>, HashSet<Vec<u8>>> = HashMap::new();
+        for line in text.split(|&b| b == b'\n') {
+            let Some((id, point, mount)) = parse(line) else { continue };
+            self.mounts.insert(id, mount);
+            if let Some(slash) = point.iter().rposition(|&b| b == b'/')
+                && slash + 1 < point.len()
+            {
+                let folder = if slash == 0 { b"/".to_vec() } else { point[..slash].to_vec() };
+                points.entry(folder).or_default().insert(point[slash + 1..].to_vec());
+            }
+        }
+        self.points = points.into_iter().map(|(folder, names)| (folder, Arc::new(names))).collect();
+        self.read = true;
+        Ok(())
+    }
+}
+
+/// One line of mountinfo (proc_pid_mountinfo(5)): id parent major:minor root point options… - type source …
+fn parse(line: &[u8]) -> Option<(u64, Vec<u8>, Mount)> {
+    let mut fields = line.split(|&b| b == b' ');
+    let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
+    let point = unescape(fields.nth(3)?);
+    fields.find(|&field| field == b"-")?;
+    let kind = fields.next()?;
+    let kind = kind.split(|&b| b == b'.').next()?;
+    let slow = SLOW.iter().any(|slow| kind.starts_with(slow.as_bytes()));
+    Some((id, point, Mount { source: unescape(fields.next()?), slow }))
+}
+
+/// Spaces and the like stand in mountinfo as `\040`.
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&first, tail)) = rest.split_first() {
+        let digits = tail.get(..3).filter(|d| d.iter().all(|b| (b'0'..=b'7').contains(b)));
+        match digits {
+            Some(d) if first == b'\\' => {
+                out.push(d.iter().fold(0_u8, |n, b| n.wrapping_mul(8).wrapping_add(b - b'0')));
+                rest = &tail[3..];
+            }
+            _ => {
+                out.push(first);
+                rest = tail;
+            }
+        }
+    }
+    out
+}
+
+/// Whether a mount's source is the address `own`, perhaps with a path or query behind it.
+fn is_address(source: &[u8], own: &[u8]) -> bool {
+    match source.strip_prefix(own) {
+        Some(rest) => !own.is_empty() && matches!(rest.first(), None | Some(b'/' | b'?')),
+        None => false,
+    }
+}
+
+/// The mount that a descriptor lies on, without asking its file system.
+fn mount_id(fd: BorrowedFd<'_>) -> Result<u64, Error> {
+    let path = format!("/proc/self/fdinfo/{}", fd.as_raw_fd());
+    let file = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(os)?;
+    let text = read_all(file.as_fd())?;
+    let line = text.split(|&b| b == b'\n').find_map(|line| line.strip_prefix(b"mnt_id:"));
+    line.and_then(|n| std::str::from_utf8(n).ok()?.trim().parse().ok()).ok_or(Errno::EIO.into())
+}
+
+fn read_all(fd: BorrowedFd<'_>) -> Result<Vec<u8>, Error> {
+    let mut text = Vec::new();
+    let mut part = [0; 8192];
+    loop {
+        match rustix::io::read(fd, &mut part[..]) {
+            Ok(0) => return Ok(text),
+            Ok(n) => text.extend_from_slice(&part[..n]),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(os(error)),
+        }
+    }
+}
+
+/// The name under which the kernel lets a descriptor be opened or named again.
+pub(super) fn proc_path(fd: impl AsFd) -> String {
+    format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_mountinfo_gives_point_type_and_source() {
+        let line = br"36 35 98:0 /mnt1 /mnt\0402 rw,noatime master:1 - fuse.ninefold 9p://127.0.0.1:5640 rw";
+        let (id, point, mount) = parse(line).unwrap();
+        assert_eq!((id, point.as_slice(), mount.slow), (36, b"/mnt 2".as_slice(), true));
+        assert_eq!(mount.source, b"9p://127.0.0.1:5640");
+    }
+
+    #[test]
+    fn an_address_is_known_with_a_path_behind_it_and_not_as_part_of_another() {
+        assert!(is_address(b"9p://h:5640/x", b"9p://h:5640"));
+        assert!(!is_address(b"9p://h:56401", b"9p://h:5640"));
+        assert!(!is_address(b"tmpfs", b""));
+    }
+}

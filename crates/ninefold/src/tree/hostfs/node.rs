@@ -1,0 +1,579 @@
+//! The nodes that fids stand on: a name in a parent, all the way up to the export's root.
+//!
+//! A [`Node`] remembers which inode it was walked to and may hold an O_PATH descriptor of it. Fids of
+//! one (parent, name, inode) share the node, so that a rename through one fid moves all at and below it.
+//! [`Tree::fd`] gives a node's descriptor; when it was closed to make room it is opened again, one name
+//! at a time from the nearest ancestor that has one, and compared with what the node remembers: it
+//! is never another file that came under the name since.
+//!
+//! **Resolution.** The kernel gets one name at a time, never `..`, with openat2(2)'s RESOLVE_BENEATH,
+//! RESOLVE_NO_SYMLINKS and RESOLVE_NO_MAGICLINKS, and crosses a mount only after [`Mounts::check`].
+//!
+//! **Names that change.** A change of a name is two steps, the system call and the update here. Between
+//! them a lookup could tie the old inode to the new name or the reverse. So a change holds its names
+//! ([`Tree::change`]); a lookup of one of them waits or, when one was changed meanwhile, is done again.
+//!
+//! **Lock order.** `changes`, then one node's `links`; a node's `held` and the `ring`s alone. No system
+//! call is made under any of them, and no `Arc<Node>` is dropped under `links`: its drop takes them.
+
+use std::collections::hash_map::RandomState;
+use std::collections::{HashMap, VecDeque};
+use std::hash::BuildHasher;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use ninefold_proto::{Errno, Error};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, openat2, statx};
+
+use super::creds::Identity;
+use super::mounts::Mounts;
+use super::{Pace, lock, os, qid};
+
+/// How often a lookup is done again because its name was changed meanwhile.
+const LOOKUP_TRIES: u32 = 16;
+
+/// How long a descriptor that could not be opened waits for a change of names to end before the next try.
+const CHANGE_WAIT: Duration = Duration::from_millis(1);
+
+/// Finished changes that are remembered, for lookups that began before they ended.
+const REMEMBERED_CHANGES: usize = 256;
+
+/// Which inode it is. The time of birth tells it from a later one of the same number.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct FileId {
+    pub(super) dev: u64,
+    pub(super) ino: u64,
+    born: u32,
+}
+
+impl FileId {
+    pub(super) fn of(stx: &Statx) -> FileId {
+        let has_btime = stx.stx_mask & StatxFlags::BTIME.bits() != 0;
+        let born = if has_btime { qid::mixed(stx.stx_btime) as u32 } else { 0 };
+        FileId { dev: qid::device(stx), ino: stx.stx_ino, born }
+    }
+}
+
+/// A file that fids stand on.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) id: FileId,
+    pub(super) kind: FileType,
+    /// Its file system answers from another program or machine.
+    pub(super) slow: bool,
+    /// Used since the ring's hand passed.
+    used: AtomicBool,
+    held: Mutex<Held>,
+    links: Mutex<Links>,
+}
+
+/// A node's descriptor.
+#[derive(Debug)]
+enum Held {
+    None,
+    /// Closed when the ring needs room.
+    Cached(Arc<OwnedFd>),
+    /// Kept, because no name leads to the file any more.
+    Pinned(Arc<OwnedFd>),
+}
+
+type Children = HashMap<Arc<[u8]>, Weak<Node>>;
+
+#[derive(Debug)]
+struct Links {
+    /// None at the root.
+    parent: Option<Arc<Node>>,
+    name: Arc<[u8]>,
+    /// The name was removed through us.
+    gone: bool,
+    children: Option<Box<Children>>,
+}
+
+impl Node {
+    fn new(id: FileId, kind: FileType, slow: bool, parent: Option<Arc<Node>>, name: Arc<[u8]>) -> Node {
+        Node {
+            id,
+            kind,
+            slow,
+            used: AtomicBool::new(false),
+            held: Mutex::new(Held::None),
+            links: Mutex::new(Links { parent, name, gone: false, children: None }),
+        }
+    }
+
+    pub(super) fn is_dir(&self) -> bool {
+        self.kind == FileType::Directory
+    }
+
+    /// The directory it is in; None for the root.
+    pub(super) fn parent(&self) -> Option<Arc<Node>> {
+        lock(&self.links).parent.clone()
+    }
+
+    /// Its name; empty for the root.
+    pub(super) fn name(&self) -> Arc<[u8]> {
+        lock(&self.links).name.clone()
+    }
+
+    /// Parent and name of one moment. ENOENT once the name was removed, EBUSY for the root.
+    pub(super) fn place(&self) -> Result<(Arc<Node>, Arc<[u8]>), Error> {
+        let links = lock(&self.links);
+        match &links.parent {
+            _ if links.gone => Err(Errno::ENOENT.into()),
+            Some(parent) => Ok((parent.clone(), links.name.clone())),
+            None => Err(Errno::EBUSY.into()),
+        }
+    }
+
+    fn held(&self) -> Option<Arc<OwnedFd>> {
+        match &*lock(&self.held) {
+            Held::None => None,
+            Held::Cached(fd) | Held::Pinned(fd) => {
+                self.used.store(true, Ordering::Relaxed);
+                Some(fd.clone())
+            }
+        }
+    }
+
+    /// Removes the dead entry of a child that was just dropped.
+    fn forget_child(&self, name: &[u8]) {
+        if let Some(children) = &mut lock(&self.links).children
+            && children.get(name).is_some_and(|child| child.strong_count() == 0)
+        {
+            children.remove(name);
+            if children.len() * 4 < children.capacity() {
+                children.shrink_to_fit();
+            }
+        }
+    }
+}
+
+impl Drop for Node {
+    // Not by recursion: the last fid of a deep tree drops thousands of parents.
+    fn drop(&mut self) {
+        let mut up = take_place(self);
+        while let Some((parent, name)) = up {
+            parent.forget_child(&name);
+            up = Arc::into_inner(parent).and_then(|mut node| take_place(&mut node));
+        }
+    }
+}
+
+fn take_place(node: &mut Node) -> Option<(Arc<Node>, Arc<[u8]>)> {
+    let links = node.links.get_mut().unwrap_or_else(PoisonError::into_inner);
+    links.parent.take().map(|parent| (parent, links.name.clone()))
+}
+
+/// What a lookup found.
+pub(super) struct Found {
+    pub(super) node: Arc<Node>,
+    pub(super) fd: Arc<OwnedFd>,
+    pub(super) stx: Statx,
+}
+
+/// An entry that was opened with O_PATH.
+pub(super) struct Entry {
+    pub(super) fd: OwnedFd,
+    pub(super) stx: Statx,
+    pub(super) slow: bool,
+}
+
+/// All nodes of an export, and the descriptors they hold.
+#[derive(Debug)]
+pub(super) struct Tree {
+    pub(super) root: Arc<Node>,
+    root_fd: Arc<OwnedFd>,
+    pub(super) mounts: Mounts,
+    /// The kernel knows RESOLVE_CACHED (Linux 5.12).
+    cached_lookups: AtomicBool,
+    changes: Mutex<Changes>,
+    settled: Condvar,
+    hash: RandomState,
+    /// Nodes that hold a cached descriptor, each once, oldest first.
+    cached: Mutex<VecDeque<Weak<Node>>>,
+    /// Nodes that hold a pinned descriptor.
+    pinned: Mutex<VecDeque<Weak<Node>>>,
+    /// Descriptors in each ring.
+    limit: usize,
+}
+
+#[derive(Default, Debug)]
+struct Changes {
+    /// Names that are being changed.
+    busy: Vec<u64>,
+    /// Changes finished, ever.
+    finished: u64,
+    /// The last names changed, newest at the back.
+    recent: VecDeque<u64>,
+}
+
+impl Changes {
+    fn since(&self, mark: u64, name: u64) -> bool {
+        let n = (self.finished - mark) as usize;
+        n > self.recent.len() || self.recent.iter().rev().take(n).any(|&key| key == name)
+    }
+}
+
+/// Names held while they are changed.
+pub(super) struct Change<'a> {
+    tree: &'a Tree,
+    names: [u64; 2],
+}
+
+impl Drop for Change<'_> {
+    fn drop(&mut self) {
+        let mut changes = lock(&self.tree.changes);
+        for name in self.names {
+            if let Some(i) = changes.busy.iter().position(|&key| key == name) {
+                changes.busy.swap_remove(i);
+            }
+            changes.finished += 1;
+            changes.recent.push_back(name);
+            if changes.recent.len() > REMEMBERED_CHANGES {
+                changes.recent.pop_front();
+            }
+        }
+        self.tree.settled.notify_all();
+    }
+}
+
+impl Tree {
+    /// The tree below `root_fd`. At most `limit` descriptors are held for files that are not open.
+    pub(super) fn new(root_fd: OwnedFd, mounts: Mounts, limit: usize) -> Result<Tree, Error> {
+        let slow = mounts.check(root_fd.as_fd()).unwrap_or(false);
+        let stx = look(root_fd.as_fd())?;
+        let root = Arc::new(Node::new(FileId::of(&stx), FileType::Directory, slow, None, Arc::from([])));
+        let root_fd = Arc::new(root_fd);
+        *lock(&root.held) = Held::Pinned(root_fd.clone());
+        Ok(Tree {
+            root,
+            root_fd,
+            mounts,
+            cached_lookups: AtomicBool::new(true),
+            changes: Mutex::default(),
+            settled: Condvar::new(),
+            hash: RandomState::new(),
+            cached: Mutex::default(),
+            pinned: Mutex::default(),
+            limit: limit.max(1),
+        })
+    }
+
+    /// The root's descriptor, which is always there.
+    pub(super) fn root_fd(&self) -> &OwnedFd {
+        &self.root_fd
+    }
+
+    /// The node's O_PATH descriptor. Leaves the thread acting as the server when it had to be opened.
+    /// ENOENT when the file has gone, ESTALE when another one is in its place.
+    pub(super) fn fd(&self, node: &Arc<Node>, pace: Pace) -> Result<Arc<OwnedFd>, Error> {
+        for _ in 1..LOOKUP_TRIES {
+            let mark = lock(&self.changes).finished;
+            match self.reopen(node, pace) {
+                // A rename between reading the name and opening it.
+                Err(error)
+                    if matches!(error.errno, Errno::ENOENT | Errno::ESTALE) && self.changed_since(mark, pace) => {}
+                result => return result,
+            }
+        }
+        self.reopen(node, pace)
+    }
+
+    fn changed_since(&self, mark: u64, pace: Pace) -> bool {
+        let mut changes = lock(&self.changes);
+        if changes.busy.is_empty() {
+            return changes.finished != mark;
+        }
+        if pace == Pace::MayWait {
+            // Bounded: the change may be this very thread's.
+            let waited = self.settled.wait_timeout(changes, CHANGE_WAIT);
+            changes = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        drop(changes);
+        true
+    }
+
+    fn reopen(&self, node: &Arc<Node>, pace: Pace) -> Result<Arc<OwnedFd>, Error> {
+        if let Some(fd) = node.held() {
+            return Ok(fd);
+        }
+        // Up to the nearest ancestor that has a descriptor; the root always has. Then down again.
+        let mut chain = vec![node.clone()];
+        let mut fd = loop {
+            let last = chain.last().expect("the chain begins with the node");
+            let (parent, _) = last.place()?;
+            match parent.held() {
+                Some(fd) => break fd,
+                None => chain.push(parent),
+            }
+        };
+        Identity::of_server().assume()?;
+        while let Some(next) = chain.pop() {
+            let (_, name) = next.place()?;
+            let entry = self.open_entry(fd.as_fd(), &name, pace)?;
+            if FileId::of(&entry.stx) != next.id {
+                return Err(Errno::ESTALE.into());
+            }
+            fd = self.hold(&next, entry.fd);
+        }
+        Ok(fd)
+    }
+
+    /// Gives the node a descriptor, unless it has one; answers the one it has.
+    fn hold(&self, node: &Arc<Node>, fd: OwnedFd) -> Arc<OwnedFd> {
+        let fd = Arc::new(fd);
+        {
+            let mut held = lock(&node.held);
+            match &*held {
+                Held::Cached(had) | Held::Pinned(had) => return had.clone(),
+                Held::None => *held = Held::Cached(fd.clone()),
+            }
+        }
+        node.used.store(true, Ordering::Relaxed);
+        lock(&self.cached).push_back(Arc::downgrade(node));
+        while lock(&self.cached).len() > self.limit && self.evict() {}
+        fd
+    }
+
+    /// Keeps the node's descriptor although no name leads to it any more.
+    fn pin(&self, node: &Arc<Node>, fd: Arc<OwnedFd>) {
+        *lock(&node.held) = Held::Pinned(fd);
+        let mut pinned = lock(&self.pinned);
+        pinned.push_back(Arc::downgrade(node));
+        // Beyond the limit the oldest becomes unreachable: better than no descriptors for anybody.
+        let oldest = if pinned.len() > self.limit { pinned.pop_front() } else { None };
+        drop(pinned);
+        if let Some(node) = oldest.and_then(|weak| weak.upgrade()) {
+            *lock(&node.held) = Held::None;
+        }
+    }
+
+    /// Closes one cached descriptor, of a node not used lately if there is one. False when none is left.
+    fn evict(&self) -> bool {
+        loop {
+            // Each pass clears a mark, so that the hand comes to an unmarked node in the end.
+            let Some(weak) = lock(&self.cached).pop_front() else { return false };
+            let Some(node) = weak.upgrade() else { return true };
+            if node.used.swap(false, Ordering::Relaxed) {
+                lock(&self.cached).push_back(weak);
+                continue;
+            }
+            let mut held = lock(&node.held);
+            let freed = match &*held {
+                Held::Cached(_) => std::mem::replace(&mut *held, Held::None),
+                // It was pinned; that is the other ring's.
+                _ => continue,
+            };
+            drop(held);
+            drop(freed);
+            return true;
+        }
+    }
+
+    /// Makes `open` again as long as descriptors run out and cached ones can be closed instead.
+    pub(super) fn with_room<T>(&self, open: impl Fn() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
+        loop {
+            match open() {
+                Err(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) if self.evict() => {
+                    // Several at once: the next open is near.
+                    for _ in 0..16 {
+                        self.evict();
+                    }
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                result => return result,
+            }
+        }
+    }
+
+    /// Opens the entry `name` of a directory with O_PATH, following nothing, as whom the thread acts.
+    /// EAGAIN when that would have to wait and may not.
+    pub(super) fn open_entry(&self, dir: BorrowedFd<'_>, name: &[u8], pace: Pace) -> Result<Entry, Error> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        let mut resolve = within | ResolveFlags::NO_XDEV;
+        if pace == Pace::Inline {
+            if !self.cached_lookups.load(Ordering::Relaxed) {
+                return Err(Errno::EAGAIN.into());
+            }
+            resolve |= ResolveFlags::CACHED;
+        }
+        let open = |resolve| self.with_room(|| openat2(dir, name, flags, Mode::empty(), resolve));
+        match open(resolve) {
+            Ok(fd) => {
+                let stx = look(fd.as_fd())?;
+                Ok(Entry { fd, stx, slow: false })
+            }
+            Err(rustix::io::Errno::INVAL) if pace == Pace::Inline => {
+                self.cached_lookups.store(false, Ordering::Relaxed);
+                Err(Errno::EAGAIN.into())
+            }
+            Err(rustix::io::Errno::XDEV) if pace == Pace::Inline => Err(Errno::EAGAIN.into()),
+            Err(rustix::io::Errno::XDEV) => {
+                let fd = open(within).map_err(os)?;
+                let slow = self.mounts.check(fd.as_fd())?;
+                let stx = look(fd.as_fd())?;
+                Ok(Entry { fd, stx, slow })
+            }
+            Err(error) => Err(os(error)),
+        }
+    }
+
+    /// Walks one name, as `who`. EAGAIN when that would have to wait and may not.
+    pub(super) fn lookup(&self, dir: &Arc<Node>, name: &[u8], who: &Identity, pace: Pace) -> Result<Found, Error> {
+        if !dir.is_dir() {
+            return Err(Errno::ENOTDIR.into());
+        }
+        // Its answers come from elsewhere, even those about what the kernel has cached.
+        if pace == Pace::Inline && dir.slow {
+            return Err(Errno::EAGAIN.into());
+        }
+        let key = self.key(dir, name);
+        for attempt in 1.. {
+            let mark = self.mark(key, pace)?;
+            let dir_fd = self.fd(dir, pace)?;
+            who.assume()?;
+            let entry = match self.open_entry(dir_fd.as_fd(), name, pace) {
+                Err(error) if error.errno == Errno::ENOENT && self.since(mark, key) && attempt < LOOKUP_TRIES => {
+                    continue;
+                }
+                result => result?,
+            };
+            // After so many tries the name changes faster than it can be seen; any of its files will do.
+            let mark = (attempt < LOOKUP_TRIES).then_some(mark);
+            if let Some(node) = self.adopt(dir, name, &entry.stx, entry.slow, mark.map(|mark| (mark, key))) {
+                let fd = self.hold(&node, entry.fd);
+                return Ok(Found { node, fd, stx: entry.stx });
+            }
+        }
+        Err(Errno::ESTALE.into())
+    }
+
+    /// A node for a file that was just made and opened under a name held by the caller's [`Change`].
+    pub(super) fn made(&self, dir: &Arc<Node>, name: &[u8], stx: &Statx) -> Arc<Node> {
+        self.adopt(dir, name, stx, false, None).expect("unconditional")
+    }
+
+    /// The node for an entry that was looked up; None when the name was changed since `unless`.
+    fn adopt(
+        &self,
+        dir: &Arc<Node>,
+        name: &[u8],
+        stx: &Statx,
+        slow: bool,
+        unless: Option<(u64, u64)>,
+    ) -> Option<Arc<Node>> {
+        let id = FileId::of(stx);
+        // Declared first so that it is dropped after the locks.
+        let existing;
+        let changes = lock(&self.changes);
+        if let Some((mark, key)) = unless
+            && (changes.since(mark, key) || changes.busy.contains(&key))
+        {
+            return None;
+        }
+        let mut links = lock(&dir.links);
+        let children = links.children.get_or_insert_default();
+        existing = children.get(name).and_then(Weak::upgrade);
+        if let Some(node) = &existing
+            && node.id == id
+        {
+            return Some(node.clone());
+        }
+        let name: Arc<[u8]> = name.into();
+        let kind = qid::file_type(stx);
+        let node = Arc::new(Node::new(id, kind, slow || dir.slow, Some(dir.clone()), name.clone()));
+        children.insert(name, Arc::downgrade(&node));
+        Some(node)
+    }
+
+    /// The node that stands for `name` in `dir`, if a fid holds one.
+    pub(super) fn child(&self, dir: &Node, name: &[u8]) -> Option<Arc<Node>> {
+        let links = lock(&dir.links);
+        let child = links.children.as_ref()?.get(name).and_then(Weak::upgrade);
+        drop(links);
+        child
+    }
+
+    fn key(&self, dir: &Node, name: &[u8]) -> u64 {
+        self.hash.hash_one((dir.id.dev, dir.id.ino, name))
+    }
+
+    /// The state of names before a lookup of `key`, once nobody is changing that.
+    fn mark(&self, key: u64, pace: Pace) -> Result<u64, Error> {
+        let mut changes = lock(&self.changes);
+        while changes.busy.contains(&key) {
+            if pace == Pace::Inline {
+                return Err(Errno::EAGAIN.into());
+            }
+            changes = self.settled.wait(changes).unwrap_or_else(PoisonError::into_inner);
+        }
+        Ok(changes.finished)
+    }
+
+    fn since(&self, mark: u64, key: u64) -> bool {
+        let changes = lock(&self.changes);
+        changes.since(mark, key) || changes.busy.contains(&key)
+    }
+
+    /// Holds two names (or one twice) until the change of them is done. Waits for other changes of them.
+    pub(super) fn change(&self, one: (&Node, &[u8]), two: (&Node, &[u8])) -> Change<'_> {
+        let names = [self.key(one.0, one.1), self.key(two.0, two.1)];
+        let mut changes = lock(&self.changes);
+        while names.iter().any(|name| changes.busy.contains(name)) {
+            changes = self.settled.wait(changes).unwrap_or_else(PoisonError::into_inner);
+        }
+        changes.busy.extend(names);
+        Change { tree: self, names }
+    }
+
+    /// The name was removed from its directory. `fd` is the node's, taken before.
+    pub(super) fn removed(&self, dir: &Arc<Node>, name: &[u8], node: &Arc<Node>, fd: Option<Arc<OwnedFd>>) {
+        {
+            let mut links = lock(&dir.links);
+            if let Some(children) = &mut links.children
+                && children.get(name).is_some_and(|child| std::ptr::eq(child.as_ptr(), Arc::as_ptr(node)))
+            {
+                children.remove(name);
+            }
+        }
+        lock(&node.links).gone = true;
+        if let Some(fd) = fd {
+            self.pin(node, fd);
+        }
+    }
+
+    /// The name `old` in `from` became `new` in `to`.
+    pub(super) fn renamed(&self, from: &Arc<Node>, old: &[u8], to: &Arc<Node>, new: &[u8]) {
+        // Dropped after the locks.
+        let moved;
+        let _parent;
+        let _changes = lock(&self.changes);
+        {
+            let mut links = lock(&from.links);
+            let Some(child) = links.children.as_mut().and_then(|children| children.remove(old)) else { return };
+            moved = child.upgrade();
+        }
+        let Some(moved) = &moved else { return };
+        let name: Arc<[u8]> = new.into();
+        {
+            let mut links = lock(&moved.links);
+            _parent = links.parent.replace(to.clone());
+            links.name = name.clone();
+        }
+        lock(&to.links).children.get_or_insert_default().insert(name, Arc::downgrade(moved));
+    }
+
+    /// Descriptors held for files that are not open.
+    #[cfg(test)]
+    pub(super) fn held(&self) -> usize {
+        lock(&self.cached).len()
+    }
+}
+
+/// What statx(2) tells of a descriptor, O_PATH or not.
+pub(super) fn look(fd: BorrowedFd<'_>) -> Result<Statx, Error> {
+    statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS | StatxFlags::BTIME).map_err(os)
+}

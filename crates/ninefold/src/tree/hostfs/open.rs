@@ -1,0 +1,191 @@
+//! Opening: an [`OpenFile`] is what an open fid holds.
+//!
+//! The inode that was walked to is opened, through /proc/self/fd, so nothing can come between. What
+//! is not a plain file or directory is opened with O_NONBLOCK: no thread waits for a FIFO's other end.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+
+use ninefold_proto::open::{Access, Open, lflags};
+use ninefold_proto::stat::dm;
+use ninefold_proto::{Dialect, Errno, Error, Qid};
+use rustix::fs::{FileType, Mode, OFlags, fcntl_getfl, fcntl_setfl, openat};
+use tokio::io::unix::AsyncFd;
+
+use super::creds::Identity;
+use super::dir::DirStream;
+use super::file::HostFile;
+use super::node::{FileId, look};
+use super::{Export, Pace, lock, os};
+
+/// An open file.
+pub(super) struct OpenFile {
+    pub(super) fd: Arc<OwnedFd>,
+    /// Unique among the open files of the export; locks are held by it.
+    pub(super) holder: u64,
+    pub(super) flow: Flow,
+    /// A directory's entries read but not told yet.
+    pub(super) dir: Mutex<DirStream>,
+    /// Held while the file is open, if it is for exclusive use.
+    _exclusive: Option<Exclusive>,
+}
+
+/// How its bytes move.
+pub(super) enum Flow {
+    /// At offsets, from the page cache if they are there.
+    Plain {
+        /// The file system knows RWF_NOWAIT for reading.
+        nowait_read: AtomicBool,
+        /// The same for writing; never so when a write waits for the disk anyway (O_SYNC).
+        nowait_write: AtomicBool,
+        /// O_DIRECT is set.
+        direct: AtomicBool,
+    },
+    /// On the blocking pool: block devices, and character devices that never make anybody wait.
+    Device,
+    /// As they come: FIFOs, terminals.
+    Stream(AsyncFd<Arc<OwnedFd>>),
+}
+
+/// A file marked for exclusive use, while it is open.
+pub(super) struct Exclusive {
+    export: Arc<Export>,
+    id: FileId,
+}
+
+impl Drop for Exclusive {
+    fn drop(&mut self) {
+        lock(&self.export.exclusive).remove(&self.id);
+    }
+}
+
+/// open(2)'s flags for a request, without those that are set afterwards.
+pub(super) fn open_flags(how: &Open) -> OFlags {
+    let mut flags = OFlags::CLOEXEC | OFlags::NOCTTY;
+    flags |= match how.access {
+        Access::Read | Access::Exec => OFlags::RDONLY,
+        Access::Write => OFlags::WRONLY,
+        Access::ReadWrite => OFlags::RDWR,
+    };
+    for (bit, flag) in [
+        (lflags::TRUNC, OFlags::TRUNC),
+        (lflags::APPEND, OFlags::APPEND),
+        (lflags::DIRECTORY, OFlags::DIRECTORY),
+        (lflags::NOATIME, OFlags::NOATIME),
+        (lflags::DSYNC, OFlags::DSYNC),
+        // The bit without DSYNC's, as .L has it.
+        (lflags::SYNC, OFlags::SYNC),
+    ] {
+        if how.has(bit) {
+            flags |= flag;
+        }
+    }
+    flags
+}
+
+impl HostFile {
+    /// Opens the file of this fid.
+    pub(super) fn open_node(&self, how: Open, pace: Pace) -> Result<Qid, Error> {
+        if self.node.kind == FileType::Symlink && self.session.dialect == Dialect::Plan9 {
+            return Err(Errno::ENOENT.into());
+        }
+        let may_wait = how.has(lflags::TRUNC) || !matches!(self.node.kind, FileType::RegularFile | FileType::Directory);
+        if pace == Pace::Inline && may_wait {
+            return Err(Errno::EAGAIN.into());
+        }
+        let path_fd = self.fd(pace)?;
+        let stx = look(path_fd.as_fd())?;
+        let marks = self.session.marks(path_fd.as_fd(), &stx)?;
+        let exclusive = self.claim(marks, FileId::of(&stx))?;
+        let mut flags = open_flags(&how);
+        if marks & dm::APPEND != 0 {
+            // open(5): the open succeeds, but the file is not truncated.
+            flags = (flags | OFlags::APPEND) & !OFlags::TRUNC;
+        }
+        // Also for a plain file when nothing may wait: for the holder of a lease (fcntl(2)) to give it up.
+        if pace == Pace::Inline || self.node.kind != FileType::RegularFile {
+            flags |= OFlags::NONBLOCK;
+        }
+        self.session.who.assume()?;
+        let fd = self.reopen(path_fd.as_fd(), &how, flags)?;
+        let stx = if how.has(lflags::TRUNC) { look(fd.as_fd())? } else { stx };
+        self.opened_as(fd, self.node.kind, &how, exclusive)?;
+        Ok(self.session.export.qids.qid(&stx, marks, self.session.dialect))
+    }
+
+    fn reopen(&self, path_fd: BorrowedFd<'_>, how: &Open, flags: OFlags) -> Result<OwnedFd, Error> {
+        let export = &self.session.export;
+        let name = path_fd.as_raw_fd().to_string();
+        let open = |flags| export.tree.with_room(|| openat(&export.proc_fd, name.as_str(), flags, Mode::empty()));
+        if how.access == Access::Exec {
+            self.access(path_fd, rustix::fs::Access::EXEC_OK)?;
+        }
+        let result = match open(flags) {
+            Err(rustix::io::Errno::PERM) if flags.contains(OFlags::NOATIME) => open(flags & !OFlags::NOATIME),
+            result => result,
+        };
+        match result {
+            // open(5): for OEXEC the permission to execute is enough.
+            Err(rustix::io::Errno::ACCESS) if how.access == Access::Exec && !flags.contains(OFlags::TRUNC) => {
+                Identity::of_server().assume()?;
+                open(flags).map_err(os)
+            }
+            result => result.map_err(os),
+        }
+    }
+
+    /// Takes a file that is marked for exclusive use; EBUSY while somebody else has it open.
+    pub(super) fn claim(&self, marks: u32, id: FileId) -> Result<Option<Exclusive>, Error> {
+        if marks & dm::EXCL == 0 {
+            return Ok(None);
+        }
+        let export = &self.session.export;
+        if !lock(&export.exclusive).insert(id) {
+            return Err(Error::with_text(Errno::EBUSY, "exclusive access file"));
+        }
+        Ok(Some(Exclusive { export: export.clone(), id }))
+    }
+
+    /// From now on this fid is open with `fd`.
+    pub(super) fn opened_as(
+        &self,
+        fd: OwnedFd,
+        kind: FileType,
+        how: &Open,
+        exclusive: Option<Exclusive>,
+    ) -> Result<(), Error> {
+        let fd = Arc::new(fd);
+        let fast = !self.node.slow;
+        let flow = match kind {
+            FileType::RegularFile | FileType::Directory => {
+                // Set afterwards, because a file system without it would refuse the open or, worse,
+                // leave behind the file that a create has made.
+                let direct = how.has(lflags::DIRECT)
+                    && fcntl_getfl(&fd).and_then(|flags| fcntl_setfl(&fd, flags | OFlags::DIRECT)).is_ok();
+                let synced = how.has(lflags::DSYNC) || how.has(lflags::SYNC);
+                Flow::Plain {
+                    nowait_read: AtomicBool::new(fast),
+                    nowait_write: AtomicBool::new(fast && !synced),
+                    direct: AtomicBool::new(direct),
+                }
+            }
+            FileType::BlockDevice => Flow::Device,
+            // Without a runtime, and for devices that epoll does not know (/dev/null), no wait is needed.
+            _ => stream(&fd).map_or(Flow::Device, Flow::Stream),
+        };
+        let holder = self.session.export.next_holder();
+        let open = OpenFile { fd, holder, flow, dir: Mutex::default(), _exclusive: exclusive };
+        self.open.set(Arc::new(open)).map_err(|_| Error::new(Errno::EBADF))
+    }
+}
+
+/// Registers a descriptor with the reactor. None without a runtime, and for devices that epoll does not
+/// know (/dev/null): those never make anybody wait.
+// The successor of `new` is unsafe because of types whose descriptor may be closed or changed behind
+// AsyncFd's back; an OwnedFd's cannot be.
+#[allow(deprecated)]
+fn stream(fd: &Arc<OwnedFd>) -> Option<AsyncFd<Arc<OwnedFd>>> {
+    tokio::runtime::Handle::try_current().ok()?;
+    AsyncFd::new(fd.clone()).ok()
+}

@@ -1,0 +1,291 @@
+//! The server over an in-memory stream in virtual time, with a file server whose answers the test controls.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use ninefold::proto::attr::Attr;
+use ninefold::proto::open::Open;
+use ninefold::proto::print::{Data, parse, print};
+use ninefold::proto::stat::StatBuf;
+use ninefold::proto::types::WalkElem;
+use ninefold::proto::{Dialect, Errno, Qid, QidType};
+use ninefold::server::{Answer, Attach, Cx, File, FileServer, Limits, Server, Walked};
+use ninefold::transport::Peer;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::sync::Semaphore;
+
+/// Counts what happens. Reads at offset 0 are answered at once, at 1 when the test lets them, at 2 only
+/// when cancelled.
+struct Probe {
+    reads: AtomicUsize,
+    files: AtomicUsize,
+    clunks: AtomicUsize,
+    gate: Semaphore,
+}
+
+#[derive(Clone)]
+struct Tree(Arc<Probe>);
+
+const QID: Qid = Qid { kind: QidType::FILE, version: 0, path: 1 };
+
+impl FileServer for Tree {
+    fn attach(&self, _: &Cx, _: &Attach) -> Answer<(Qid, Arc<dyn File>)> {
+        self.0.files.fetch_add(1, Ordering::SeqCst);
+        Answer::ok((QID, Arc::new(self.clone())))
+    }
+}
+
+impl File for Tree {
+    fn walk(&self, _: &Cx, _: &[WalkElem<'_>]) -> Answer<Walked> {
+        self.0.files.fetch_add(1, Ordering::SeqCst);
+        Answer::ok(Walked { qids: Vec::new(), file: Some(Arc::new(self.clone())) })
+    }
+
+    fn open(&self, _: &Cx, _: Open) -> Answer<Qid> {
+        Answer::ok(QID)
+    }
+
+    fn read(&self, cx: &Cx, offset: u64, count: u32) -> Answer<Bytes> {
+        self.0.reads.fetch_add(1, Ordering::SeqCst);
+        let (cx, probe) = (cx.clone(), self.0.clone());
+        match offset {
+            0 => Answer::ok(vec![7; count as usize].into()),
+            1 => Answer::later(async move {
+                probe.gate.acquire().await.map_err(|_| Errno::EIO)?.forget();
+                Ok(vec![8; count as usize].into())
+            }),
+            _ => Answer::later(async move {
+                let _parked = cx.park()?;
+                cx.cancelled().await;
+                Err(Errno::EINTR.into())
+            }),
+        }
+    }
+
+    fn getattr(&self, _: &Cx, _: u64) -> Answer<Attr> {
+        Answer::ok(Attr::default())
+    }
+
+    fn stat(&self, _: &Cx) -> Answer<StatBuf> {
+        Answer::ok(StatBuf::default())
+    }
+
+    fn clunk(&self, _: &Cx) -> Answer<()> {
+        self.0.clunks.fetch_add(1, Ordering::SeqCst);
+        Answer::ok(())
+    }
+}
+
+struct Client {
+    stream: DuplexStream,
+    probe: Arc<Probe>,
+    server: Arc<Server>,
+    served: tokio::task::JoinHandle<()>,
+}
+
+/// The bound of a wait that ought to end at once; time is virtual.
+const SOON: Duration = Duration::from_secs(3600);
+
+impl Client {
+    fn connect(limits: Limits) -> Client {
+        let probe = Arc::new(Probe {
+            reads: AtomicUsize::new(0),
+            files: AtomicUsize::new(0),
+            clunks: AtomicUsize::new(0),
+            gate: Semaphore::new(0),
+        });
+        let server = Server::builder().export("", Arc::new(Tree(probe.clone())), false).limits(limits).build();
+        let (stream, far) = tokio::io::duplex(4096);
+        let served = tokio::spawn(server.serve(far, Peer::Stdio));
+        Client { stream, probe, server, served }
+    }
+
+    /// Version, attach on fid 0, and fid 1 open.
+    async fn ready(limits: Limits) -> Client {
+        let mut c = Client::connect(limits);
+        c.ask("Tversion tag -1 msize 65536 version '9P2000.L'").await;
+        c.ask("Tattach tag 1 fid 0 afid -1 uname 'u' aname '' n_uname -1").await;
+        c.ask("Twalk tag 1 fid 0 newfid 1 nwname 0").await;
+        c.ask("Tlopen tag 1 fid 1 flags 0").await;
+        c
+    }
+
+    async fn send(&mut self, line: &str) {
+        let frame = parse(line, Dialect::Linux).unwrap();
+        tokio::time::timeout(SOON, self.stream.write_all(&frame)).await.unwrap().unwrap();
+    }
+
+    async fn receive(&mut self) -> String {
+        let mut frame = vec![0; 4];
+        tokio::time::timeout(SOON, self.stream.read_exact(&mut frame)).await.unwrap().unwrap();
+        let size = u32::from_le_bytes(frame[..4].try_into().unwrap());
+        frame.resize(size as usize, 0);
+        self.stream.read_exact(&mut frame[4..]).await.unwrap();
+        print(&frame, Dialect::Linux, Data::Elided).to_string()
+    }
+
+    async fn ask(&mut self, line: &str) -> String {
+        self.send(line).await;
+        self.receive().await
+    }
+
+    async fn is_closed(&mut self) -> bool {
+        let mut rest = Vec::new();
+        tokio::time::timeout(SOON, self.stream.read_to_end(&mut rest)).await.unwrap().unwrap();
+        rest.is_empty()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_waits_holds_up_no_other_and_is_ended_by_tflush() {
+    let mut c = Client::ready(Limits { running: 1, ..Limits::default() }).await;
+    c.send("Tread tag 10 fid 1 offset 2 count 5").await;
+    assert_eq!(c.ask("Tread tag 11 fid 1 offset 0 count 5").await, "Rread tag 11 count 5 ...");
+    assert_eq!(c.ask("Tflush tag 12 oldtag 10").await, "Rflush tag 12");
+    assert_eq!(c.ask("Tread tag 10 fid 1 offset 0 count 5").await, "Rread tag 10 count 5 ...");
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_waiting_requests_than_the_limit_are_told_to_try_again() {
+    let mut c = Client::ready(Limits { parked: 3, ..Limits::default() }).await;
+    for tag in 10..13 {
+        c.send(&format!("Tread tag {tag} fid 1 offset 2 count 5")).await;
+    }
+    assert_eq!(c.ask("Tread tag 13 fid 1 offset 2 count 5").await, "Rlerror tag 13 ecode 11");
+    assert_eq!(c.ask("Tflush tag 14 oldtag 11").await, "Rflush tag 14");
+    c.send("Tread tag 15 fid 1 offset 2 count 5").await;
+    assert_eq!(c.ask("Tread tag 16 fid 1 offset 2 count 5").await, "Rlerror tag 16 ecode 11");
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_the_limit_of_running_requests_nothing_more_is_started_until_one_is_done() {
+    let mut c = Client::ready(Limits { running: 2, ..Limits::default() }).await;
+    for tag in 10..15 {
+        c.send(&format!("Tread tag {tag} fid 1 offset 1 count 5")).await;
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(c.probe.reads.load(Ordering::SeqCst), 2);
+    c.probe.gate.add_permits(5);
+    let mut tags: Vec<String> = Vec::new();
+    for _ in 0..5 {
+        tags.push(c.receive().await);
+    }
+    tags.sort();
+    let expected: Vec<String> = (10..15).map(|tag| format!("Rread tag {tag} count 5 ...")).collect();
+    assert_eq!(tags, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_does_not_read_its_replies_is_given_no_more_than_the_limit() {
+    let mut c = Client::ready(Limits { unsent: 100_000, ..Limits::default() }).await;
+    // Each reply leaves the tag free, so the same frame may be sent again and again.
+    let frame = parse("Tread tag 10 fid 1 offset 0 count 60000", Dialect::Linux).unwrap();
+    let mut sent = 0;
+    while tokio::time::timeout(Duration::from_secs(1), c.stream.write_all(&frame)).await.is_ok() {
+        sent += 1;
+        assert!(sent < 10_000, "the server goes on reading");
+    }
+    let started = c.probe.reads.load(Ordering::SeqCst);
+    assert!(started <= 3, "{started} replies of 60,000 bytes for a limit of 100,000");
+    for _ in 0..=started {
+        assert_eq!(c.receive().await, "Rread tag 10 count 60000 ...");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_says_nothing_is_closed_after_the_handshake_time() {
+    let limits = Limits::default();
+    let mut c = Client::connect(limits);
+    let began = tokio::time::Instant::now();
+    assert!(c.is_closed().await);
+    assert_eq!(began.elapsed().as_secs(), limits.handshake.as_secs());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_frame_that_does_not_end_is_waited_for_only_so_long() {
+    let limits = Limits::default();
+    let mut c = Client::ready(limits).await;
+    let began = tokio::time::Instant::now();
+    c.stream.write_all(b"\x20\0\0\0").await.unwrap();
+    tokio::time::sleep(limits.frame / 2).await;
+    c.stream.write_all(b"\x74").await.unwrap();
+    assert!(c.is_closed().await);
+    assert_eq!(began.elapsed().as_secs(), limits.frame.as_secs());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_client_stays_connected() {
+    let mut c = Client::ready(Limits::default()).await;
+    tokio::time::sleep(Duration::from_secs(7 * 24 * 3600)).await;
+    assert_eq!(c.ask("Tread tag 11 fid 1 offset 0 count 5").await, "Rread tag 11 count 5 ...");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_connection_takes_leave_of_every_file_once() {
+    let mut c = Client::ready(Limits::default()).await;
+    c.send("Tread tag 10 fid 1 offset 2 count 5").await;
+    c.send("Tread tag 12 fid 1 offset 1 count 5").await;
+    assert_eq!(c.ask("Twalk tag 11 fid 1 newfid 2 nwname 0").await, "Rwalk tag 11 nwqid 0");
+    drop(c.stream);
+    c.probe.gate.add_permits(1);
+    tokio::time::timeout(SOON, c.served).await.unwrap().unwrap();
+    assert_eq!(c.probe.files.load(Ordering::SeqCst), 3);
+    assert_eq!(c.probe.clunks.load(Ordering::SeqCst), 3);
+    assert_eq!(c.server.connections(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_answers_what_was_begun_and_closes() {
+    let mut c = Client::ready(Limits::default()).await;
+    c.send("Tread tag 10 fid 1 offset 1 count 5").await;
+    c.send("Tread tag 11 fid 1 offset 2 count 5").await;
+    assert_eq!(c.ask("Tread tag 12 fid 1 offset 0 count 5").await, "Rread tag 12 count 5 ...");
+    let server = c.server.clone();
+    let drained = tokio::spawn(async move { server.drain().await });
+    assert_eq!(c.receive().await, "Rlerror tag 11 ecode 4", "a wait is cancelled");
+    c.probe.gate.add_permits(1);
+    assert_eq!(c.receive().await, "Rread tag 10 count 5 ...", "what runs is answered");
+    assert!(c.is_closed().await);
+    tokio::time::timeout(SOON, drained).await.unwrap().unwrap();
+    assert_eq!(c.probe.clunks.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_takes_no_replies_does_not_hold_up_the_end() {
+    let mut c = Client::ready(Limits::default()).await;
+    c.send("Tread tag 10 fid 1 offset 0 count 60000").await;
+    tokio::task::yield_now().await;
+    let began = tokio::time::Instant::now();
+    tokio::time::timeout(SOON, c.server.drain()).await.unwrap();
+    assert!(began.elapsed() <= Duration::from_secs(10));
+}
+
+#[tokio::test(start_paused = true)]
+async fn frames_cut_anywhere_are_put_together() {
+    let mut c = Client::ready(Limits::default()).await;
+    let mut bytes = Vec::new();
+    for tag in 10..20 {
+        bytes.extend(parse(&format!("Tread tag {tag} fid 1 offset 0 count {tag}"), Dialect::Linux).unwrap());
+    }
+    for chunk in bytes.chunks(3) {
+        c.stream.write_all(chunk).await.unwrap();
+        tokio::task::yield_now().await;
+    }
+    for tag in 10..20 {
+        assert_eq!(c.receive().await, format!("Rread tag {tag} count {tag} ..."));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_broken_frame_closes_the_connection_after_the_replies_before_it() {
+    let mut c = Client::ready(Limits::default()).await;
+    let mut bytes = parse("Tread tag 10 fid 1 offset 0 count 5", Dialect::Linux).unwrap();
+    bytes.extend(b"\x03\0\0\0");
+    c.stream.write_all(&bytes).await.unwrap();
+    assert_eq!(c.receive().await, "Rread tag 10 count 5 ...");
+    assert!(c.is_closed().await);
+    tokio::time::timeout(SOON, c.served).await.unwrap().unwrap();
+    assert_eq!(c.probe.clunks.load(Ordering::SeqCst), 2);
+}
