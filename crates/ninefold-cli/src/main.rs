@@ -12,7 +12,6 @@ mod output;
 mod serve;
 mod signals;
 mod trace;
-mod trees;
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;

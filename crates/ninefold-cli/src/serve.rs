@@ -11,6 +11,8 @@ use std::time::Duration;
 use anyhow::Context;
 use ninefold::server::{Limits, Policy, Server, ServerBuilder, User};
 use ninefold::transport::{Address, Listener, PORT, Place, stdio};
+use ninefold::tree::hostfs::HostFs;
+use ninefold::tree::ramfs::RamFs;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -19,7 +21,6 @@ use tracing::{debug, info, warn};
 use crate::args::Serve;
 use crate::failure::Usage;
 use crate::signals::Signals;
-use crate::trees;
 
 /// Connections at a time; over it, accepting waits. Each costs a descriptor beside those of its open files.
 const CONNECTIONS: usize = 16_384;
@@ -31,7 +32,7 @@ pub async fn run(args: Serve) -> anyhow::Result<ExitCode> {
     // From here on a signal drains; one that comes before anything is served ends just as well.
     let mut signals = Signals::catch().context("cannot catch signals")?;
     raise_descriptor_limit();
-    let (builder, what) = exports(&args)?;
+    let Exports { builder, directories, words } = exports(&args)?;
     let limits = Limits { msize: args.msize, ..Limits::default() };
     let server = builder.identity(identity(&args)?).limits(limits).build();
     let mut work = JoinSet::new();
@@ -40,7 +41,11 @@ pub async fn run(args: Serve) -> anyhow::Result<ExitCode> {
         work.spawn(server.serve(stream, peer));
     } else {
         let listeners = listen(&args).await?;
-        announce(&what, &listeners)?;
+        let addresses = listeners.iter().map(|l| l.local_address().map(|a| a.to_string()));
+        let addresses: Vec<String> = addresses.collect::<Result<_, _>>()?;
+        // A mount of this server inside what it exports would have it wait for itself.
+        directories.iter().for_each(|directory| directory.set_own_addresses(addresses.clone()));
+        announce(&words.join(", "), &addresses)?;
         let slots = Arc::new(Semaphore::new(CONNECTIONS));
         for listener in listeners {
             work.spawn(accept(listener, server.clone(), slots.clone()));
@@ -66,10 +71,16 @@ pub async fn run(args: Serve) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The builder with everything exported, and what that is in words.
-fn exports(args: &Serve) -> anyhow::Result<(ServerBuilder, String)> {
-    let mut builder = Server::builder();
-    let mut words = Vec::new();
+/// Everything that is exported.
+struct Exports {
+    builder: ServerBuilder,
+    directories: Vec<Arc<HostFs>>,
+    /// For a person to read.
+    words: Vec<String>,
+}
+
+fn exports(args: &Serve) -> anyhow::Result<Exports> {
+    let (mut builder, mut directories, mut words) = (Server::builder(), Vec::new(), Vec::new());
     let mut names = BTreeSet::new();
     let mut claim = |name: &str| {
         let free = names.insert(name.to_owned());
@@ -80,16 +91,18 @@ fn exports(args: &Serve) -> anyhow::Result<(ServerBuilder, String)> {
     for (name, dir) in default.chain(args.exports.iter().map(|export| (export.name.as_str(), &export.dir))) {
         claim(name)?;
         let path = dir.canonicalize().with_context(|| dir.display().to_string())?;
-        builder = builder.export(name, trees::directory(&path)?, args.read_only);
+        let tree = Arc::new(HostFs::open(&path)?);
+        directories.push(tree.clone());
+        builder = builder.export(name, tree, args.read_only);
         builder = alias(builder, name, &path);
         words.push(if name.is_empty() { path.display().to_string() } else { format!("{name}={}", path.display()) });
     }
     if let Some(name) = &args.ram {
         claim(name)?;
-        builder = builder.export(name, trees::memory()?, args.read_only);
+        builder = builder.export(name, Arc::new(RamFs::new()), args.read_only);
         words.push(if name.is_empty() { "memory".to_owned() } else { format!("{name}=memory") });
     }
-    Ok((builder, words.join(", ")))
+    Ok(Exports { builder, directories, words })
 }
 
 /// diod's clients say the directory's path on the server. `/` would swallow every other path.
@@ -163,10 +176,10 @@ fn beyond(address: &Address) -> anyhow::Error {
 }
 
 /// One line for each address, for a person to paste and a script to read.
-fn announce(what: &str, listeners: &[Listener]) -> anyhow::Result<()> {
+fn announce(what: &str, addresses: &[String]) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
-    for listener in listeners {
-        writeln!(out, "ninefold: serving {what} at {}", listener.local_address()?).context("standard output")?;
+    for address in addresses {
+        writeln!(out, "ninefold: serving {what} at {address}").context("standard output")?;
     }
     out.flush().context("standard output")
 }

@@ -3,8 +3,8 @@
 //! A client says a name (uname) and, in .u and .L, a number (n_uname). Over TCP nobody vouches for either, so what
 //! counts is the [`Policy`] and what this machine's kernel knows of the peer. The number wins over the name.
 
-use ninefold_proto::Error;
 use ninefold_proto::types::NONUNAME;
+use ninefold_proto::{Errno, Error};
 use tracing::{debug, warn};
 
 use super::{User, sock_diag};
@@ -13,7 +13,8 @@ use crate::transport::Peer;
 /// How attaching clients become users of this machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Policy {
-    /// Everybody acts as the user of this process. The only thing that one not run by root can do.
+    /// Everybody acts as the user of this process: the only thing that one not run by root can do. On loopback
+    /// that is only for this user and root; another user of this machine is refused.
     AsProcess,
     /// Everybody acts as this user.
     Squash(User),
@@ -34,9 +35,12 @@ impl Policy {
     /// The user that an attach of `uname` and `n_uname` by `peer` acts as.
     ///
     /// Asks the machine's user database, and the kernel for a second at the most: call it where blocking is allowed.
-    /// No policy of today refuses; a caller passes an error on as the reply to the attach.
+    /// An error is the reply to the attach.
     pub fn decide(&self, peer: &Peer, uname: &[u8], n_uname: u32) -> Result<User, Error> {
         let claim = Claim { uname, n_uname };
+        if *self == Policy::AsProcess && another_user(peer) {
+            return Err(Error::with_text(Errno::EACCES, "this server is another user's"));
+        }
         let user = match (self, peer) {
             (Policy::AsProcess, _) => User::of_process(),
             (Policy::Squash(user), _) => user.clone(),
@@ -85,6 +89,16 @@ impl Claim<'_> {
     }
 }
 
+/// Whether a peer is a user of this machine other than this process's and root. What the kernel cannot tell
+/// (a forwarder in another network namespace) is no other user's.
+fn another_user(peer: &Peer) -> bool {
+    let owner = match peer {
+        Peer::Unix { uid, .. } => Some(*uid),
+        peer => known_by_kernel(peer),
+    };
+    owner.is_some_and(|uid| uid != 0 && uid != rustix::process::geteuid().as_raw())
+}
+
 /// The user with the fewest rights.
 fn nobody() -> User {
     /// The kernel's overflowuid, nobody's number where the database has no such name.
@@ -99,7 +113,7 @@ fn known_by_kernel(peer: &Peer) -> Option<u32> {
         return None;
     }
     sock_diag::owner(*peer, *local).unwrap_or_else(|e| {
-        warn!("cannot ask the kernel who {peer} is: {e}; it acts as nobody");
+        warn!("cannot ask the kernel who {peer} is: {e}; it is treated as from elsewhere");
         None
     })
 }
@@ -128,9 +142,15 @@ mod tests {
     #[test]
     fn a_process_without_root_is_always_its_own_user() {
         let me = rustix::process::geteuid().as_raw();
-        for peer in [unix(STRANGER), elsewhere(), Peer::Stdio] {
+        for peer in [unix(me), unix(0), elsewhere(), Peer::Stdio] {
             assert_eq!(uid(&Policy::AsProcess, &peer, "root", STRANGER), me);
         }
+    }
+
+    #[test]
+    fn another_user_of_this_machine_does_not_get_to_act_as_the_servers_user() {
+        let refused = Policy::AsProcess.decide(&unix(STRANGER), b"", NONUNAME).unwrap_err();
+        assert_eq!(refused.errno, Errno::EACCES);
     }
 
     #[test]

@@ -171,7 +171,6 @@ impl LockTable {
     /// Takes or drops a lock on a file of the host. `file` is the descriptor of the open file, `holder` a number for
     /// the open file, unique in this table.
     #[allow(clippy::too_many_arguments)]
-    #[allow(dead_code, reason = "hostfs is to use it")]
     pub(crate) fn lock(
         self: &Arc<Self>,
         cx: &Cx,
@@ -185,7 +184,6 @@ impl LockTable {
     }
 
     /// The lock that would stand in the way of `lock` on a file of the host; a local program's has no `client_id`.
-    #[allow(dead_code, reason = "hostfs is to use it")]
     pub(crate) fn getlock(&self, cx: &Cx, key: FileKey, file: &Arc<OwnedFd>, lock: &Lock) -> Answer<Option<Lock>> {
         self.conflict(cx, key, Some(file), lock).into()
     }
