@@ -5,7 +5,7 @@ SECONDS ?= 20
 CARGO ?= cargo
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help build demo test fuzz check check-fmt check-clippy check-doc
+.PHONY: help build demo test fuzz siege check check-fmt check-clippy check-doc
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | awk -F'|' '{ printf "make %-13s %s\n", $$1, $$2 }'
@@ -22,6 +22,9 @@ test: ## run everything that CI runs; the last line is the sum
 fuzz: ## fuzz every target; SECONDS=600 for ten minutes each
 	@test -x fuzz/run.sh || { echo 'fuzz/run.sh is missing: nothing to fuzz' >&2; exit 1; }
 	fuzz/run.sh $(SECONDS)
+
+siege: build ## lay siege to the server at full length, about ten minutes; latency is judged, so on a quiet machine
+	NINEFOLD=$(abspath $(TARGET_DIR))/release/ninefold conformance/judges/siege.sh --full
 
 check: check-fmt check-clippy check-doc ## formatting, lints and docs, with no warning let through
 
