@@ -4,7 +4,8 @@
 //! user. What is promised:
 //!
 //! - **Nothing outside the directory is reached**, whatever names, symbolic links and renames by others do:
-//!   see [`node`] for how names are resolved.
+//!   see [`node`] for how names are resolved. (A folder that somebody on the host moves out of the export
+//!   stays reachable by fids walked to it before, as it would for a process that had opened it.)
 //! - **Permissions are the kernel's**: see [`creds`] for how a server run by root acts as a user.
 //! - **Fids stay good** across renames and removals through this server, and cost no descriptor until opened.
 //! - **No call that may wait for a disk runs on a thread of the reactor**, and what the kernel has in memory

@@ -40,20 +40,12 @@ const CHANGE_WAIT: Duration = Duration::from_millis(1);
 /// Finished changes that are remembered, for lookups that began before they ended.
 const REMEMBERED_CHANGES: usize = 256;
 
-/// Which inode it is. The time of birth tells it from a later one of the same number.
+/// Which inode it is. The time of birth, where it is known, tells it from a later one of the same number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct FileId {
     pub(super) dev: u64,
     pub(super) ino: u64,
     born: u32,
-}
-
-impl FileId {
-    pub(super) fn of(stx: &Statx) -> FileId {
-        let has_btime = stx.stx_mask & StatxFlags::BTIME.bits() != 0;
-        let born = if has_btime { qid::mixed(stx.stx_btime) as u32 } else { 0 };
-        FileId { dev: qid::device(stx), ino: stx.stx_ino, born }
-    }
 }
 
 /// A file that fids stand on.
@@ -185,6 +177,8 @@ pub(super) struct Entry {
 pub(super) struct Tree {
     pub(super) root: Arc<Node>,
     root_fd: Arc<OwnedFd>,
+    /// Times of birth stay what they are.
+    births: bool,
     pub(super) mounts: Mounts,
     /// The kernel knows RESOLVE_CACHED (Linux 5.12).
     cached_lookups: AtomicBool,
@@ -242,14 +236,16 @@ impl Drop for Change<'_> {
 impl Tree {
     /// The tree below `root_fd`. At most `limit` descriptors are held for files that are not open.
     pub(super) fn new(root_fd: OwnedFd, mounts: Mounts, limit: usize) -> Result<Tree, Error> {
-        let slow = mounts.check(root_fd.as_fd()).unwrap_or(false);
+        let mount = mounts.check(root_fd.as_fd()).unwrap_or_default();
+        let births = !mount.copies_up;
         let stx = look(root_fd.as_fd())?;
-        let root = Arc::new(Node::new(FileId::of(&stx), FileType::Directory, slow, None, Arc::from([])));
+        let root = Arc::new(Node::new(file_id(&stx, births), FileType::Directory, mount.slow, None, Arc::from([])));
         let root_fd = Arc::new(root_fd);
         *lock(&root.held) = Held::Pinned(root_fd.clone());
         Ok(Tree {
             root,
             root_fd,
+            births,
             mounts,
             cached_lookups: AtomicBool::new(true),
             changes: Mutex::default(),
@@ -259,6 +255,11 @@ impl Tree {
             pinned: Mutex::default(),
             limit: limit.max(1),
         })
+    }
+
+    /// Which inode statx(2) told of.
+    pub(super) fn id(&self, stx: &Statx) -> FileId {
+        file_id(stx, self.births)
     }
 
     /// The root's descriptor, which is always there.
@@ -313,7 +314,7 @@ impl Tree {
         while let Some(next) = chain.pop() {
             let (_, name) = next.place()?;
             let entry = self.open_entry(fd.as_fd(), &name, pace)?;
-            if FileId::of(&entry.stx) != next.id {
+            if self.id(&entry.stx) != next.id {
                 return Err(Errno::ESTALE.into());
             }
             fd = self.hold(&next, entry.fd);
@@ -413,7 +414,7 @@ impl Tree {
             Err(rustix::io::Errno::XDEV) if pace == Pace::Inline => Err(Errno::EAGAIN.into()),
             Err(rustix::io::Errno::XDEV) => {
                 let fd = open(within).map_err(os)?;
-                let slow = self.mounts.check(fd.as_fd())?;
+                let slow = self.mounts.check(fd.as_fd())?.slow;
                 let stx = look(fd.as_fd())?;
                 Ok(Entry { fd, stx, slow })
             }
@@ -465,7 +466,7 @@ impl Tree {
         slow: bool,
         unless: Option<(u64, u64)>,
     ) -> Option<Arc<Node>> {
-        let id = FileId::of(stx);
+        let id = self.id(stx);
         // Declared first so that it is dropped after the locks.
         let existing;
         let changes = lock(&self.changes);
@@ -571,6 +572,12 @@ impl Tree {
     pub(super) fn held(&self) -> usize {
         lock(&self.cached).len()
     }
+}
+
+fn file_id(stx: &Statx, births: bool) -> FileId {
+    let has_btime = births && stx.stx_mask & StatxFlags::BTIME.bits() != 0;
+    let born = if has_btime { qid::mixed(stx.stx_btime) as u32 } else { 0 };
+    FileId { dev: qid::device(stx), ino: stx.stx_ino, born }
 }
 
 /// What statx(2) tells of a descriptor, O_PATH or not.

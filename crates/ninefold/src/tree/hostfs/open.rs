@@ -97,7 +97,7 @@ impl HostFile {
         let path_fd = self.fd(pace)?;
         let stx = look(path_fd.as_fd())?;
         let marks = self.session.marks(path_fd.as_fd(), &stx)?;
-        let exclusive = self.claim(marks, FileId::of(&stx))?;
+        let exclusive = self.claim(marks, self.session.export.tree.id(&stx))?;
         let mut flags = open_flags(&how);
         if marks & dm::APPEND != 0 {
             // open(5): the open succeeds, but the file is not truncated.
