@@ -224,7 +224,7 @@ impl File for HostFile {
 
     fn xattr_get(&self, _cx: &Cx, name: &[u8]) -> Answer<Bytes> {
         let name: Box<[u8]> = name.into();
-        self.blocking(move |file| file.get_xattr(&name))
+        self.attempt(move |file, pace| file.get_xattr(&name, pace))
     }
 
     fn xattr_list(&self, _cx: &Cx) -> Answer<Bytes> {
