@@ -59,7 +59,8 @@ impl HostFile {
                 self.session.who.assume()?;
                 self.access(fd.as_fd(), Access::WRITE_OK)?;
                 Identity::of_server().assume()?;
-                return set_mode(fd.as_fd(), set.mode.unwrap_or_default());
+                // A chown(2) of nothing: unlike a mode worked out here it cannot undo another's change.
+                return set_owner(fd.as_fd(), None, None);
             }
             // Cutting the file does it anyway.
             set.mode = None;

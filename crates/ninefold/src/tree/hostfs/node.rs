@@ -9,36 +9,26 @@
 //! **Resolution.** The kernel gets one name at a time, never `..`, with openat2(2)'s RESOLVE_BENEATH,
 //! RESOLVE_NO_SYMLINKS and RESOLVE_NO_MAGICLINKS, and crosses a mount only after [`Mounts::check`].
 //!
-//! **Names that change.** A change of a name is two steps, the system call and the update here. Between
-//! them a lookup could tie the old inode to the new name or the reverse. So a change holds its names
-//! ([`Tree::change`]); a lookup of one of them waits or, when one was changed meanwhile, is done again.
+//! **Names that change** are held meanwhile ([`Tree::change`]): see [`super::changes`].
 //!
 //! **Lock order.** `changes`, then one node's `links`; a node's `held` and the `ring`s alone. No system
 //! call is made under any of them, and no `Arc<Node>` is dropped under `links`: its drop takes them.
 
-use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, VecDeque};
-use std::hash::BuildHasher;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use ninefold_proto::{Errno, Error};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, openat2, statx};
 
+use super::changes::{Change, Changes, NameKey};
 use super::creds::Identity;
 use super::mounts::Mounts;
 use super::{Pace, lock, os, qid};
 
 /// How often a lookup is done again because its name was changed meanwhile.
 const LOOKUP_TRIES: u32 = 16;
-
-/// How long a descriptor that could not be opened waits for a change of names to end before the next try.
-const CHANGE_WAIT: Duration = Duration::from_millis(1);
-
-/// Finished changes that are remembered, for lookups that began before they ended.
-const REMEMBERED_CHANGES: usize = 256;
 
 /// Which inode it is. The time of birth, where it is known, tells it from a later one of the same number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -182,55 +172,13 @@ pub(super) struct Tree {
     pub(super) mounts: Mounts,
     /// The kernel knows RESOLVE_CACHED (Linux 5.12).
     cached_lookups: AtomicBool,
-    changes: Mutex<Changes>,
-    settled: Condvar,
-    hash: RandomState,
+    changes: Changes,
     /// Nodes that hold a cached descriptor, each once, oldest first.
     cached: Mutex<VecDeque<Weak<Node>>>,
     /// Nodes that hold a pinned descriptor.
     pinned: Mutex<VecDeque<Weak<Node>>>,
     /// Descriptors in each ring.
     limit: usize,
-}
-
-#[derive(Default, Debug)]
-struct Changes {
-    /// Names that are being changed.
-    busy: Vec<u64>,
-    /// Changes finished, ever.
-    finished: u64,
-    /// The last names changed, newest at the back.
-    recent: VecDeque<u64>,
-}
-
-impl Changes {
-    fn since(&self, mark: u64, name: u64) -> bool {
-        let n = (self.finished - mark) as usize;
-        n > self.recent.len() || self.recent.iter().rev().take(n).any(|&key| key == name)
-    }
-}
-
-/// Names held while they are changed.
-pub(super) struct Change<'a> {
-    tree: &'a Tree,
-    names: [u64; 2],
-}
-
-impl Drop for Change<'_> {
-    fn drop(&mut self) {
-        let mut changes = lock(&self.tree.changes);
-        for name in self.names {
-            if let Some(i) = changes.busy.iter().position(|&key| key == name) {
-                changes.busy.swap_remove(i);
-            }
-            changes.finished += 1;
-            changes.recent.push_back(name);
-            if changes.recent.len() > REMEMBERED_CHANGES {
-                changes.recent.pop_front();
-            }
-        }
-        self.tree.settled.notify_all();
-    }
 }
 
 impl Tree {
@@ -248,9 +196,7 @@ impl Tree {
             births,
             mounts,
             cached_lookups: AtomicBool::new(true),
-            changes: Mutex::default(),
-            settled: Condvar::new(),
-            hash: RandomState::new(),
+            changes: Changes::default(),
             cached: Mutex::default(),
             pinned: Mutex::default(),
             limit: limit.max(1),
@@ -271,29 +217,15 @@ impl Tree {
     /// ENOENT when the file has gone, ESTALE when another one is in its place.
     pub(super) fn fd(&self, node: &Arc<Node>, pace: Pace) -> Result<Arc<OwnedFd>, Error> {
         for _ in 1..LOOKUP_TRIES {
-            let mark = lock(&self.changes).finished;
+            let mark = self.changes.now();
             match self.reopen(node, pace) {
                 // A rename between reading the name and opening it.
                 Err(error)
-                    if matches!(error.errno, Errno::ENOENT | Errno::ESTALE) && self.changed_since(mark, pace) => {}
+                    if matches!(error.errno, Errno::ENOENT | Errno::ESTALE) && self.changes.any_since(mark, pace) => {}
                 result => return result,
             }
         }
         self.reopen(node, pace)
-    }
-
-    fn changed_since(&self, mark: u64, pace: Pace) -> bool {
-        let mut changes = lock(&self.changes);
-        if changes.busy.is_empty() {
-            return changes.finished != mark;
-        }
-        if pace == Pace::MayWait {
-            // Bounded: the change may be this very thread's.
-            let waited = self.settled.wait_timeout(changes, CHANGE_WAIT);
-            changes = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        drop(changes);
-        true
     }
 
     fn reopen(&self, node: &Arc<Node>, pace: Pace) -> Result<Arc<OwnedFd>, Error> {
@@ -433,11 +365,13 @@ impl Tree {
         }
         let key = self.key(dir, name);
         for attempt in 1.. {
-            let mark = self.mark(key, pace)?;
+            let mark = self.changes.mark(key, pace)?;
             let dir_fd = self.fd(dir, pace)?;
             who.assume()?;
             let entry = match self.open_entry(dir_fd.as_fd(), name, pace) {
-                Err(error) if error.errno == Errno::ENOENT && self.since(mark, key) && attempt < LOOKUP_TRIES => {
+                Err(error)
+                    if error.errno == Errno::ENOENT && self.changes.since(mark, key) && attempt < LOOKUP_TRIES =>
+                {
                     continue;
                 }
                 result => result?,
@@ -464,17 +398,12 @@ impl Tree {
         name: &[u8],
         stx: &Statx,
         slow: bool,
-        unless: Option<(u64, u64)>,
+        unless: Option<(u64, NameKey)>,
     ) -> Option<Arc<Node>> {
         let id = self.id(stx);
         // Declared first so that it is dropped after the locks.
         let existing;
-        let changes = lock(&self.changes);
-        if let Some((mark, key)) = unless
-            && (changes.since(mark, key) || changes.busy.contains(&key))
-        {
-            return None;
-        }
+        let _unchanged = self.changes.unless(unless)?;
         let mut links = lock(&dir.links);
         let children = links.children.get_or_insert_default();
         existing = children.get(name).and_then(Weak::upgrade);
@@ -498,36 +427,13 @@ impl Tree {
         child
     }
 
-    fn key(&self, dir: &Node, name: &[u8]) -> u64 {
-        self.hash.hash_one((dir.id.dev, dir.id.ino, name))
-    }
-
-    /// The state of names before a lookup of `key`, once nobody is changing that.
-    fn mark(&self, key: u64, pace: Pace) -> Result<u64, Error> {
-        let mut changes = lock(&self.changes);
-        while changes.busy.contains(&key) {
-            if pace == Pace::Inline {
-                return Err(Errno::EAGAIN.into());
-            }
-            changes = self.settled.wait(changes).unwrap_or_else(PoisonError::into_inner);
-        }
-        Ok(changes.finished)
-    }
-
-    fn since(&self, mark: u64, key: u64) -> bool {
-        let changes = lock(&self.changes);
-        changes.since(mark, key) || changes.busy.contains(&key)
+    fn key(&self, dir: &Node, name: &[u8]) -> NameKey {
+        self.changes.key((dir.id.dev, dir.id.ino), name)
     }
 
     /// Holds two names (or one twice) until the change of them is done. Waits for other changes of them.
     pub(super) fn change(&self, one: (&Node, &[u8]), two: (&Node, &[u8])) -> Change<'_> {
-        let names = [self.key(one.0, one.1), self.key(two.0, two.1)];
-        let mut changes = lock(&self.changes);
-        while names.iter().any(|name| changes.busy.contains(name)) {
-            changes = self.settled.wait(changes).unwrap_or_else(PoisonError::into_inner);
-        }
-        changes.busy.extend(names);
-        Change { tree: self, names }
+        self.changes.hold([self.key(one.0, one.1), self.key(two.0, two.1)])
     }
 
     /// The name was removed from its directory. `fd` is the node's, taken before.
@@ -551,7 +457,6 @@ impl Tree {
         // Dropped after the locks.
         let moved;
         let _parent;
-        let _changes = lock(&self.changes);
         {
             let mut links = lock(&from.links);
             let Some(child) = links.children.as_mut().and_then(|children| children.remove(old)) else { return };
