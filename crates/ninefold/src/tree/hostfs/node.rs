@@ -25,6 +25,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlag
 use super::changes::{Change, Changes, NameKey};
 use super::creds::Identity;
 use super::mounts::Mounts;
+use super::open::drop_elsewhere;
 use super::{Pace, lock, os, qid};
 
 /// How often a lookup is done again because its name was changed meanwhile.
@@ -135,6 +136,10 @@ impl Node {
 impl Drop for Node {
     // Not by recursion: the last fid of a deep tree drops thousands of parents.
     fn drop(&mut self) {
+        let held = self.held.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Held::Pinned(fd) = std::mem::replace(held, Held::None) {
+            drop_elsewhere(fd);
+        }
         let mut up = take_place(self);
         while let Some((parent, name)) = up {
             parent.forget_child(&name);
