@@ -69,6 +69,8 @@ pub(super) enum Flow {
         nowait_read: AtomicBool,
         /// The same for writing; never so when a write waits for the disk anyway (O_SYNC).
         nowait_write: AtomicBool,
+        /// A write ends in this machine's page cache: no O_SYNC, no other machine's file system.
+        buffered: bool,
         /// O_DIRECT is set.
         direct: AtomicBool,
     },
@@ -197,6 +199,7 @@ impl HostFile {
                 Flow::Plain {
                     nowait_read: AtomicBool::new(fast),
                     nowait_write: AtomicBool::new(fast && !synced),
+                    buffered: fast && !synced,
                     direct: AtomicBool::new(direct),
                 }
             }
