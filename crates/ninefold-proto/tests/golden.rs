@@ -90,7 +90,7 @@ fn the_numbers_of_a_pair_are_even_and_one_more_and_no_number_is_used_twice() {
         assert!(numbers.insert(row.number), "{} has a number that another has", row.name);
     }
     for t in T::TABLE {
-        assert!(t.number % 2 == 0, "{}", t.name);
+        assert!(t.number.is_multiple_of(2), "{}", t.name);
         let r = R::TABLE.iter().find(|r| r.name[1..] == t.name[1..]).expect(t.name);
         assert_eq!((r.number, r.dialects), (t.number + 1, t.dialects), "{}", r.name);
     }

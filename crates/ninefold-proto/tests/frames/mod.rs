@@ -48,7 +48,7 @@ pub fn bytes(text: &str) -> Vec<u8> {
             continue;
         }
         let digits: Vec<u8> = part.bytes().filter(|b| !b.is_ascii_whitespace()).collect();
-        assert!(digits.len() % 2 == 0, "half a byte in {text}");
+        assert!(digits.len().is_multiple_of(2), "half a byte in {text}");
         let pairs = digits.chunks(2).map(|pair| std::str::from_utf8(pair).unwrap());
         bytes.extend(pairs.map(|pair| u8::from_str_radix(pair, 16).unwrap()));
     }
