@@ -160,7 +160,7 @@ impl Negotiation {
         let pinned = self.offers.len() == 1;
         match answer {
             VersionAnswer::Version { msize, version } if offered.as_bytes().starts_with(version) => {
-                let Some(dialect) = Dialect::from_version(version) else { return self.next(Step::OfferAgain) };
+                let Some(dialect) = agreed_dialect(version) else { return self.next(Step::OfferAgain) };
                 // An msize over the offer or under the least is a server that cannot be talked to in any dialect.
                 if msize > self.msize || msize < MSIZE_MIN || (pinned && dialect.as_str() != offered) {
                     return Step::Failed;
@@ -197,6 +197,15 @@ impl Negotiation {
             self.at = self.offers.len() - 1;
             Step::Failed
         }
+    }
+}
+
+/// The dialect of a version that a server agreed to. `.ix` and `.s` leave the layout of every message of
+/// 9P2000 as it is.
+fn agreed_dialect(version: &[u8]) -> Option<Dialect> {
+    match version {
+        b"9P2000.ix" | b"9P2000.ix.s" => Some(Dialect::Plan9),
+        version => Dialect::from_version(version),
     }
 }
 
@@ -251,7 +260,9 @@ mod tests {
         assert_eq!(n.offer().0, "9P2000.u");
         assert_eq!(n.handle(ok("unknown")), Step::OfferAgain);
         assert_eq!(n.offer().0, "9P2000.ix.s");
-        assert_eq!(n.handle(ok("9P2000")), Step::Agreed { dialect: Dialect::Plan9, msize: 8192 });
+        for version in ["9P2000", "9P2000.ix", "9P2000.ix.s"] {
+            assert_eq!(n.clone().handle(ok(version)), Step::Agreed { dialect: Dialect::Plan9, msize: 8192 });
+        }
     }
 
     #[test]

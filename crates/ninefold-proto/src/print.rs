@@ -457,13 +457,13 @@ fn parse_field(
         }
         FieldKind::U64 | FieldKind::Mask => w.u64(number(first, name, u64::MAX)?),
         FieldKind::Qid => w.qid(&qid(first, name)?),
-        FieldKind::Str => w.string(&string(first, name)?),
+        FieldKind::Str => w.string(&short_string(first, name)?),
         FieldKind::Perm => w.u32(perm(first, name)?),
         FieldKind::Names => {
             let count = number(first, name, u16::MAX.into())? as u16;
             w.u16(count);
             for i in 0..count {
-                w.string(&string(indexed(value(words, name)?, i, name)?, name)?);
+                w.string(&short_string(indexed(value(words, name)?, i, name)?, name)?);
             }
         }
         FieldKind::Qids => {
@@ -536,7 +536,9 @@ fn number(text: &str, field: &'static str, max: u64) -> Result<u64, ParseError> 
         None if text.len() > 1 && text.starts_with('0') => u64::from_str_radix(&text[1..], 8),
         None => text.parse(),
     };
-    parsed.ok().filter(|n| *n <= max).ok_or_else(|| bad(field, text, "number in range"))
+    // Rust's own parser takes a sign.
+    let plain = !text.contains('+');
+    parsed.ok().filter(|n| plain && *n <= max).ok_or_else(|| bad(field, text, "number in range"))
 }
 
 fn indexed<'l>(word: &'l str, index: u16, field: &'static str) -> Result<&'l str, ParseError> {
@@ -588,6 +590,15 @@ fn perm(text: &str, field: &'static str) -> Result<u32, ParseError> {
         }
     }
     Ok(perm)
+}
+
+/// A string that fits the two bytes of its length.
+fn short_string(text: &str, field: &'static str) -> Result<Vec<u8>, ParseError> {
+    let bytes = string(text, field)?;
+    if bytes.len() > u16::MAX.into() {
+        return Err(ParseError::Count { field, count: u16::MAX.into(), given: bytes.len() });
+    }
+    Ok(bytes)
 }
 
 fn string(text: &str, field: &'static str) -> Result<Vec<u8>, ParseError> {

@@ -75,6 +75,9 @@ fn wrong_lines_are_refused_with_the_field_that_is_wrong() {
     assert!(matches!(error("Twalk tag 1 fid 1 newfid 2 nwname 1 1:x"), ParseError::BadValue { .. }));
     assert!(matches!(error("Twrite tag 1 fid 1 offset 0 count 3 'ab'"), ParseError::Count { .. }));
     assert!(matches!(error("raw 0x0700 00"), ParseError::BadValue { field: "raw", .. }));
+    assert!(matches!(error("Tclunk tag 1 fid +5"), ParseError::BadValue { .. }));
+    let long = "x".repeat(65_536);
+    assert!(matches!(error(&format!("Txattrwalk tag 1 fid 1 newfid 2 name '{long}'")), ParseError::Count { .. }));
     assert!(matches!(error("Tattach tag 1 fid 1 afid -1 uname 'x aname '' n_uname 0"), ParseError::Unclosed));
 }
 

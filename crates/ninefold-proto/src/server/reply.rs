@@ -220,9 +220,12 @@ impl<F: Clone, P: AsRef<[u8]> + From<Vec<u8>>> Session<F, P> {
             (After::Readdir { count }, Done::Data(data)) if data.as_ref().len() <= count as usize => {
                 Reply::Readdir(data)
             }
-            (After::ReadStats { count }, Done::Stats(data, cookie)) if data.as_ref().len() <= count as usize => {
+            (After::ReadStats { restart, count }, Done::Stats(data, cookie))
+                if data.as_ref().len() <= count as usize =>
+            {
                 if let Some(handle) = request.handles[0].and_then(|h| self.fids.get(h)) {
-                    let offset = handle.dir.offset + data.as_ref().len() as u64;
+                    let from = if restart { 0 } else { handle.dir.offset };
+                    let offset = from + data.as_ref().len() as u64;
                     handle.dir = DirPosition { offset, cookie };
                 }
                 Reply::Read(data)

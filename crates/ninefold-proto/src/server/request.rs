@@ -553,14 +553,9 @@ impl<F: Clone, P: AsRef<[u8]> + From<Vec<u8>>> Session<F, P> {
             _ => return refused(Errno::EINVAL, "bad offset in directory read"),
         };
         self.handle(fid, Use::Exclusive)?;
-        if offset == 0
-            && let Some(handle) = self.fids.get(id)
-        {
-            handle.dir = Default::default();
-        }
         Ok(Checked {
             op: Op::ReadStats { file, at, max: count },
-            after: After::ReadStats { count },
+            after: After::ReadStats { restart: offset == 0, count },
             handles: [Some(id), None],
             exclusive: true,
             reserve: None,

@@ -99,7 +99,9 @@ pub(super) enum After {
     Read {
         count: u32,
     },
+    /// `restart`: from the directory's start.
     ReadStats {
+        restart: bool,
         count: u32,
     },
     Write {
@@ -151,11 +153,13 @@ enum Owner {
 impl<F: Clone, P: AsRef<[u8]> + From<Vec<u8>>> Session<F, P> {
     /// A connection on which nothing was said.
     pub fn new(limits: Limits) -> Session<F, P> {
+        // Less than the least msize could not carry a stat record.
+        let limits = Limits { msize: limits.msize.max(MSIZE_MIN), ..limits };
         Session {
             limits,
             state: State::Start,
             dialect: Dialect::Plan9,
-            msize: limits.msize.min(MSIZE_MIN),
+            msize: MSIZE_MIN,
             fids: Fids::default(),
             requests: BTreeMap::new(),
             tags: BTreeMap::new(),
@@ -401,7 +405,7 @@ impl<F: Clone, P: AsRef<[u8]> + From<Vec<u8>>> Session<F, P> {
                 self.state = State::Agreed;
             }
             None => {
-                self.msize = self.limits.msize.min(MSIZE_MIN);
+                self.msize = MSIZE_MIN;
                 self.state = State::Start;
             }
         }
