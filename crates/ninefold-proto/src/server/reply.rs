@@ -24,6 +24,9 @@ const LOCK_BLOCKED: u8 = 1;
 /// Rgetlock's type when nothing is in the way.
 const LOCK_TYPE_UNLCK: u8 = 2;
 
+/// Rerror's bytes beside its text, in .u: header, s[2] and errno[4].
+const ERROR_OVERHEAD: usize = HEADER + 2 + 4;
+
 /// A reply before it is written.
 pub(super) enum Reply<P> {
     Error(Error),
@@ -56,8 +59,13 @@ impl<P: AsRef<[u8]>> Reply<P> {
         match &self {
             Reply::Error(error) if linux => out.push(tag, &R::Lerror { ecode: error.errno.0 }, dialect),
             Reply::Error(error) => {
+                // A file server's own text may be of any length.
                 let text = error.text();
-                out.push(tag, &R::Error { ename: text.as_bytes(), errno: error.errno.0 }, dialect);
+                let mut end = text.len().min((msize as usize).saturating_sub(ERROR_OVERHEAD));
+                while !text.is_char_boundary(end) {
+                    end -= 1;
+                }
+                out.push(tag, &R::Error { ename: &text.as_bytes()[..end], errno: error.errno.0 }, dialect);
             }
             Reply::Attach(qid) => out.push(tag, &R::Attach { qid: *qid }, dialect),
             Reply::Walk(qids) => {
@@ -212,7 +220,7 @@ impl<F: Clone, P: AsRef<[u8]> + From<Vec<u8>>> Session<F, P> {
             (After::Readdir { count }, Done::Data(data)) if data.as_ref().len() <= count as usize => {
                 Reply::Readdir(data)
             }
-            (After::ReadStats, Done::Stats(data, cookie)) => {
+            (After::ReadStats { count }, Done::Stats(data, cookie)) if data.as_ref().len() <= count as usize => {
                 if let Some(handle) = request.handles[0].and_then(|h| self.fids.get(h)) {
                     let offset = handle.dir.offset + data.as_ref().len() as u64;
                     handle.dir = DirPosition { offset, cookie };
@@ -239,10 +247,19 @@ impl<F: Clone, P: AsRef<[u8]> + From<Vec<u8>>> Session<F, P> {
                 proc_id: 0,
                 client_id: Vec::new(),
             })),
-            (After::Plain { number }, Done::Qid(qid)) => Reply::Plain { number, qid: Some(qid) },
-            (After::Plain { number } | After::Farewell { number }, Done::Unit) => Reply::Plain { number, qid: None },
-            // A file server that answers something else than it was asked, or more than was asked for.
-            _ => Reply::Error(Error::with_text(Errno::EIO, "file server answered out of contract")),
+            (After::Plain { number: number @ (16 | 18 | 72) }, Done::Qid(qid)) => {
+                Reply::Plain { number, qid: Some(qid) }
+            }
+            (
+                After::Plain { number: number @ (20 | 26 | 50 | 70 | 74 | 76 | 126) } | After::Farewell { number },
+                Done::Unit,
+            ) => Reply::Plain { number, qid: None },
+            // A file server that answers something else than it was asked, or more than was asked for. A file that
+            // came with it is taken leave of.
+            (_, done) => {
+                self.discard(request, Ok(done));
+                Reply::Error(Error::with_text(Errno::EIO, "file server answered out of contract"))
+            }
         }
     }
 

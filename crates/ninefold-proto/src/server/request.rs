@@ -560,7 +560,7 @@ impl<F: Clone, P: AsRef<[u8]> + From<Vec<u8>>> Session<F, P> {
         }
         Ok(Checked {
             op: Op::ReadStats { file, at, max: count },
-            after: After::ReadStats,
+            after: After::ReadStats { count },
             handles: [Some(id), None],
             exclusive: true,
             reserve: None,

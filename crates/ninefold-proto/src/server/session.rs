@@ -99,7 +99,9 @@ pub(super) enum After {
     Read {
         count: u32,
     },
-    ReadStats,
+    ReadStats {
+        count: u32,
+    },
     Write {
         len: u32,
     },
@@ -265,8 +267,10 @@ impl<F: Clone, P: AsRef<[u8]> + From<Vec<u8>>> Session<F, P> {
             self.discard(&request, result);
         } else {
             self.tags.remove(&request.tag);
-            // Cancelled before it changed anything: no reply, only the Rflush (flush(5)).
-            let silent = request.flushed && matches!(&result, Err(e) if e.errno == Errno::EINTR);
+            // Cancelled before it changed anything: no reply, only the Rflush (flush(5)). A fid that was clunked is
+            // gone all the same, and without a reply the client would believe that it is not.
+            let undone = !matches!(request.after, After::Farewell { .. });
+            let silent = undone && request.flushed && matches!(&result, Err(e) if e.errno == Errno::EINTR);
             let reply = self.settle(&request, result);
             if !silent {
                 reply.push(request.tag, self.dialect, self.msize, out);

@@ -45,6 +45,17 @@ impl<T: Send + 'static> Answer<T> {
         })
     }
 
+    /// A call that seldom blocks longer than a copy in memory takes: made at once, while the runtime hands this
+    /// thread's other tasks to another thread should it take longer. On the blocking pool where there is one thread.
+    pub fn in_place(call: impl FnOnce() -> Result<T, Error> + Send + 'static) -> Answer<T> {
+        use tokio::runtime::{Handle, RuntimeFlavor};
+        match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
+            Ok(RuntimeFlavor::MultiThread) => Answer::Now(tokio::task::block_in_place(call)),
+            Ok(_) => Answer::blocking(call),
+            Err(_) => Answer::Now(call()),
+        }
+    }
+
     /// Applies `then` to the result, now or later.
     pub fn map<U: Send + 'static>(
         self,

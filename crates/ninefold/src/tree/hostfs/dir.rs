@@ -17,7 +17,7 @@ use rustix::fs::{FileType, RawDir, SeekFrom, seek};
 
 use super::creds::Identity;
 use super::file::HostFile;
-use super::node::{Entry, FileId};
+use super::node::Entry;
 use super::{Pace, lock, os, qid};
 use crate::server::DirSink;
 
@@ -162,8 +162,8 @@ impl HostFile {
             }
             _ if covered || slot.kind == FileType::Unknown => match self.look_up(fd, name) {
                 Ok(entry) => {
-                    let (kind, id) = (qid::file_type(&entry.stx), FileId::of(&entry.stx));
-                    (kind, qid(kind, id.dev, id.ino))
+                    let kind = qid::file_type(&entry.stx);
+                    (kind, qid(kind, qid::device(&entry.stx), entry.stx.stx_ino))
                 }
                 // Gone, or a mount that nobody may enter: it is told as the directory has it.
                 Err(_) => (slot.kind, qid(slot.kind, id.dev, slot.ino)),

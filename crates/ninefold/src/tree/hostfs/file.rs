@@ -2,7 +2,7 @@
 //! operations themselves are in the modules named after them.
 
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use ninefold_proto::attr::{Attr, SetAttr, Statfs};
@@ -14,7 +14,7 @@ use ninefold_proto::{Errno, Error, Name, Qid};
 use super::creds::Loan;
 use super::names::{Made, Place};
 use super::node::Node;
-use super::open::OpenFile;
+use super::open::{OpenFile, OpenSlot};
 use super::plan9::Wstat;
 use super::{Pace, Session};
 use crate::server::{Answer, Create, Created, Cx, File, Lock, LockStatus, Walked};
@@ -29,7 +29,7 @@ pub struct HostFile {
     /// The symbolic link that led 9P2000 to it: what has the name, and is removed and renamed.
     pub(super) link: Option<Arc<Node>>,
     /// Shared with the clone that opens it on another thread.
-    pub(super) open: Arc<OnceLock<Arc<OpenFile>>>,
+    pub(super) open: Arc<OpenSlot>,
 }
 
 impl HostFile {
@@ -153,10 +153,17 @@ impl File for HostFile {
     }
 
     fn clunk(&self, _cx: &Cx) -> Answer<()> {
-        if let Some(open) = self.open.get() {
-            self.session.export.locks.release(self.key(), open.holder);
+        let Some(open) = self.open.get() else { return Answer::ok(()) };
+        self.session.export.locks.release(self.key(), open.holder);
+        if !open.slow {
+            return Answer::ok(());
         }
-        Answer::ok(())
+        // Such a file system writes out what it holds back at each close(2), and the client is to find it there.
+        let fd = open.fd.clone();
+        Answer::blocking(move || {
+            drop(rustix::io::fcntl_dupfd_cloexec(&fd, 0));
+            Ok(())
+        })
     }
 
     fn fsync(&self, _cx: &Cx, datasync: bool) -> Answer<()> {
@@ -224,7 +231,7 @@ impl File for HostFile {
 
     fn xattr_get(&self, _cx: &Cx, name: &[u8]) -> Answer<Bytes> {
         let name: Box<[u8]> = name.into();
-        self.blocking(move |file| file.get_xattr(&name))
+        self.attempt(move |file, pace| file.get_xattr(&name, pace))
     }
 
     fn xattr_list(&self, _cx: &Cx) -> Answer<Bytes> {

@@ -277,7 +277,7 @@ impl OpenFile {
             }
         }
         let (file, who) = (self.clone(), who.clone());
-        Answer::blocking(move || {
+        let write = move || {
             let _loan = Loan;
             who.assume()?;
             if let Flow::Plain { direct, .. } = &file.flow
@@ -290,7 +290,16 @@ impl OpenFile {
                 (n, Some(_)) if done + n > 0 => Ok((done + n) as u32),
                 (_, Some(error)) => Err(os(error)),
             }
-        })
+        };
+        // ext4 knows no RWF_NOWAIT for writing; into the page cache it is a copy all the same.
+        match &self.flow {
+            Flow::Plain { buffered: true, nowait_write, direct, .. }
+                if !nowait_write.load(Ordering::Relaxed) && !direct.load(Ordering::Relaxed) =>
+            {
+                Answer::in_place(write)
+            }
+            _ => Answer::blocking(write),
+        }
     }
 
     fn write_direct(&self, data: &[u8], offset: u64) -> Result<u32, Error> {

@@ -4,11 +4,12 @@
 //! user. What is promised:
 //!
 //! - **Nothing outside the directory is reached**, whatever names, symbolic links and renames by others do:
-//!   see [`node`] for how names are resolved.
-//! - **Permissions are the kernel's**: see [`creds`] for how a server run by root acts as a user.
+//!   see `node.rs` for how names are resolved. (A folder that somebody on the host moves out of the export
+//!   stays reachable by fids walked to it before, as it would for a process that had opened it.)
+//! - **Permissions are the kernel's**: see `creds.rs` for how a server run by root acts as a user.
 //! - **Fids stay good** across renames and removals through this server, and cost no descriptor until opened.
 //! - **No call that may wait for a disk runs on a thread of the reactor**, and what the kernel has in memory
-//!   costs no thread hop: an operation is first tried at [`Pace::Inline`], and again on the blocking pool
+//!   costs no thread hop: an operation is first tried where it must not wait, and again on the blocking pool
 //!   when that gives EAGAIN.
 //!
 //! Opening clears the umask of the process: a 9P client has applied its own, and a second one would
@@ -16,6 +17,7 @@
 //! attribute `user.ninefold.mode`, which no client sees.
 
 mod attr;
+mod changes;
 mod creds;
 mod dir;
 mod file;

@@ -39,7 +39,16 @@ struct Table {
 #[derive(Debug)]
 struct Mount {
     source: Vec<u8>,
-    slow: bool,
+    nature: Nature,
+}
+
+/// What must be known of a file system before it is used.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(super) struct Nature {
+    /// Its answers come from another program or machine.
+    pub(super) slow: bool,
+    /// A file is replaced by its copy when it is first written to (overlayfs), and is the same file still.
+    pub(super) copies_up: bool,
 }
 
 impl Mounts {
@@ -54,8 +63,8 @@ impl Mounts {
     }
 
     /// Whether the mount that `fd` (opened with O_PATH, not stat'ed yet) lies on may be used, and if so
-    /// whether its file system is a slow one.
-    pub(super) fn check(&self, fd: BorrowedFd<'_>) -> Result<bool, Error> {
+    /// what kind of file system it is.
+    pub(super) fn check(&self, fd: BorrowedFd<'_>) -> Result<Nature, Error> {
         let id = mount_id(fd)?;
         let mut table = lock(&self.table);
         table.refresh()?;
@@ -67,7 +76,7 @@ impl Mounts {
             let source = String::from_utf8_lossy(&mount.source).into_owned();
             return Err(Error::with_text(Errno::ELOOP, format!("{source} is a mount of this server itself")));
         }
-        Ok(mount.slow)
+        Ok(mount.nature)
     }
 
     /// Names in the directory `dir` that are mount points, if it has any.
@@ -120,9 +129,9 @@ fn parse(line: &[u8]) -> Option<(u64, Vec<u8>, Mount)> {
     let point = unescape(fields.nth(3)?);
     fields.find(|&field| field == b"-")?;
     let kind = fields.next()?;
-    let kind = kind.split(|&b| b == b'.').next()?;
-    let slow = SLOW.iter().any(|slow| kind.starts_with(slow.as_bytes()));
-    Some((id, point, Mount { source: unescape(fields.next()?), slow }))
+    let nature =
+        Nature { slow: SLOW.iter().any(|slow| kind.starts_with(slow.as_bytes())), copies_up: kind == b"overlay" };
+    Some((id, point, Mount { source: unescape(fields.next()?), nature }))
 }
 
 /// Spaces and the like stand in mountinfo as `\040`.
@@ -188,7 +197,7 @@ mod tests {
     fn a_line_of_mountinfo_gives_point_type_and_source() {
         let line = br"36 35 98:0 /mnt1 /mnt\0402 rw,noatime master:1 - fuse.ninefold 9p://127.0.0.1:5640 rw";
         let (id, point, mount) = parse(line).unwrap();
-        assert_eq!((id, point.as_slice(), mount.slow), (36, b"/mnt 2".as_slice(), true));
+        assert_eq!((id, point.as_slice(), mount.nature.slow), (36, b"/mnt 2".as_slice(), true));
         assert_eq!(mount.source, b"9p://127.0.0.1:5640");
     }
 

@@ -20,7 +20,7 @@ use rustix::io::Errno as Os;
 use super::attr::{set_mode, set_owner};
 use super::file::HostFile;
 use super::mounts::proc_path;
-use super::node::{FileId, Node, look};
+use super::node::{Node, look};
 use super::open::open_flags;
 use super::qid::file_type;
 use super::{Pace, os};
@@ -85,7 +85,7 @@ impl HostFile {
                 }
             }
             let stx = look(fd.as_fd())?;
-            let claim = self.claim(marks, FileId::of(&stx))?;
+            let claim = self.claim(marks, export.tree.id(&stx))?;
             Ok((stx, claim))
         };
         let (stx, claim) = match finish() {
@@ -191,10 +191,10 @@ impl HostFile {
     pub(super) fn remove_entry(&self, place: Place<'_>, dir: bool, only: Option<&Node>) -> Result<(), Error> {
         let tree = &self.session.export.tree;
         let dir_fd = tree.fd(place.dir, Pace::MayWait)?;
+        let _change = tree.change((place.dir, place.name), (place.dir, place.name));
         let node = tree.child(place.dir, place.name);
         // Before the name goes: afterwards nothing leads to the file any more.
         let fd = node.as_ref().and_then(|node| tree.fd(node, Pace::MayWait).ok());
-        let _change = tree.change((place.dir, place.name), (place.dir, place.name));
         self.session.who.assume()?;
         if let Some(only) = only {
             self.is_still(dir_fd.as_fd(), place.name, only)?;
@@ -209,7 +209,7 @@ impl HostFile {
 
     fn is_still(&self, dir: BorrowedFd<'_>, name: &[u8], node: &Node) -> Result<(), Error> {
         let entry = self.session.export.tree.open_entry(dir, name, Pace::MayWait)?;
-        if FileId::of(&entry.stx) == node.id { Ok(()) } else { Err(Errno::ESTALE.into()) }
+        if self.session.export.tree.id(&entry.stx) == node.id { Ok(()) } else { Err(Errno::ESTALE.into()) }
     }
 
     /// Renames the entry that this fid was walked to.
@@ -230,9 +230,9 @@ impl HostFile {
     ) -> Result<(), Error> {
         let tree = &self.session.export.tree;
         let (from_fd, to_fd) = (tree.fd(from.dir, Pace::MayWait)?, tree.fd(to.dir, Pace::MayWait)?);
+        let _change = tree.change((from.dir, from.name), (to.dir, to.name));
         let target = tree.child(to.dir, to.name);
         let target_fd = target.as_ref().and_then(|node| tree.fd(node, Pace::MayWait).ok());
-        let _change = tree.change((from.dir, from.name), (to.dir, to.name));
         self.session.who.assume()?;
         if let Some(only) = only {
             self.is_still(from_fd.as_fd(), from.name, only)?;
@@ -261,7 +261,7 @@ impl HostFile {
 }
 
 fn same_file(tree: &super::node::Tree, from: &OwnedFd, old: &[u8], to: &OwnedFd, new: &[u8]) -> bool {
-    let id = |dir: &OwnedFd, name| tree.open_entry(dir.as_fd(), name, Pace::MayWait).ok().map(|e| FileId::of(&e.stx));
+    let id = |dir: &OwnedFd, name| tree.open_entry(dir.as_fd(), name, Pace::MayWait).ok().map(|e| tree.id(&e.stx));
     id(to, new).is_some_and(|there| id(from, old) == Some(there))
 }
 

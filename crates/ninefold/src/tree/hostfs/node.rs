@@ -9,51 +9,34 @@
 //! **Resolution.** The kernel gets one name at a time, never `..`, with openat2(2)'s RESOLVE_BENEATH,
 //! RESOLVE_NO_SYMLINKS and RESOLVE_NO_MAGICLINKS, and crosses a mount only after [`Mounts::check`].
 //!
-//! **Names that change.** A change of a name is two steps, the system call and the update here. Between
-//! them a lookup could tie the old inode to the new name or the reverse. So a change holds its names
-//! ([`Tree::change`]); a lookup of one of them waits or, when one was changed meanwhile, is done again.
+//! **Names that change** are held meanwhile ([`Tree::change`]): see [`super::changes`].
 //!
 //! **Lock order.** `changes`, then one node's `links`; a node's `held` and the `ring`s alone. No system
 //! call is made under any of them, and no `Arc<Node>` is dropped under `links`: its drop takes them.
 
-use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, VecDeque};
-use std::hash::BuildHasher;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use ninefold_proto::{Errno, Error};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, openat2, statx};
 
+use super::changes::{Change, Changes, NameKey};
 use super::creds::Identity;
 use super::mounts::Mounts;
+use super::open::drop_elsewhere;
 use super::{Pace, lock, os, qid};
 
 /// How often a lookup is done again because its name was changed meanwhile.
 const LOOKUP_TRIES: u32 = 16;
 
-/// How long a descriptor that could not be opened waits for a change of names to end before the next try.
-const CHANGE_WAIT: Duration = Duration::from_millis(1);
-
-/// Finished changes that are remembered, for lookups that began before they ended.
-const REMEMBERED_CHANGES: usize = 256;
-
-/// Which inode it is. The time of birth tells it from a later one of the same number.
+/// Which inode it is. The time of birth, where it is known, tells it from a later one of the same number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct FileId {
     pub(super) dev: u64,
     pub(super) ino: u64,
     born: u32,
-}
-
-impl FileId {
-    pub(super) fn of(stx: &Statx) -> FileId {
-        let has_btime = stx.stx_mask & StatxFlags::BTIME.bits() != 0;
-        let born = if has_btime { qid::mixed(stx.stx_btime) as u32 } else { 0 };
-        FileId { dev: qid::device(stx), ino: stx.stx_ino, born }
-    }
 }
 
 /// A file that fids stand on.
@@ -153,6 +136,10 @@ impl Node {
 impl Drop for Node {
     // Not by recursion: the last fid of a deep tree drops thousands of parents.
     fn drop(&mut self) {
+        let held = self.held.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Held::Pinned(fd) = std::mem::replace(held, Held::None) {
+            drop_elsewhere(fd);
+        }
         let mut up = take_place(self);
         while let Some((parent, name)) = up {
             parent.forget_child(&name);
@@ -185,12 +172,12 @@ pub(super) struct Entry {
 pub(super) struct Tree {
     pub(super) root: Arc<Node>,
     root_fd: Arc<OwnedFd>,
+    /// Times of birth stay what they are.
+    births: bool,
     pub(super) mounts: Mounts,
     /// The kernel knows RESOLVE_CACHED (Linux 5.12).
     cached_lookups: AtomicBool,
-    changes: Mutex<Changes>,
-    settled: Condvar,
-    hash: RandomState,
+    changes: Changes,
     /// Nodes that hold a cached descriptor, each once, oldest first.
     cached: Mutex<VecDeque<Weak<Node>>>,
     /// Nodes that hold a pinned descriptor.
@@ -199,66 +186,31 @@ pub(super) struct Tree {
     limit: usize,
 }
 
-#[derive(Default, Debug)]
-struct Changes {
-    /// Names that are being changed.
-    busy: Vec<u64>,
-    /// Changes finished, ever.
-    finished: u64,
-    /// The last names changed, newest at the back.
-    recent: VecDeque<u64>,
-}
-
-impl Changes {
-    fn since(&self, mark: u64, name: u64) -> bool {
-        let n = (self.finished - mark) as usize;
-        n > self.recent.len() || self.recent.iter().rev().take(n).any(|&key| key == name)
-    }
-}
-
-/// Names held while they are changed.
-pub(super) struct Change<'a> {
-    tree: &'a Tree,
-    names: [u64; 2],
-}
-
-impl Drop for Change<'_> {
-    fn drop(&mut self) {
-        let mut changes = lock(&self.tree.changes);
-        for name in self.names {
-            if let Some(i) = changes.busy.iter().position(|&key| key == name) {
-                changes.busy.swap_remove(i);
-            }
-            changes.finished += 1;
-            changes.recent.push_back(name);
-            if changes.recent.len() > REMEMBERED_CHANGES {
-                changes.recent.pop_front();
-            }
-        }
-        self.tree.settled.notify_all();
-    }
-}
-
 impl Tree {
     /// The tree below `root_fd`. At most `limit` descriptors are held for files that are not open.
     pub(super) fn new(root_fd: OwnedFd, mounts: Mounts, limit: usize) -> Result<Tree, Error> {
-        let slow = mounts.check(root_fd.as_fd()).unwrap_or(false);
+        let mount = mounts.check(root_fd.as_fd()).unwrap_or_default();
+        let births = !mount.copies_up;
         let stx = look(root_fd.as_fd())?;
-        let root = Arc::new(Node::new(FileId::of(&stx), FileType::Directory, slow, None, Arc::from([])));
+        let root = Arc::new(Node::new(file_id(&stx, births), FileType::Directory, mount.slow, None, Arc::from([])));
         let root_fd = Arc::new(root_fd);
         *lock(&root.held) = Held::Pinned(root_fd.clone());
         Ok(Tree {
             root,
             root_fd,
+            births,
             mounts,
             cached_lookups: AtomicBool::new(true),
-            changes: Mutex::default(),
-            settled: Condvar::new(),
-            hash: RandomState::new(),
+            changes: Changes::default(),
             cached: Mutex::default(),
             pinned: Mutex::default(),
             limit: limit.max(1),
         })
+    }
+
+    /// Which inode statx(2) told of.
+    pub(super) fn id(&self, stx: &Statx) -> FileId {
+        file_id(stx, self.births)
     }
 
     /// The root's descriptor, which is always there.
@@ -270,29 +222,15 @@ impl Tree {
     /// ENOENT when the file has gone, ESTALE when another one is in its place.
     pub(super) fn fd(&self, node: &Arc<Node>, pace: Pace) -> Result<Arc<OwnedFd>, Error> {
         for _ in 1..LOOKUP_TRIES {
-            let mark = lock(&self.changes).finished;
+            let mark = self.changes.now();
             match self.reopen(node, pace) {
                 // A rename between reading the name and opening it.
                 Err(error)
-                    if matches!(error.errno, Errno::ENOENT | Errno::ESTALE) && self.changed_since(mark, pace) => {}
+                    if matches!(error.errno, Errno::ENOENT | Errno::ESTALE) && self.changes.any_since(mark, pace) => {}
                 result => return result,
             }
         }
         self.reopen(node, pace)
-    }
-
-    fn changed_since(&self, mark: u64, pace: Pace) -> bool {
-        let mut changes = lock(&self.changes);
-        if changes.busy.is_empty() {
-            return changes.finished != mark;
-        }
-        if pace == Pace::MayWait {
-            // Bounded: the change may be this very thread's.
-            let waited = self.settled.wait_timeout(changes, CHANGE_WAIT);
-            changes = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        drop(changes);
-        true
     }
 
     fn reopen(&self, node: &Arc<Node>, pace: Pace) -> Result<Arc<OwnedFd>, Error> {
@@ -313,7 +251,7 @@ impl Tree {
         while let Some(next) = chain.pop() {
             let (_, name) = next.place()?;
             let entry = self.open_entry(fd.as_fd(), &name, pace)?;
-            if FileId::of(&entry.stx) != next.id {
+            if self.id(&entry.stx) != next.id {
                 return Err(Errno::ESTALE.into());
             }
             fd = self.hold(&next, entry.fd);
@@ -413,7 +351,7 @@ impl Tree {
             Err(rustix::io::Errno::XDEV) if pace == Pace::Inline => Err(Errno::EAGAIN.into()),
             Err(rustix::io::Errno::XDEV) => {
                 let fd = open(within).map_err(os)?;
-                let slow = self.mounts.check(fd.as_fd())?;
+                let slow = self.mounts.check(fd.as_fd())?.slow;
                 let stx = look(fd.as_fd())?;
                 Ok(Entry { fd, stx, slow })
             }
@@ -432,11 +370,13 @@ impl Tree {
         }
         let key = self.key(dir, name);
         for attempt in 1.. {
-            let mark = self.mark(key, pace)?;
+            let mark = self.changes.mark(key, pace)?;
             let dir_fd = self.fd(dir, pace)?;
             who.assume()?;
             let entry = match self.open_entry(dir_fd.as_fd(), name, pace) {
-                Err(error) if error.errno == Errno::ENOENT && self.since(mark, key) && attempt < LOOKUP_TRIES => {
+                Err(error)
+                    if error.errno == Errno::ENOENT && self.changes.since(mark, key) && attempt < LOOKUP_TRIES =>
+                {
                     continue;
                 }
                 result => result?,
@@ -463,17 +403,12 @@ impl Tree {
         name: &[u8],
         stx: &Statx,
         slow: bool,
-        unless: Option<(u64, u64)>,
+        unless: Option<(u64, NameKey)>,
     ) -> Option<Arc<Node>> {
-        let id = FileId::of(stx);
+        let id = self.id(stx);
         // Declared first so that it is dropped after the locks.
         let existing;
-        let changes = lock(&self.changes);
-        if let Some((mark, key)) = unless
-            && (changes.since(mark, key) || changes.busy.contains(&key))
-        {
-            return None;
-        }
+        let _unchanged = self.changes.unless(unless)?;
         let mut links = lock(&dir.links);
         let children = links.children.get_or_insert_default();
         existing = children.get(name).and_then(Weak::upgrade);
@@ -497,36 +432,13 @@ impl Tree {
         child
     }
 
-    fn key(&self, dir: &Node, name: &[u8]) -> u64 {
-        self.hash.hash_one((dir.id.dev, dir.id.ino, name))
-    }
-
-    /// The state of names before a lookup of `key`, once nobody is changing that.
-    fn mark(&self, key: u64, pace: Pace) -> Result<u64, Error> {
-        let mut changes = lock(&self.changes);
-        while changes.busy.contains(&key) {
-            if pace == Pace::Inline {
-                return Err(Errno::EAGAIN.into());
-            }
-            changes = self.settled.wait(changes).unwrap_or_else(PoisonError::into_inner);
-        }
-        Ok(changes.finished)
-    }
-
-    fn since(&self, mark: u64, key: u64) -> bool {
-        let changes = lock(&self.changes);
-        changes.since(mark, key) || changes.busy.contains(&key)
+    fn key(&self, dir: &Node, name: &[u8]) -> NameKey {
+        self.changes.key((dir.id.dev, dir.id.ino), name)
     }
 
     /// Holds two names (or one twice) until the change of them is done. Waits for other changes of them.
     pub(super) fn change(&self, one: (&Node, &[u8]), two: (&Node, &[u8])) -> Change<'_> {
-        let names = [self.key(one.0, one.1), self.key(two.0, two.1)];
-        let mut changes = lock(&self.changes);
-        while names.iter().any(|name| changes.busy.contains(name)) {
-            changes = self.settled.wait(changes).unwrap_or_else(PoisonError::into_inner);
-        }
-        changes.busy.extend(names);
-        Change { tree: self, names }
+        self.changes.hold([self.key(one.0, one.1), self.key(two.0, two.1)])
     }
 
     /// The name was removed from its directory. `fd` is the node's, taken before.
@@ -550,7 +462,6 @@ impl Tree {
         // Dropped after the locks.
         let moved;
         let _parent;
-        let _changes = lock(&self.changes);
         {
             let mut links = lock(&from.links);
             let Some(child) = links.children.as_mut().and_then(|children| children.remove(old)) else { return };
@@ -571,6 +482,12 @@ impl Tree {
     pub(super) fn held(&self) -> usize {
         lock(&self.cached).len()
     }
+}
+
+fn file_id(stx: &Statx, births: bool) -> FileId {
+    let has_btime = births && stx.stx_mask & StatxFlags::BTIME.bits() != 0;
+    let born = if has_btime { qid::mixed(stx.stx_btime) as u32 } else { 0 };
+    FileId { dev: qid::device(stx), ino: stx.stx_ino, born }
 }
 
 /// What statx(2) tells of a descriptor, O_PATH or not.

@@ -5,7 +5,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use ninefold_proto::open::{Access, Open, lflags};
 use ninefold_proto::stat::dm;
@@ -25,10 +25,40 @@ pub(super) struct OpenFile {
     /// Unique among the open files of the export; locks are held by it.
     pub(super) holder: u64,
     pub(super) flow: Flow,
+    /// Its file system answers from another program or machine.
+    pub(super) slow: bool,
     /// A directory's entries read but not told yet.
     pub(super) dir: Mutex<DirStream>,
     /// Held while the file is open, if it is for exclusive use.
     _exclusive: Option<Exclusive>,
+}
+
+/// Where a fid keeps its open file.
+#[derive(Default)]
+pub(super) struct OpenSlot(OnceLock<Arc<OpenFile>>);
+
+impl OpenSlot {
+    pub(super) fn get(&self) -> Option<&Arc<OpenFile>> {
+        self.0.get()
+    }
+}
+
+impl Drop for OpenSlot {
+    fn drop(&mut self) {
+        if let Some(open) = self.0.take()
+            && (open.slow || look(open.fd.as_fd()).is_ok_and(|stx| stx.stx_nlink == 0))
+        {
+            drop_elsewhere(open);
+        }
+    }
+}
+
+/// Drops what holds a descriptor where that may wait: closing the last one of a removed file frees its
+/// blocks, and other machines' file systems write behind until the close.
+pub(super) fn drop_elsewhere(holder: impl Send + 'static) {
+    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        runtime.spawn_blocking(move || drop(holder));
+    }
 }
 
 /// How its bytes move.
@@ -39,6 +69,8 @@ pub(super) enum Flow {
         nowait_read: AtomicBool,
         /// The same for writing; never so when a write waits for the disk anyway (O_SYNC).
         nowait_write: AtomicBool,
+        /// A write ends in this machine's page cache: no O_SYNC, no other machine's file system.
+        buffered: bool,
         /// O_DIRECT is set.
         direct: AtomicBool,
     },
@@ -97,7 +129,7 @@ impl HostFile {
         let path_fd = self.fd(pace)?;
         let stx = look(path_fd.as_fd())?;
         let marks = self.session.marks(path_fd.as_fd(), &stx)?;
-        let exclusive = self.claim(marks, FileId::of(&stx))?;
+        let exclusive = self.claim(marks, self.session.export.tree.id(&stx))?;
         let mut flags = open_flags(&how);
         if marks & dm::APPEND != 0 {
             // open(5): the open succeeds, but the file is not truncated.
@@ -167,6 +199,7 @@ impl HostFile {
                 Flow::Plain {
                     nowait_read: AtomicBool::new(fast),
                     nowait_write: AtomicBool::new(fast && !synced),
+                    buffered: fast && !synced,
                     direct: AtomicBool::new(direct),
                 }
             }
@@ -175,8 +208,8 @@ impl HostFile {
             _ => stream(&fd).map_or(Flow::Device, Flow::Stream),
         };
         let holder = self.session.export.next_holder();
-        let open = OpenFile { fd, holder, flow, dir: Mutex::default(), _exclusive: exclusive };
-        self.open.set(Arc::new(open)).map_err(|_| Error::new(Errno::EBADF))
+        let open = OpenFile { fd, holder, flow, slow: self.node.slow, dir: Mutex::default(), _exclusive: exclusive };
+        self.open.0.set(Arc::new(open)).map_err(|_| Error::new(Errno::EBADF))
     }
 }
 

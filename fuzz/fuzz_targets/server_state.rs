@@ -1,0 +1,529 @@
+//! A session driven by a program of bytes and compared with a model: what is sent, completed, flushed, lost; every
+//! reply is decoded, and must be the one that the model expects, in its order.
+#![no_main]
+
+use std::time::Duration;
+
+use libfuzzer_sys::fuzz_target;
+use ninefold_proto::attr::{Attr, Statfs};
+use ninefold_proto::message::{R, T};
+use ninefold_proto::server::{Done, Event, FarewellId, Holder, Limits, Op, Outbox, RequestId, Session};
+use ninefold_proto::stat::{Stat, StatBuf};
+use ninefold_proto::types::{Fid, Qid, QidType};
+use ninefold_proto::wire::{frame_size, split_frame};
+use ninefold_proto::{Dialect, Errno, Error};
+
+use ninefold_fuzz::frames::{self, Contents, TAGS};
+use ninefold_fuzz::input::Input;
+use ninefold_fuzz::model::{Expected, File, Model, Outcome, What};
+
+/// One less than the fids that frames name, so that the limit is met.
+const MAX_FIDS: usize = frames::FIDS as usize - 1;
+
+const MSIZE: u32 = 8192;
+
+/// Operations of one program, and requests at one time: more finds nothing new and costs speed.
+const STEPS: usize = 400;
+const RUNNING: usize = 12;
+
+fuzz_target!(|data: &[u8]| {
+    let mut run = Run::new(Input::new(data));
+    run.start();
+    for _ in 0..STEPS {
+        if run.input.is_empty() || run.model.is_hung_up() {
+            break;
+        }
+        run.step();
+    }
+    run.end();
+});
+
+/// What a request asked for, so that it can be answered.
+#[derive(Clone, Copy, Debug)]
+enum Ask {
+    Attach,
+    Walk(usize),
+    Open,
+    Create,
+    Read(u32),
+    ReadStats(u32),
+    Readdir(u32),
+    Write(u32),
+    Stat,
+    Statfs,
+    Qid,
+    Target,
+    Attr,
+    Xattr,
+    Lock,
+    Getlock,
+    Unit,
+}
+
+fn ask(op: &Op<'_, File>) -> Ask {
+    match *op {
+        Op::Attach { .. } => Ask::Attach,
+        Op::Walk { ref elems, .. } => Ask::Walk(elems.len()),
+        Op::Open { .. } => Ask::Open,
+        Op::Create { .. } | Op::CreateSpecial { .. } => Ask::Create,
+        Op::Read { count, .. } => Ask::Read(count),
+        Op::ReadStats { max, .. } => Ask::ReadStats(max),
+        Op::Readdir { max, .. } => Ask::Readdir(max),
+        Op::Write { data, .. } => Ask::Write(data.len() as u32),
+        Op::Stat { .. } => Ask::Stat,
+        Op::Statfs { .. } => Ask::Statfs,
+        Op::Symlink { .. } | Op::Mknod { .. } | Op::Mkdir { .. } => Ask::Qid,
+        Op::Readlink { .. } => Ask::Target,
+        Op::Getattr { .. } => Ask::Attr,
+        Op::XattrRead { .. } => Ask::Xattr,
+        Op::Lock { .. } => Ask::Lock,
+        Op::Getlock { .. } => Ask::Getlock,
+        Op::Wstat { .. }
+        | Op::Rename { .. }
+        | Op::RenameEntry { .. }
+        | Op::Unlink { .. }
+        | Op::Link { .. }
+        | Op::Setattr { .. }
+        | Op::Fsync { .. } => Ask::Unit,
+    }
+}
+
+const ASKS: [Ask; 17] = [
+    Ask::Attach,
+    Ask::Walk(1),
+    Ask::Open,
+    Ask::Create,
+    Ask::Read(8),
+    Ask::ReadStats(8),
+    Ask::Readdir(8),
+    Ask::Write(8),
+    Ask::Stat,
+    Ask::Statfs,
+    Ask::Qid,
+    Ask::Target,
+    Ask::Attr,
+    Ask::Xattr,
+    Ask::Lock,
+    Ask::Getlock,
+    Ask::Unit,
+];
+
+struct Run<'i> {
+    input: Input<'i>,
+    session: Session<File, Vec<u8>>,
+    out: Outbox<Vec<u8>>,
+    model: Model,
+    running: Vec<(RequestId, Ask)>,
+    parting: Vec<(FarewellId, File)>,
+    /// A frame that must wait, and whether it is handed in with `may_wait`.
+    held: Option<Vec<u8>>,
+    next_file: File,
+    now: Duration,
+}
+
+impl<'i> Run<'i> {
+    fn new(input: Input<'i>) -> Run<'i> {
+        let limits = Limits { msize: MSIZE, fids: MAX_FIDS, ..Limits::default() };
+        Run {
+            input,
+            session: Session::new(limits),
+            out: Outbox::default(),
+            model: Model::default(),
+            running: Vec::new(),
+            parting: Vec::new(),
+            held: None,
+            next_file: 0,
+            now: Duration::ZERO,
+        }
+    }
+
+    /// Most programs begin as clients do.
+    fn start(&mut self) {
+        let dialect = self.input.below(4);
+        if let Some(dialect) = Dialect::ALL.get(dialect) {
+            self.send(frames::version(u16::MAX, MSIZE, dialect.as_str().as_bytes()), true);
+            let row = T::TABLE.iter().find(|row| row.name == "Tattach").unwrap();
+            self.send(frames::frame(row, *dialect, 0, Contents::Tame, &mut Input::new(&[])), true);
+        }
+    }
+
+    fn step(&mut self) {
+        match self.input.below(16) {
+            0..=7 => self.send_one(),
+            8..=11 => self.complete_one(),
+            12..=13 => self.part_one(),
+            14 => self.flush_one(),
+            _ => self.seldom(),
+        }
+    }
+
+    fn send_one(&mut self) {
+        if self.held.is_some() || self.running.len() >= RUNNING {
+            return self.complete_one();
+        }
+        let dialect = self.session.dialect();
+        let rows = frames::requests(dialect);
+        let row = rows[self.input.below(rows.len())];
+        let tag = self.input.below(TAGS) as u16;
+        // A Tversion ends what was built up: not as often as the others.
+        if row.name == "Tversion" && !self.input.one_in(4) {
+            return;
+        }
+        let frame = frames::frame(row, dialect, tag, Contents::Tame, &mut self.input);
+        let may_wait = !self.input.one_in(4);
+        self.send(frame, may_wait);
+    }
+
+    fn flush_one(&mut self) {
+        if self.held.is_some() {
+            return;
+        }
+        let (tag, oldtag) = (self.input.below(TAGS) as u16, self.input.below(TAGS) as u16);
+        let mut frame = vec![9, 0, 0, 0, 108];
+        frame.extend(tag.to_le_bytes());
+        frame.extend(oldtag.to_le_bytes());
+        self.send(frame, true);
+    }
+
+    fn seldom(&mut self) {
+        match self.input.below(8) {
+            0 => {
+                self.session.hang_up();
+                self.model.hang_up();
+                self.held = None;
+            }
+            1 if self.held.is_none() => {
+                let n = self.input.below(64);
+                let bytes = self.input.bytes(n).to_vec();
+                let frame = if bytes.len() >= 7 && !self.input.one_in(4) { frames::sized(bytes) } else { bytes };
+                self.send(frame, true);
+            }
+            2 => {
+                self.now += Duration::from_secs(self.input.below(64) as u64);
+                self.session.note_partial_frame(self.input.one_in(2), self.now);
+                let late = self.session.deadline().is_some_and(|deadline| self.now >= deadline);
+                assert_eq!(self.session.handle_timeout(self.now).is_err(), late);
+                self.session.note_partial_frame(false, self.now);
+            }
+            _ => {
+                if let Some(frame) = self.held.take() {
+                    let may_wait = self.input.one_in(2);
+                    self.send(frame, may_wait);
+                }
+            }
+        }
+    }
+
+    /// Hands in a frame and checks what the session does about it.
+    fn send(&mut self, frame: Vec<u8>, may_wait: bool) {
+        let (dialect, msize) = (self.session.dialect(), self.session.msize());
+        let resetting = self.model.is_resetting();
+        let event = match self.session.handle_frame(&frame, may_wait, &mut self.out) {
+            Ok(event) => event,
+            Err(violation) => {
+                drop(violation.to_string());
+                assert!(self.out.is_empty());
+                self.session.hang_up();
+                self.model.hang_up();
+                return self.settle_farewells();
+            }
+        };
+        let (header, body) = split_frame(&frame).expect("a frame that does not split was taken");
+        assert!(header.size <= msize, "a frame over the msize was taken");
+        let tag = header.tag.0;
+        if self.model.is_hung_up() {
+            assert!(matches!(event, Event::Handled));
+            return;
+        }
+        if let Event::Wait = event {
+            assert!(self.model.is_busy(), "a frame is held back for nothing");
+            assert!(may_wait || resetting, "a frame is held back that may not wait");
+            assert!(self.out.is_empty());
+            self.held = Some(frame);
+            return;
+        }
+        assert!(!resetting, "a frame overtook the Tversion before it");
+        let mut expected = Vec::new();
+        match T::decode(header.kind, body, dialect) {
+            Err(_) => {
+                assert!(matches!(event, Event::Handled));
+                expected.push(Expected { tag, what: What::Error });
+            }
+            Ok(T::Version { .. }) => {
+                let at_once = self.model.reset(tag);
+                assert_eq!(matches!(event, Event::Handled), at_once);
+                assert_eq!(matches!(event, Event::CancelAll), !at_once);
+                expected = self.model.version_answered();
+            }
+            Ok(_) if self.model.tag_in_use(tag) => {
+                assert!(matches!(event, Event::Handled));
+                expected.push(Expected { tag, what: What::Error });
+            }
+            Ok(T::Flush { oldtag }) => {
+                let (now, cancel) = self.model.flush(tag, oldtag.0);
+                expected.extend(now);
+                match cancel {
+                    None => assert!(matches!(event, Event::Handled)),
+                    Some(Ok(id)) => assert!(matches!(event, Event::Cancel(ids) if ids == [id])),
+                    Some(Err(())) => assert!(matches!(event, Event::Cancel(ids) if ids.len() == 1)),
+                }
+            }
+            Ok(message) => match event {
+                Event::Execute(request) => {
+                    assert_eq!(request.dialect, dialect);
+                    self.model.executed(request.id, tag, &message, &request.op);
+                    self.running.push((request.id, ask(&request.op)));
+                }
+                Event::Handled => match message {
+                    T::Clunk { fid } | T::Remove { fid } if self.out.is_empty() => {
+                        assert!(self.model.clunked(tag, fid, header.kind).is_empty());
+                    }
+                    T::Clunk { .. } | T::Remove { .. } => expected.push(Expected { tag, what: What::Error }),
+                    // Extended attributes are written and read within the session.
+                    T::Read { .. } | T::Write { .. } | T::Xattrcreate { .. } => {
+                        expected.push(Expected { tag, what: What::Either(header.kind) });
+                    }
+                    _ => expected.push(Expected { tag, what: What::Error }),
+                },
+                Event::Cancel(ids) => match message {
+                    T::Clunk { fid } | T::Remove { fid } => {
+                        assert_eq!(ids, self.model.clunked(tag, fid, header.kind));
+                    }
+                    message => panic!("{ids:?} are cancelled for {message:?}"),
+                },
+                event => panic!("{event:?} for {message:?}"),
+            },
+        }
+        self.check(dialect, msize, &expected);
+        self.settle_farewells();
+    }
+
+    fn complete_one(&mut self) {
+        if self.running.is_empty() {
+            return;
+        }
+        let at = self.input.below(self.running.len());
+        let (id, ask) = self.running.swap_remove(at);
+        let (outcome, what) = self.outcome(id, ask);
+        self.complete(id, outcome, what);
+    }
+
+    fn complete(&mut self, id: RequestId, outcome: Outcome, what: What) {
+        let (dialect, msize) = (self.session.dialect(), self.session.msize());
+        let expected = self.model.completed(id, &outcome, what);
+        self.session.complete(id, outcome, &mut self.out);
+        self.check(dialect, msize, &expected);
+        self.settle_farewells();
+        // Brought twice: nothing.
+        self.session.complete(id, Ok(Done::Unit), &mut self.out);
+        assert!(self.out.is_empty());
+        self.hand_in_again();
+    }
+
+    fn part_one(&mut self) {
+        if self.parting.is_empty() {
+            return;
+        }
+        let at = self.input.below(self.parting.len());
+        let (id, file) = self.parting.swap_remove(at);
+        let result = match self.input.below(4) {
+            0 => Err(self.error()),
+            _ => Ok(()),
+        };
+        let (dialect, msize) = (self.session.dialect(), self.session.msize());
+        let expected = self.model.parted(file, id);
+        self.session.farewell_done(id, result, &mut self.out);
+        self.check(dialect, msize, &expected);
+        self.settle_farewells();
+        self.hand_in_again();
+    }
+
+    fn hand_in_again(&mut self) {
+        if let Some(frame) = self.held.take() {
+            self.send(frame, true);
+        }
+    }
+
+    fn settle_farewells(&mut self) {
+        while let Some(farewell) = self.session.poll_farewell() {
+            self.model.farewell(farewell.file, farewell.remove);
+            self.parting.push((farewell.id, farewell.file));
+        }
+        self.model.no_farewell_left();
+        assert!(self.session.fids() <= MAX_FIDS);
+        assert_eq!(self.session.fids(), self.model.fids());
+        assert_eq!(self.session.outstanding(), self.model.outstanding());
+    }
+
+    fn error(&mut self) -> Error {
+        match self.input.below(6) {
+            0..=2 => Errno::EINTR.into(),
+            3 => Error::with_text(Errno::EIO, "x".repeat(self.input.u16().into())),
+            4 => Errno(self.input.u32()).into(),
+            _ => Errno::EIO.into(),
+        }
+    }
+
+    fn file(&mut self) -> File {
+        self.next_file += 1;
+        self.next_file
+    }
+
+    /// A directory, mostly: more can be done with it.
+    fn qid(&mut self) -> Qid {
+        let kind = self.input.pick(&[QidType::DIR, QidType::DIR, QidType::FILE, QidType::SYMLINK]);
+        Qid { kind, version: 1, path: self.input.u8().into() }
+    }
+
+    fn outcome(&mut self, id: RequestId, ask: Ask) -> (Outcome, What) {
+        let number = self.model.request(id).number;
+        match self.input.below(10) {
+            0..=5 => self.right(number, ask),
+            6 | 7 => (Err(self.error()), What::Error),
+            8 => (self.wrong(ask), What::Error),
+            _ => {
+                let other = self.input.pick(&ASKS);
+                (self.right(number, other).0, What::Either(number))
+            }
+        }
+    }
+
+    /// What the op asks for.
+    fn right(&mut self, number: u8, ask: Ask) -> (Outcome, What) {
+        let mut what = What::Success(number);
+        // Names and link targets can be longer than a reply; the session must not send them.
+        let mut long = |input: &mut Input<'_>| {
+            let n = if input.one_in(8) { 60_000 } else { input.below(20) };
+            if n == 60_000 {
+                what = What::Error;
+            }
+            vec![b'n'; n]
+        };
+        let done = match ask {
+            Ask::Attach => Done::Attached { qid: self.qid(), file: self.file(), read_only: self.input.one_in(8) },
+            Ask::Walk(names) => {
+                let full = names == 0 || !self.input.one_in(4);
+                let n = if full { names } else { 1 + self.input.below(names) };
+                let n = n.min(names);
+                let qids = (0..n).map(|_| self.qid()).collect();
+                Done::Walked { qids, file: (n == names).then(|| self.file()) }
+            }
+            Ask::Open => Done::Opened { qid: self.qid() },
+            Ask::Create => Done::Created { qid: self.qid(), file: self.file(), opened: !self.input.one_in(4) },
+            Ask::Read(count) | Ask::Readdir(count) => Done::Data(vec![0; self.length(count)]),
+            Ask::ReadStats(max) => Done::Stats(vec![0; self.length(max)], self.input.u64()),
+            Ask::Write(len) => Done::Count(self.length(len) as u32),
+            Ask::Stat => Done::Stat(StatBuf { name: long(&mut self.input), ..StatBuf::default() }),
+            Ask::Statfs => Done::Statfs(Statfs::default()),
+            Ask::Qid => Done::Qid(self.qid()),
+            Ask::Target => Done::Target(long(&mut self.input)),
+            Ask::Attr => Done::Attr(Attr { valid: self.input.u64(), ..Attr::default() }),
+            Ask::Xattr => Done::Xattr { value: vec![7; self.input.u8().into()], file: self.file() },
+            Ask::Lock => Done::Lock { granted: self.input.one_in(2) },
+            Ask::Getlock if self.input.one_in(2) => Done::Getlock(None),
+            Ask::Getlock => {
+                let client_id = long(&mut self.input);
+                Done::Getlock(Some(Holder { kind: 1, start: 0, length: 0, proc_id: 1, client_id }))
+            }
+            Ask::Unit => Done::Unit,
+        };
+        (Ok(done), what)
+    }
+
+    fn length(&mut self, most: u32) -> usize {
+        let most = most as usize;
+        if self.input.one_in(3) { most } else { usize::from(self.input.u8()).min(most) }
+    }
+
+    /// What breaks the contract of the op.
+    fn wrong(&mut self, ask: Ask) -> Outcome {
+        let more = 1 + usize::from(self.input.u16());
+        Ok(match ask {
+            Ask::Walk(names) => match self.input.below(3) {
+                0 => Done::Walked { qids: vec![Qid::default(); names + 1], file: None },
+                1 => Done::Walked { qids: vec![Qid::default(); names + 1], file: Some(self.file()) },
+                _ => Done::Walked { qids: vec![Qid::default(); names], file: None },
+            },
+            Ask::Read(count) | Ask::Readdir(count) => Done::Data(vec![0; count as usize + more]),
+            Ask::ReadStats(max) => Done::Stats(vec![0; max as usize + more], 1),
+            Ask::Write(len) => Done::Count(len + more as u32),
+            Ask::Unit => Done::Count(1),
+            Ask::Attach => Done::Created { qid: self.qid(), file: self.file(), opened: true },
+            Ask::Create => Done::Attached { qid: self.qid(), file: self.file(), read_only: false },
+            Ask::Xattr => Done::Walked { qids: Vec::new(), file: Some(self.file()) },
+            _ => Done::Unit,
+        })
+    }
+
+    /// Takes the outbox, in writes of any length, and compares its frames with what must be there.
+    fn check(&mut self, dialect: Dialect, msize: u32, expected: &[Expected]) {
+        let mut bytes = Vec::new();
+        while !self.out.is_empty() {
+            let step = 1 + self.input.below(256) * 37;
+            let some: Vec<u8> = self.out.chunks().flatten().copied().take(step).collect();
+            self.out.advance(some.len());
+            bytes.extend(some);
+        }
+        let mut at = 0;
+        let mut expected = expected.iter();
+        while at < bytes.len() {
+            let size = frame_size(&bytes[at..], msize).expect("a reply over the msize").expect("half a reply");
+            let (header, body) = split_frame(&bytes[at..at + size]).unwrap();
+            at += size;
+            let reply = R::decode(header.kind, body, dialect)
+                .unwrap_or_else(|error| panic!("reply {} of {dialect} does not decode: {error}", header.kind));
+            let Some(Expected { tag, what }) = expected.next() else { panic!("a reply too many: {reply:?}") };
+            assert_eq!(header.tag.0, *tag, "{reply:?}");
+            match what {
+                What::Flush => assert_eq!(reply, R::Flush {}),
+                What::Version => self.agreed(&reply),
+                What::Error => assert!(reply.is_error(), "{reply:?} where an error must be"),
+                What::Success(number) => assert_eq!(header.kind, number + 1, "{reply:?}"),
+                What::Either(number) => assert!(reply.is_error() || header.kind == number + 1, "{reply:?}"),
+            }
+            if let R::Stat { stat } = reply {
+                Stat::decode(stat.0, dialect).unwrap();
+            }
+        }
+        assert_eq!(expected.next(), None, "a reply is missing");
+    }
+
+    fn agreed(&self, reply: &R<'_>) {
+        let R::Version { msize, version } = *reply else { panic!("{reply:?}") };
+        match Dialect::from_version(version) {
+            Some(dialect) => assert_eq!((self.session.dialect(), self.session.msize()), (dialect, msize)),
+            None => assert_eq!(version, b"unknown"),
+        }
+    }
+
+    /// Whatever was left open comes to its end, with the peer or without.
+    fn end(&mut self) {
+        let lost = self.input.one_in(2);
+        if lost {
+            self.session.hang_up();
+            self.model.hang_up();
+            self.held = None;
+            self.settle_farewells();
+        }
+        while self.model.is_busy() {
+            self.complete_one();
+            self.part_one();
+        }
+        assert!(self.held.is_none(), "a frame is held back for ever");
+        assert_eq!(self.model.outstanding(), 0, "a request has no reply");
+        self.session.hang_up();
+        self.model.hang_up();
+        self.settle_farewells();
+        while self.model.is_busy() {
+            self.part_one();
+        }
+        assert!(self.session.is_idle() && self.model.is_idle() && self.out.is_empty());
+        assert_eq!(self.session.fids(), 0);
+        // After the end nothing happens any more.
+        let fid = Fid(0);
+        let mut frame = Vec::new();
+        T::Clunk { fid }.encode(ninefold_proto::Tag(1), Dialect::Linux, &mut frame);
+        assert!(matches!(self.session.handle_frame(&frame, true, &mut self.out), Ok(Event::Handled)));
+        assert!(self.out.is_empty());
+    }
+}

@@ -1,0 +1,408 @@
+//! What a client may expect of a session, kept as plain maps beside it.
+//!
+//! The model is told every frame that was taken, every result and every farewell, and says which replies
+//! must have come; it never looks inside the session. A file is a number that is never used twice.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ninefold_proto::message::T;
+use ninefold_proto::server::{Done, FarewellId, Op, RequestId};
+use ninefold_proto::types::Fid;
+use ninefold_proto::{Errno, Error};
+
+/// The driver's handle on a file.
+pub type File = u32;
+
+/// What a session gets as the result of a request.
+pub type Outcome = Result<Done<File, Vec<u8>>, Error>;
+
+/// A reply that must come: its tag, and what it is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Expected {
+    pub tag: u16,
+    pub what: What,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum What {
+    Flush,
+    Version,
+    Error,
+    /// The reply to the T message with this number.
+    Success(u8),
+    /// That, or an error.
+    Either(u8),
+}
+
+/// What a request does when it succeeds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum After {
+    Attach { fid: u32 },
+    Walk { fid: u32, newfid: u32, names: usize },
+    Xattr { newfid: u32 },
+    Create { fid: u32 },
+    Other,
+}
+
+/// A request that was taken and not answered.
+#[derive(Clone, Debug)]
+pub struct Pending {
+    pub tag: u16,
+    /// The T message's number.
+    pub number: u8,
+    pub after: After,
+    /// Files in use by it, the one of the first fid in front.
+    pub files: Vec<File>,
+    flushed: bool,
+    flushes: Vec<u16>,
+    /// The session it belonged to is gone.
+    void: bool,
+}
+
+/// A file between its making and the end of its farewell.
+#[derive(Clone, Debug, Default)]
+struct Life {
+    read_only: bool,
+    uses: usize,
+    /// No fid stands for it.
+    retired: bool,
+    parting: bool,
+    /// The Tclunk or Tremove that is answered by its farewell; the serial number of a request.
+    clunk: Option<u64>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Owner {
+    Request(u64),
+    Flush(u64),
+}
+
+/// The model.
+#[derive(Default)]
+pub struct Model {
+    tags: BTreeMap<u16, Owner>,
+    /// By serial number; those with a request id are also in `running`.
+    pending: BTreeMap<u64, Pending>,
+    running: BTreeMap<RequestId, u64>,
+    fids: BTreeMap<u32, File>,
+    reserved: BTreeSet<u32>,
+    files: BTreeMap<File, Life>,
+    /// The tag of a Tversion that is not answered.
+    version: Option<u16>,
+    hung_up: bool,
+    next: u64,
+}
+
+/// The fids whose files a request uses, in the order of [`files_of`].
+fn fids_of(message: &T<'_>) -> Vec<Fid> {
+    match *message {
+        T::Link { dfid, fid, .. } => vec![dfid, fid],
+        T::Rename { fid, dfid, .. } => vec![fid, dfid],
+        T::Renameat { olddirfid, newdirfid, .. } => vec![olddirfid, newdirfid],
+        T::Symlink { dfid, .. } | T::Mknod { dfid, .. } | T::Mkdir { dfid, .. } => vec![dfid],
+        T::Unlinkat { dirfid, .. } => vec![dirfid],
+        T::Walk { fid, .. }
+        | T::Open { fid, .. }
+        | T::Create { fid, .. }
+        | T::Read { fid, .. }
+        | T::Write { fid, .. }
+        | T::Stat { fid }
+        | T::Wstat { fid, .. }
+        | T::Statfs { fid }
+        | T::Lopen { fid, .. }
+        | T::Lcreate { fid, .. }
+        | T::Readlink { fid }
+        | T::Getattr { fid, .. }
+        | T::Setattr { fid, .. }
+        | T::Xattrwalk { fid, .. }
+        | T::Readdir { fid, .. }
+        | T::Fsync { fid, .. }
+        | T::Lock { fid, .. }
+        | T::Getlock { fid, .. } => vec![fid],
+        _ => Vec::new(),
+    }
+}
+
+fn files_of(op: &Op<'_, File>) -> Vec<File> {
+    use ninefold_proto::server::Special;
+    match *op {
+        Op::Attach { .. } => Vec::new(),
+        Op::Rename { file, newdir, .. } | Op::RenameEntry { file, newdir, .. } => vec![file, newdir],
+        Op::Link { file, target, .. } => vec![file, target],
+        Op::CreateSpecial { file, special: Special::Link { target }, .. } => vec![file, target],
+        Op::Walk { file, .. }
+        | Op::Open { file, .. }
+        | Op::Create { file, .. }
+        | Op::CreateSpecial { file, .. }
+        | Op::Read { file, .. }
+        | Op::Write { file, .. }
+        | Op::ReadStats { file, .. }
+        | Op::Stat { file }
+        | Op::Wstat { file, .. }
+        | Op::Statfs { file }
+        | Op::Symlink { file, .. }
+        | Op::Mknod { file, .. }
+        | Op::Mkdir { file, .. }
+        | Op::Unlink { file, .. }
+        | Op::Readlink { file }
+        | Op::Getattr { file, .. }
+        | Op::Setattr { file, .. }
+        | Op::XattrRead { file, .. }
+        | Op::Readdir { file, .. }
+        | Op::Fsync { file, .. }
+        | Op::Lock { file, .. }
+        | Op::Getlock { file, .. } => vec![file],
+    }
+}
+
+/// The file that a result brings, and whether nothing may be changed through it.
+fn brought(done: &Done<File, Vec<u8>>) -> Option<(File, bool)> {
+    match *done {
+        Done::Attached { file, read_only, .. } => Some((file, read_only)),
+        Done::Walked { file, .. } => file.map(|file| (file, false)),
+        Done::Created { file, .. } | Done::Xattr { file, .. } => Some((file, false)),
+        _ => None,
+    }
+}
+
+impl Model {
+    /// Whether a request or a farewell is on its way, so that a frame may be held back for it.
+    pub fn is_busy(&self) -> bool {
+        !self.running.is_empty() || self.files.values().any(|life| life.parting)
+    }
+
+    /// Whether nothing at all is left.
+    pub fn is_idle(&self) -> bool {
+        self.pending.is_empty() && self.files.is_empty()
+    }
+
+    /// Fids, those included that a request is to make.
+    pub fn fids(&self) -> usize {
+        self.fids.len() + self.reserved.len()
+    }
+
+    /// Requests that were taken and are not complete, whoever completes them.
+    pub fn outstanding(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Whether a Tversion waits for what was there before it.
+    pub fn is_resetting(&self) -> bool {
+        self.version.is_some()
+    }
+
+    pub fn tag_in_use(&self, tag: u16) -> bool {
+        self.tags.contains_key(&tag)
+    }
+
+    fn take(&mut self, tag: u16, pending: Pending) -> u64 {
+        let serial = self.next;
+        self.next += 1;
+        self.tags.insert(tag, Owner::Request(serial));
+        self.pending.insert(serial, pending);
+        serial
+    }
+
+    /// A request is to be carried out.
+    pub fn executed(&mut self, id: RequestId, tag: u16, message: &T<'_>, op: &Op<'_, File>) {
+        assert!(!self.tag_in_use(tag), "executed under a tag that is in use");
+        let mut files: Vec<File> =
+            fids_of(message).iter().map(|fid| *self.fids.get(&fid.0).expect("executed on an unknown fid")).collect();
+        let used = files_of(op);
+        if let Op::CreateSpecial { .. } = op {
+            // The target's fid is in the extension.
+            files.extend(used.get(1));
+            assert!(used.iter().all(|file| self.fids.values().any(|known| known == file)));
+        }
+        assert_eq!(files, used, "executed on other files than those of the fids");
+        for file in &files {
+            let life = self.files.get_mut(file).expect("executed on a file that is gone");
+            assert!(!life.retired);
+            life.uses += 1;
+        }
+        let after = match *message {
+            T::Attach { fid, .. } => After::Attach { fid: fid.0 },
+            T::Walk { fid, newfid, wnames } => After::Walk { fid: fid.0, newfid: newfid.0, names: wnames.len() },
+            T::Xattrwalk { newfid, .. } => After::Xattr { newfid: newfid.0 },
+            T::Create { fid, .. } | T::Lcreate { fid, .. } => After::Create { fid: fid.0 },
+            _ => After::Other,
+        };
+        if let Some(fid) = reserved(after) {
+            assert!(!self.fids.contains_key(&fid) && self.reserved.insert(fid), "a fid that exists is made");
+        }
+        let number = message.number();
+        let pending = Pending { tag, number, after, files, flushed: false, flushes: Vec::new(), void: false };
+        let serial = self.take(tag, pending);
+        assert!(self.running.insert(id, serial).is_none(), "a request id was used twice");
+    }
+
+    /// A Tclunk or Tremove was taken: the fid is gone, its answer comes with the farewell. The requests that use
+    /// its file are to be cancelled.
+    pub fn clunked(&mut self, tag: u16, fid: Fid, number: u8) -> Vec<RequestId> {
+        let file = self.fids.remove(&fid.0).expect("a fid that nobody knows was clunked");
+        let (after, files) = (After::Other, Vec::new());
+        let pending = Pending { tag, number, after, files, flushed: false, flushes: Vec::new(), void: false };
+        let serial = self.take(tag, pending);
+        let life = self.files.get_mut(&file).expect("a fid without a file");
+        life.retired = true;
+        life.clunk = Some(serial);
+        let uses = |serial: &u64| self.pending[serial].files.contains(&file);
+        self.running.iter().filter(|(_, serial)| uses(serial)).map(|(id, _)| *id).collect()
+    }
+
+    /// A Tflush was taken: what must be answered now, and the request that is to be cancelled, `Err` when it is one
+    /// that only its farewell completes.
+    #[allow(clippy::type_complexity)] // three answers to one question
+    pub fn flush(&mut self, tag: u16, oldtag: u16) -> (Option<Expected>, Option<Result<RequestId, ()>>) {
+        let Some(&(Owner::Request(serial) | Owner::Flush(serial))) = self.tags.get(&oldtag) else {
+            return (Some(Expected { tag, what: What::Flush }), None);
+        };
+        self.tags.insert(tag, Owner::Flush(serial));
+        let pending = self.pending.get_mut(&serial).unwrap();
+        pending.flushes.push(tag);
+        let first = !std::mem::replace(&mut pending.flushed, true);
+        let id = self.running.iter().find(|(_, s)| **s == serial).map(|(id, _)| *id);
+        (None, first.then_some(id.ok_or(())))
+    }
+
+    /// A Tversion was taken; whether it must be answered at once.
+    pub fn reset(&mut self, tag: u16) -> bool {
+        self.forget_everything();
+        self.version = Some(tag);
+        self.is_idle()
+    }
+
+    /// The connection was lost.
+    pub fn hang_up(&mut self) {
+        self.forget_everything();
+        self.version = None;
+        self.hung_up = true;
+    }
+
+    fn forget_everything(&mut self) {
+        self.tags.clear();
+        self.reserved.clear();
+        self.pending.values_mut().for_each(|pending| pending.void = true);
+        for file in std::mem::take(&mut self.fids).into_values() {
+            self.files.get_mut(&file).unwrap().retired = true;
+        }
+    }
+
+    /// The request as it was taken.
+    pub fn request(&self, id: RequestId) -> &Pending {
+        &self.pending[&self.running[&id]]
+    }
+
+    /// A result is brought: what must be answered. `what`: the reply if there is one.
+    pub fn completed(&mut self, id: RequestId, outcome: &Outcome, what: What) -> Vec<Expected> {
+        let serial = self.running.remove(&id).expect("completed a request that does not run");
+        let pending = self.pending.remove(&serial).unwrap();
+        for file in &pending.files {
+            self.files.get_mut(file).unwrap().uses -= 1;
+        }
+        self.settle(&pending, outcome);
+        if pending.void {
+            return self.version_answer();
+        }
+        let silent = pending.flushed && matches!(outcome, Err(error) if error.errno == Errno::EINTR);
+        self.answer(&pending, (!silent).then_some(what))
+    }
+
+    fn answer(&mut self, pending: &Pending, what: Option<What>) -> Vec<Expected> {
+        let mut expected = Vec::new();
+        assert!(self.tags.remove(&pending.tag).is_some());
+        expected.extend(what.map(|what| Expected { tag: pending.tag, what }));
+        for tag in &pending.flushes {
+            assert!(self.tags.remove(tag).is_some());
+            expected.push(Expected { tag: *tag, what: What::Flush });
+        }
+        expected
+    }
+
+    fn settle(&mut self, pending: &Pending, outcome: &Outcome) {
+        if let Some(fid) = reserved(pending.after).filter(|_| !pending.void) {
+            assert!(self.reserved.remove(&fid));
+        }
+        let Some((file, read_only)) = outcome.as_ref().ok().and_then(brought) else { return };
+        let base = pending.files.first();
+        let inherited = base.is_some_and(|file| self.files[file].read_only);
+        let attached = matches!(outcome, Ok(Done::Attached { .. }));
+        let life = Life { read_only: if attached { read_only } else { inherited }, ..Life::default() };
+        assert!(self.files.insert(file, life).is_none());
+        let fid = match (pending.after, outcome) {
+            _ if pending.void => None,
+            (After::Attach { fid }, Ok(Done::Attached { .. })) => Some(fid),
+            (After::Xattr { newfid }, Ok(Done::Xattr { .. })) => Some(newfid),
+            (After::Walk { fid, newfid, names }, Ok(Done::Walked { qids, .. })) if qids.len() == names => {
+                // Onto itself: unless it was clunked meanwhile.
+                (fid != newfid || self.fids.get(&fid) == base).then_some(newfid)
+            }
+            (After::Create { fid }, Ok(Done::Created { .. })) => (self.fids.get(&fid) == base).then_some(fid),
+            _ => None,
+        };
+        match fid {
+            Some(fid) => {
+                if let Some(old) = self.fids.insert(fid, file) {
+                    self.files.get_mut(&old).unwrap().retired = true;
+                }
+            }
+            None => self.files.get_mut(&file).unwrap().retired = true,
+        }
+    }
+
+    fn version_answer(&mut self) -> Vec<Expected> {
+        if !self.is_idle() {
+            return Vec::new();
+        }
+        self.version.take().map(|tag| Expected { tag, what: What::Version }).into_iter().collect()
+    }
+
+    /// A Tversion that found nothing to wait for is answered.
+    pub fn version_answered(&mut self) -> Vec<Expected> {
+        self.version_answer()
+    }
+
+    /// A farewell was asked for.
+    pub fn farewell(&mut self, file: File, remove: bool) {
+        let life = self.files.get_mut(&file).expect("farewell to a file that is gone");
+        assert!(life.retired, "farewell to a file that a fid stands for");
+        assert_eq!(life.uses, 0, "farewell to a file that is in use");
+        assert!(!std::mem::replace(&mut life.parting, true), "a second farewell");
+        assert!(!(remove && life.read_only), "a file is removed that may not be changed");
+    }
+
+    /// No farewell is left to ask for.
+    pub fn no_farewell_left(&self) {
+        for (file, life) in &self.files {
+            assert!(!life.retired || life.uses > 0 || life.parting, "no farewell to file {file}");
+        }
+    }
+
+    /// A farewell is over: what must be answered.
+    pub fn parted(&mut self, file: File, _id: FarewellId) -> Vec<Expected> {
+        let life = self.files.remove(&file).unwrap();
+        let mut expected = Vec::new();
+        if let Some(serial) = life.clunk {
+            let pending = self.pending.remove(&serial).unwrap();
+            if !pending.void {
+                // Also when it was flushed: the fid is gone, and the client must learn it.
+                expected = self.answer(&pending, Some(What::Either(pending.number)));
+            }
+        }
+        expected.extend(self.version_answer());
+        expected
+    }
+
+    pub fn is_hung_up(&self) -> bool {
+        self.hung_up
+    }
+}
+
+fn reserved(after: After) -> Option<u32> {
+    match after {
+        After::Attach { fid } => Some(fid),
+        After::Walk { fid, newfid, .. } => (fid != newfid).then_some(newfid),
+        After::Xattr { newfid } => Some(newfid),
+        _ => None,
+    }
+}
