@@ -188,9 +188,9 @@ for script in conformance/judges/*.sh; do
     fi
 done
 if [ "${#judges[@]}" -gt 0 ]; then
-    stage build-release cargo build --locked --release -p ninefold-cli
+    stage build-release cargo build --locked --release -p ninefold-cli -p ninefold-conformance --bins
     target=$(cargo metadata --format-version 1 --no-deps --locked | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')
-    export NINEFOLD=$target/release/ninefold
+    export NINEFOLD=$target/release/ninefold SIEGE=$target/release/ninefold-siege
     for script in "${judges[@]}"; do
         judge "$(basename "$script" .sh)" "$JUDGE_BOUND" "$script"
     done

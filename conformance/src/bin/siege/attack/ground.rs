@@ -32,8 +32,10 @@ const MOVED: &str = "moved-";
 const SECRET: usize = 16 << 10;
 /// Between two rounds of repairs.
 const TEND: Duration = Duration::from_millis(10);
-/// Entries of a directory that are not the ground's own, before they are weeded out.
-const WEEDS: usize = 24;
+/// Names that visitors make, few, so that they meet each other's.
+pub const MADE: [&str; 4] = ["made-0", "made-1", "made-2", "made-3"];
+/// Files of visitors that a directory may have before they are weeded out.
+const WEEDS: usize = 2;
 
 /// Both trees.
 pub struct Ground {
@@ -158,7 +160,7 @@ impl Ground {
 
     /// One round of repairs. What is in the way is somebody's swap at work: the next round comes soon.
     fn repair(&self) {
-        weed(&self.export, &|name| name.starts_with('d'));
+        weed(&self.export);
         for top in 0..TOPS {
             let top = format!("d{top}");
             let _ = rustix::fs::mkdirat(&self.export, &top, Mode::from(0o755));
@@ -176,7 +178,7 @@ impl Ground {
 
     fn furnish(&self, path: &str) {
         let Ok(directory) = self.open(path) else { return };
-        weed(&directory, &|name| FILES.contains(&name) || BELOW.iter().any(|below| below.ends_with(name)));
+        weed(&directory);
         for name in FILES {
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
             if let Ok(file) = rustix::fs::openat(&directory, name, flags, Mode::from(0o644)) {
@@ -309,12 +311,12 @@ fn entries(directory: &impl AsFd) -> Vec<(String, FileType)> {
     names.filter(|(name, _)| name != "." && name != "..").collect()
 }
 
-/// Removes a directory's entries that are not its own, when they have become many.
-fn weed(directory: &OwnedFd, own: &dyn Fn(&str) -> bool) {
-    let strangers: Vec<String> =
-        entries(directory).into_iter().map(|(name, _)| name).filter(|name| !own(name)).collect();
-    if strangers.len() > WEEDS {
-        strangers.iter().for_each(|name| remove_all(directory, name));
+/// Removes what visitors made in a directory, when it has become much: else there would be nothing left to make.
+fn weed(directory: &OwnedFd) {
+    let made: Vec<String> =
+        entries(directory).into_iter().map(|(name, _)| name).filter(|name| MADE.contains(&name.as_str())).collect();
+    if made.len() > WEEDS {
+        made.iter().for_each(|name| remove_all(directory, name));
     }
 }
 

@@ -10,14 +10,12 @@ use ninefold_proto::stat::{Stat, dir_entries, dm, omode, stats};
 use ninefold_proto::{Dialect, Fid, QidType};
 
 use super::evidence::Evidence;
-use super::ground::{BELOW, FILES, Ground};
+use super::ground::{BELOW, FILES, Ground, MADE};
 use crate::connection::{Connection, Failure, ROOT};
 use crate::random::Random;
 
 /// Fids that are kept and used again after the ground has moved.
 const KEPT: usize = 24;
-/// Names that visitors make, few, so that they meet each other's.
-const MADE: [&str; 4] = ["made-0", "made-1", "made-2", "made-3"];
 /// What visitors write.
 const INSIDE: &[u8] = b"written inside by a visitor\n";
 /// The time that visitors set, in seconds since 1970.
