@@ -101,7 +101,7 @@ pub struct Qid {
 }
 
 impl Qid {
-    /// Bytes on the wire: type[1] version[4] path[8].
+    /// Bytes on the wire: `type[1] version[4] path[8]`.
     pub const SIZE: usize = 13;
 
     /// Whether it names a directory.

@@ -8,16 +8,16 @@ use alloc::vec::Vec;
 
 use crate::types::{Fid, Qid, QidType, Tag};
 
-/// size[4] type[1] tag[2].
+/// `size[4] type[1] tag[2]`.
 pub const HEADER: usize = 7;
 
 /// The smallest msize that is accepted (protocol.md): room for one stat entry and a header.
 pub const MSIZE_MIN: u32 = 4096;
 
-/// Rread's and Rreaddir's bytes before the data: header and count[4].
+/// Rread's and Rreaddir's bytes before the data: header and `count[4]`.
 pub const READ_OVERHEAD: u32 = 11;
 
-/// The largest header of a message with data, Twrite: header, fid[4] offset[8] count[4]. Linux's
+/// The largest header of a message with data, Twrite: header, `fid[4] offset[8] count[4]`. Linux's
 /// `P9_IOHDRSZ` is 24 for the same purpose.
 pub const WRITE_OVERHEAD: u32 = 23;
 
