@@ -1,5 +1,6 @@
 //! How a file is opened: 9P2000's mode byte and .L's flags, brought to one form.
 
+use crate::dialect::Dialect;
 use crate::error::Errno;
 use crate::stat::omode;
 
@@ -54,7 +55,7 @@ impl Access {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Open {
     pub access: Access,
-    /// Bits of [`lflags`] without ACCMODE. 9P2000 sets TRUNC only; lcreate's CREAT is not in it.
+    /// Bits of [`lflags`] without ACCMODE. 9P2000 sets TRUNC only, .u APPEND too; lcreate's CREAT is not in it.
     pub flags: u32,
     /// 9P2000's ORCLOSE: the server removes the file when the fid is clunked.
     pub remove_on_clunk: bool,
@@ -62,8 +63,9 @@ pub struct Open {
 
 impl Open {
     /// From Topen's or Tcreate's mode byte (open(5)).
-    pub fn from_mode(mode: u8) -> Result<Open, Errno> {
-        if mode & !omode::ALL != 0 {
+    pub fn from_mode(mode: u8, dialect: Dialect) -> Result<Open, Errno> {
+        let unix = if dialect == Dialect::Unix { omode::APPEND | omode::CEXEC } else { 0 };
+        if mode & !(omode::ALL | unix) != 0 {
             return Err(Errno::EINVAL);
         }
         let access = match mode & 3 {
@@ -72,7 +74,12 @@ impl Open {
             omode::RDWR => Access::ReadWrite,
             _ => Access::Exec,
         };
-        let flags = if mode & omode::TRUNC != 0 { lflags::TRUNC } else { 0 };
+        let mut flags = 0;
+        for (bit, flag) in [(omode::TRUNC, lflags::TRUNC), (omode::APPEND, lflags::APPEND)] {
+            if mode & bit != 0 {
+                flags |= flag;
+            }
+        }
         Ok(Open { access, flags, remove_on_clunk: mode & omode::RCLOSE != 0 })
     }
 

@@ -45,6 +45,10 @@ pub mod omode {
     pub const RCLOSE: u8 = 0x40;
     /// Every bit that open(5) defines.
     pub const ALL: u8 = 0x53;
+    /// .u, from Linux's client: all writes go to the end (`P9_OAPPEND`).
+    pub const APPEND: u8 = 0x80;
+    /// .u, from Linux's client: close on exec, which is the client's own matter (`P9_OCEXEC`).
+    pub const CEXEC: u8 = 0x20;
 }
 
 /// A stat record. Strings borrow from the frame, or from whoever writes the record.

@@ -229,10 +229,10 @@ impl<F: Clone, P: AsRef<[u8]> + From<Vec<u8>>> Session<F, P> {
                 }
             }
             T::Walk { fid, newfid, wnames } => self.check_walk(fid, newfid, wnames)?,
-            T::Open { fid, mode } => self.check_open(fid, Open::from_mode(mode)?)?,
+            T::Open { fid, mode } => self.check_open(fid, Open::from_mode(mode, self.dialect)?)?,
             T::Lopen { fid, flags } => self.check_open(fid, Open::from_lflags(flags.0)?)?,
             T::Create { fid, name: n, perm, mode, extension } => {
-                self.check_create(fid, name(n)?, perm.0, Open::from_mode(mode)?, extension)?
+                self.check_create(fid, name(n)?, perm.0, Open::from_mode(mode, self.dialect)?, extension)?
             }
             T::Lcreate { fid, name: n, flags, mode, gid } => {
                 let how = Open::from_lflags(flags.0)?;

@@ -54,6 +54,8 @@ impl Session {
             FileType::CharacterDevice if unix => {
                 format!("c {} {}", stx.stx_rdev_major, stx.stx_rdev_minor).into_bytes()
             }
+            // Linux's client knows the number of links from nothing else (fs/9p/vfs_inode.c).
+            FileType::RegularFile | FileType::Directory if unix => format!("HARDLINKCOUNT {}", stx.stx_nlink).into(),
             _ => Vec::new(),
         };
         Ok(StatBuf {
@@ -186,8 +188,11 @@ impl HostFile {
         let plan = self.plan(wstat, fd.as_fd(), &stx, had)?;
 
         // First what is likeliest to be refused and can be undone; a length last, as it cannot.
+        // .u's rename(2) replaces what has the name, if nothing else is asked: that could not be undone.
+        let alone = plan.marks.is_none() && plan.set == SetAttr::default();
+        let replace = alone && self.session.dialect == Dialect::Unix;
         let renamed = match &plan.name {
-            Some(new) => Some(self.rename_in_place(new)?),
+            Some(new) => Some(self.rename_in_place(new, replace)?),
             None => None,
         };
         let marked = match plan.marks {
@@ -201,18 +206,18 @@ impl HostFile {
                 let _ = self.session.set_marks(fd.as_fd(), had);
             }
             if let Some(old) = renamed {
-                let _ = self.rename_in_place(&old);
+                let _ = self.rename_in_place(&old, false);
             }
         }
         result
     }
 
     /// Gives the file another name in its directory; answers the old one.
-    fn rename_in_place(&self, new: &[u8]) -> Result<Vec<u8>, Error> {
+    fn rename_in_place(&self, new: &[u8], replace: bool) -> Result<Vec<u8>, Error> {
         let node = self.named();
         let (dir, old) = node.place()?;
         let (from, to) = (Place { dir: &dir, name: &old }, Place { dir: &dir, name: new });
-        self.move_entry(from, to, Some(node), false)?;
+        self.move_entry(from, to, Some(node), replace)?;
         Ok(old.to_vec())
     }
 
@@ -230,7 +235,9 @@ impl HostFile {
         if differs(&asked.uid, &now.uid) {
             return refuse("wstat -- attempt to change owner");
         }
-        if differs(&asked.muid, &now.muid) || (asked.n_muid != u32::MAX && asked.n_muid != now.n_muid) {
+        // Linux's client says its user's name here when it renames in .u; it does not ask for a change.
+        let unix = self.session.dialect == Dialect::Unix;
+        if !unix && differs(&asked.muid, &now.muid) {
             return refuse("wstat -- attempt to change muid");
         }
         if differs(&asked.extension, &now.extension) {

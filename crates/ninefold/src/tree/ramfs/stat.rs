@@ -57,9 +57,11 @@ impl RamFile {
     fn record(&self, names: &Names, entry: u64, node: &Node) -> StatBuf {
         let name = names.entry(entry).map_or_else(Vec::new, |entry| entry.name.to_vec());
         let unix = self.dialect == Dialect::Unix;
+        // Linux's client knows the number of links from nothing else.
+        let links = || format!("HARDLINKCOUNT {}", node.meta().nlink).into_bytes();
         let (length, extension) = match &node.body {
-            Body::Dir => (0, Vec::new()),
-            Body::Plain(_) => (node.content().map_or(0, |content| content.size()), Vec::new()),
+            Body::Dir => (0, links()),
+            Body::Plain(_) => (node.content().map_or(0, |content| content.size()), links()),
             Body::Symlink(target) => (target.len() as u64, target.to_vec()),
             Body::Special { kind, rdev } => (0, device(*kind, *rdev)),
         };
@@ -104,7 +106,9 @@ impl RamFile {
             }
             let dir = names.entry(self.entry).ok_or(Errno::ENOENT)?.dir;
             let dir = self.tree.node_of(&names, dir)?;
-            self.tree.rename(&mut names, &self.user, self.entry, &dir, name.as_bytes(), false)?;
+            // .u's rename(2) replaces what has the name, if nothing else is asked.
+            let replace = self.dialect == Dialect::Unix && set == SetAttr::default() && bits.is_none();
+            self.tree.rename(&mut names, &self.user, self.entry, &dir, name.as_bytes(), replace)?;
         }
         if let (Some(content), Some(size)) = (&mut content, set.size) {
             content.resize(size);
@@ -127,12 +131,13 @@ impl RamFile {
         fixed([untouched.kind, 0].contains(&stat.kind))?;
         fixed([untouched.dev, 0].contains(&stat.dev))?;
         fixed(same_qid(&stat.qid, &current.qid))?;
-        fixed(stat.muid.is_empty() || stat.muid == current.muid)?;
+        // Linux's client says its user's name here when it renames in .u; it does not ask for a change.
+        let unix = self.dialect == Dialect::Unix;
+        fixed(unix || stat.muid.is_empty() || stat.muid == current.muid)?;
         let mut bits = None;
         if stat.mode != untouched.mode {
             fixed(stat.mode & dm::DIR == current.mode & dm::DIR)?;
             fixed(stat.mode & (dm::MOUNT | dm::AUTH) == 0)?;
-            let unix = self.dialect == Dialect::Unix;
             if !unix && stat.mode & dm::UNIX != 0 {
                 return Err(Errno::EINVAL);
             }

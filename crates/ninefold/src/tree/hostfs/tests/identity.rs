@@ -152,7 +152,7 @@ async fn executing_needs_the_right_to_execute_and_no_other() {
     for (bits, answer) in [(0o644, Err(Errno::EACCES)), (0o711, Ok(&b"code"[..])), (0o755, Ok(&b"code"[..]))] {
         mode(&host, "run", bits);
         let fid = host.at(&alice, "run").await;
-        let opened = fid.open(&host.cx, Open::from_mode(3).unwrap()).wait().await;
+        let opened = fid.open(&host.cx, Open::from_mode(3, ninefold_proto::Dialect::Plan9).unwrap()).wait().await;
         match answer {
             Err(expected) => assert_eq!(errno(opened), expected),
             Ok(data) => {

@@ -14,7 +14,8 @@ fn an_append_only_file_of_9p2000_ignores_offsets_and_truncation() {
     assert_eq!(log.stat().mode, dm::APPEND | 0o666);
     assert!(log.stat().qid.kind.has(ninefold_proto::QidType::APPEND));
     let again = root.at("log");
-    now(again.0.open(&cx(), Open::from_mode(omode::RDWR | omode::TRUNC).unwrap())).unwrap();
+    now(again.0.open(&cx(), Open::from_mode(omode::RDWR | omode::TRUNC, ninefold_proto::Dialect::Plan9).unwrap()))
+        .unwrap();
     assert_eq!(again.read(), &b"onetwo"[..]);
     let linux = attach(&fs, BOB).at("log");
     linux.open(Access::Write).unwrap();
@@ -41,7 +42,7 @@ fn open_to_remove_on_clunk_needs_the_right_to_remove() {
     let ann = attach_as(&fs, ANN, Dialect::Plan9);
     ann.mkdir("d", 0o755).create("f", 0o666);
     let bob = attach_as(&fs, BOB, Dialect::Plan9).at("d/f");
-    let how = Open::from_mode(omode::READ | omode::RCLOSE).unwrap();
+    let how = Open::from_mode(omode::READ | omode::RCLOSE, ninefold_proto::Dialect::Plan9).unwrap();
     assert_eq!(now(bob.0.open(&cx(), how)).err(), Some(Errno::EACCES));
     assert!(now(ann.at("d/f").0.open(&cx(), how)).is_ok());
 }
