@@ -187,6 +187,17 @@ fn a_source_file_that_is_too_long_is_seen() {
 }
 
 #[test]
+fn no_file_is_too_large_to_have_been_meant() {
+    none(repo::sizes().iter().flat_map(|(path, bytes)| rules::size(path, *bytes)).collect());
+}
+
+#[test]
+fn a_file_that_is_too_large_is_seen() {
+    none(rules::size("a", rules::BYTES_PER_FILE));
+    seen(rules::size("a", rules::BYTES_PER_FILE + 1), 0);
+}
+
+#[test]
 fn no_line_has_a_tab_or_space_at_its_end() {
     clean(|file| rules::white_space(&file.path, &file.text));
 }

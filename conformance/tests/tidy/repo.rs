@@ -19,18 +19,28 @@ pub fn root() -> PathBuf {
 /// Every text file, tracked or about to be. Files that are not UTF-8 (fuzz seeds, for example) are left out.
 pub fn files() -> Vec<File> {
     let root = root();
-    let paths = listed_by_git(&root).unwrap_or_else(|| {
-        let mut found = Vec::new();
-        walk(&root, "", &mut found);
-        found
-    });
     let read = |path: String| {
         let text = fs::read_to_string(root.join(&path)).ok()?;
         Some(File { path, text })
     };
-    let files: Vec<File> = paths.into_iter().filter_map(read).collect();
+    let files: Vec<File> = paths(&root).into_iter().filter_map(read).collect();
     assert!(files.iter().any(|file| file.path == "Cargo.toml"), "no Cargo.toml among the files of {}", root.display());
     files
+}
+
+/// Every file, text or not: its path and its size in bytes.
+pub fn sizes() -> Vec<(String, u64)> {
+    let root = root();
+    let size = |path: String| fs::symlink_metadata(root.join(&path)).ok().map(|meta| (path, meta.len()));
+    paths(&root).into_iter().filter_map(size).collect()
+}
+
+fn paths(root: &Path) -> Vec<String> {
+    listed_by_git(root).unwrap_or_else(|| {
+        let mut found = Vec::new();
+        walk(root, "", &mut found);
+        found
+    })
 }
 
 /// None when this is no git checkout, or git refuses to look at it.

@@ -26,6 +26,9 @@ const IMPURE_WORDS: [&str; 9] = ["std", "Instant", "SystemTime", "tokio", "mio",
 /// Past this many lines a file holds more than one thing. Files named tests.rs are not counted.
 pub const LINES_PER_FILE: usize = 1_000;
 
+/// Bytes. Nothing that a person wrote is as large; a core file or a build is, and stays in the history for ever.
+pub const BYTES_PER_FILE: u64 = 1 << 20;
+
 /// One directory under conformance/transcripts for each dialect that the runner knows.
 const TRANSCRIPT_DIRECTORIES: [&str; 3] = ["9p2000", "9p2000u", "9p2000l"];
 
@@ -149,6 +152,14 @@ pub fn length(path: &str, text: &str) -> Vec<String> {
         return Vec::new();
     }
     vec![format!("{path}: {lines} lines; past {LINES_PER_FILE} a file holds more than one thing")]
+}
+
+/// A file that is too large to have been meant.
+pub fn size(path: &str, bytes: u64) -> Vec<String> {
+    if bytes <= BYTES_PER_FILE {
+        return Vec::new();
+    }
+    vec![format!("{path}: {bytes} bytes; more than {BYTES_PER_FILE} do not belong into the repository")]
 }
 
 /// Tabs, space at the end of a line, and a missing last newline, in files that we write by hand.
