@@ -130,8 +130,8 @@ install() {
 
 PATH=$PATH:/usr/sbin:/sbin # diod lives there
 install cc build-essential
+install c++ build-essential # libFuzzer
 install diod diod
-install setfattr attr
 if [ "${#wanted[@]}" -gt 0 ]; then
     if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then
         echo "== install ${wanted[*]}"
