@@ -48,6 +48,5 @@ mod pattern;
 mod run;
 mod script;
 
-pub use connection::Address;
 pub use run::{Failure, Outcome, Target, run};
 pub use script::Script;

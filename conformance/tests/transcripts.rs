@@ -12,7 +12,8 @@ use std::sync::{LazyLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use ninefold_conformance::transcript::{Address, Outcome, Script, Target, run};
+use ninefold::transport::{Address, Place};
+use ninefold_conformance::transcript::{Outcome, Script, Target, run};
 use ninefold_proto::Dialect;
 use ninefold_proto::message::{R, T};
 use rustix::fs::{CWD, FileType, Mode, XattrFlags, makedev, mknodat, setxattr};
@@ -97,7 +98,7 @@ fn start(tree: &Tree<'_>) -> Server {
 
 fn listening(word: &str) -> Option<Address> {
     let address: Address = word.trim_matches(['\'', '"', ',', '.']).parse().ok()?;
-    matches!(address, Address::Tcp(_, port) if port != 0).then_some(address)
+    matches!(address.place, Place::Tcp { port, .. } if port != 0).then_some(address)
 }
 
 /// The command: `NINEFOLD` names it, or it is built and lies where cargo puts it, above this test's own directory.

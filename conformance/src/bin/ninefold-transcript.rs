@@ -7,20 +7,18 @@ use std::{fs, io};
 
 use anyhow::{Context, ensure};
 use clap::Parser;
-use ninefold_conformance::transcript::{Address, Outcome, Script, Target, run};
+use ninefold::transport::Address;
+use ninefold_conformance::transcript::{Outcome, Script, Target, run};
 
 /// Replay .9p transcripts against a 9P server. Exit status: 0 all passed, 1 one failed, 2 usage.
 #[derive(Parser)]
 #[command(name = "ninefold-transcript", version)]
 struct Args {
-    /// The server: 9p://HOST[:PORT] or 9p+unix:/SOCKET
+    /// The server: 9p://HOST[:PORT] or 9p+unix:/SOCKET; ?aname=NAME names the tree to attach
     address: Address,
     /// Transcripts
     #[arg(required = true)]
     files: Vec<PathBuf>,
-    /// The tree to attach
-    #[arg(long, default_value = "")]
-    aname: String,
     /// The exported directory, if it lies on this machine; it must be empty, and is again after each transcript
     #[arg(long)]
     dir: Option<PathBuf>,
@@ -50,7 +48,6 @@ fn replay(args: &Args) -> anyhow::Result<bool> {
     let lacks = args.without.iter().map(|word| (word.clone(), format!("--without {word}")));
     let mut target = Target::new(args.address.clone());
     target.lacks.extend(lacks);
-    target.aname.clone_from(&args.aname);
     target.dir.clone_from(&args.dir);
     target.deadline = deadline;
     if let Some(dir) = &args.dir {

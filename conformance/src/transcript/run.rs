@@ -6,13 +6,14 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use ninefold::server::User;
+use ninefold::transport::Address;
 use ninefold_proto::message::{R, RVERSION};
 use ninefold_proto::print::{Data, parse, print};
 use ninefold_proto::stat::stats;
 use ninefold_proto::wire::split_frame;
 use ninefold_proto::{Dialect, dialect};
 
-use super::connection::{Address, Connection, Received};
+use super::connection::{Connection, Received};
 use super::fixture;
 use super::pattern::Values;
 use super::script::{Action, Place, Script, Step};
@@ -39,13 +40,14 @@ pub struct Target {
 }
 
 impl Target {
-    /// A target that lacks nothing but what this process cannot do for it.
+    /// The tree that the address names, in a target that lacks nothing but what this process cannot do for it.
     pub fn new(address: Address) -> Target {
         let mut lacks = BTreeMap::new();
         if !rustix::process::geteuid().is_root() {
             lacks.insert("root".to_owned(), "not run by root".to_owned());
         }
-        Target { address, aname: String::new(), dir: None, deadline: DEADLINE, lacks }
+        let aname = address.aname.as_deref().map(String::from_utf8_lossy).unwrap_or_default().into_owned();
+        Target { address, aname, dir: None, deadline: DEADLINE, lacks }
     }
 }
 

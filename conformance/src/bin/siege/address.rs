@@ -1,41 +1,28 @@
-//! Where the server is: `9p://HOST[:PORT][?aname=NAME]`, or `HOST:PORT`.
+//! Where the server is: an address over TCP, and the names of its host looked up once.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 
 use anyhow::{Context, bail};
-
-/// The port that 9P has (IANA, service name 9pfs is 564; 5640 is what servers without privileges use).
-const PORT: u16 = 5640;
+use ninefold::transport::{self, Place};
 
 /// A server that takes TCP connections.
 #[derive(Clone, Debug)]
 pub struct Address {
     pub socket: SocketAddr,
     /// The name of the tree to attach.
-    pub aname: String,
+    pub aname: Vec<u8>,
 }
 
 impl FromStr for Address {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> anyhow::Result<Address> {
-        let (place, query) = text.split_once('?').unwrap_or((text, ""));
-        let place = match place.split_once("://") {
-            Some(("9p", place)) => place.trim_end_matches('/'),
-            Some((scheme, _)) => bail!("{scheme}: only 9p:// addresses can be besieged"),
-            None => place,
-        };
-        let aname = match query.split_once('=') {
-            Some(("aname", name)) => name,
-            None if query.is_empty() => "",
-            _ => bail!("?{query}: only ?aname=NAME is understood"),
-        };
-        let has_port = place.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-        let place = if has_port { place.to_owned() } else { format!("{place}:{PORT}") };
-        let mut found = place.to_socket_addrs().with_context(|| place.clone())?;
-        let socket = found.next().with_context(|| format!("{place}: no address"))?;
-        Ok(Address { socket, aname: aname.to_owned() })
+        let address: transport::Address = text.parse()?;
+        let Place::Tcp { host, port } = &address.place else { bail!("{text}: only 9p:// can be besieged") };
+        let mut found = (host.as_str(), *port).to_socket_addrs().with_context(|| text.to_owned())?;
+        let socket = found.next().with_context(|| format!("{text}: the host has no address"))?;
+        Ok(Address { socket, aname: address.aname.unwrap_or_default() })
     }
 }
 
@@ -46,9 +33,8 @@ mod tests {
     #[test]
     fn an_address_gives_host_port_and_attach_name() {
         let address: Address = "9p://127.0.0.1:564?aname=/srv/x".parse().unwrap();
-        assert_eq!((address.socket.port(), address.aname.as_str()), (564, "/srv/x"));
-        let address: Address = "127.0.0.1".parse().unwrap();
-        assert_eq!((address.socket.port(), address.aname.as_str()), (PORT, ""));
-        assert!("9ps://127.0.0.1".parse::<Address>().is_err());
+        assert_eq!((address.socket.port(), address.aname.as_slice()), (564, &b"/srv/x"[..]));
+        assert!("9p://[::1]".parse::<Address>().unwrap().socket.is_ipv6());
+        assert!("9p+unix:/s".parse::<Address>().is_err());
     }
 }

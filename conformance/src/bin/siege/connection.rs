@@ -102,7 +102,7 @@ impl Connection {
             fid: ROOT,
             afid: Fid::NONE,
             uname: user.name.as_bytes(),
-            aname: address.aname.as_bytes(),
+            aname: &address.aname,
             n_uname: if dialect == Dialect::Plan9 { NONUNAME } else { user.uid },
         };
         if let R::Attach { qid } = connection.call(&attach)? {

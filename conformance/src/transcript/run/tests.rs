@@ -30,7 +30,7 @@ fn server(plan: &str) -> (Address, JoinHandle<()>) {
             }
         }
     });
-    (Address::Tcp("127.0.0.1".into(), port), thread)
+    (format!("9p://127.0.0.1:{port}").parse().unwrap(), thread)
 }
 
 fn request(stream: &mut impl Read) -> Option<String> {
@@ -173,7 +173,7 @@ fn a_script_is_skipped_where_its_target_lacks_what_it_needs() {
         Script::load(&dir.path().join("t.9p"))
     };
     // Nobody listens: a script that is skipped does not connect.
-    let mut target = Target::new(Address::Unix("/nonexistent".into()));
+    let mut target = Target::new(Address::unix("/nonexistent"));
     target.lacks.insert("xattr".into(), "no attributes".into());
     let needs = load("dialect 9P2000.L\nneeds xattr\nconnect\n").unwrap();
     assert_eq!(run(&needs, &target).unwrap(), Outcome::Skipped("no attributes".into()));

@@ -154,7 +154,7 @@ fn attack(tree: Arc<dyn FileServer>, export: &Path, outside: PathBuf, dialect: D
         }
     });
     let options = Options {
-        address: local.to_string().parse().unwrap(),
+        address: format!("9p://{local}").parse().unwrap(),
         export: export.to_owned(),
         outside,
         seconds,

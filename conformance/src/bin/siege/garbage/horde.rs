@@ -224,7 +224,7 @@ impl Besieger {
 /// One connection that sends a byte a second of a Tversion, again and again.
 async fn dribble(server: SocketAddr) {
     let mut greeting = Vec::new();
-    rubbish::greet(&mut Random::new(0), &mut greeting, "");
+    rubbish::greet(&mut Random::new(0), &mut greeting, b"");
     loop {
         if let Ok(mut stream) = TcpStream::connect(server).await {
             for byte in greeting.iter().cycle() {

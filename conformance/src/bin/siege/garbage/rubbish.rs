@@ -69,13 +69,12 @@ pub fn throw(random: &mut Random, out: &mut Vec<u8>) {
 }
 
 /// Appends a Tversion, and most often a Tattach, as a client that behaves would send.
-pub fn greet(random: &mut Random, out: &mut Vec<u8>, aname: &str) {
+pub fn greet(random: &mut Random, out: &mut Vec<u8>, aname: &[u8]) {
     let msize = 4_096 << random.below(5);
     let dialect = random.pick(&Dialect::ALL);
     T::Version { msize, version: dialect.as_str().as_bytes() }.encode(Tag::NONE, dialect, out);
     if random.below(4) > 0 {
-        let attach =
-            T::Attach { fid: Fid(0), afid: Fid::NONE, uname: b"nobody", aname: aname.as_bytes(), n_uname: 65_534 };
+        let attach = T::Attach { fid: Fid(0), afid: Fid::NONE, uname: b"nobody", aname, n_uname: 65_534 };
         attach.encode(Tag(0), dialect, out);
     }
 }
@@ -115,7 +114,7 @@ mod tests {
         for _ in 0..20_000 {
             let mut out = Vec::new();
             throw(random, &mut out);
-            greet(random, &mut out, "tree");
+            greet(random, &mut out, b"tree");
             assert!(!out.is_empty());
         }
     }
