@@ -47,14 +47,14 @@ pub async fn run(args: Trace) -> anyhow::Result<ExitCode> {
     let result = tokio::select! {
         () = relay => Ok(()),
         () = signals.next() => Ok(()),
-        e = output.failed() => Err(e),
-        e = stdout.failed() => Err(e),
+        e = output.failed() => Err((name, e)),
+        e = stdout.failed() => Err(("standard output".to_owned(), e)),
     };
     match result {
         Ok(()) => output.finish().await,
         // Whoever reads has seen enough: `ninefold trace … | head`.
-        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => {}
-        Err(e) => return Err(e).context(format!("{name}: cannot write")),
+        Err((_, e)) if e.kind() == io::ErrorKind::BrokenPipe => {}
+        Err((name, e)) => return Err(e).context(format!("{name}: cannot write")),
     }
     Ok(ExitCode::SUCCESS)
 }
