@@ -10,7 +10,7 @@ use ninefold::transport::Address;
 #[derive(Debug, Parser)]
 #[command(name = "ninefold", version, max_term_width = 100, arg_required_else_help = true)]
 pub struct Args {
-    /// Log more on standard error; twice and three times for more still.
+    /// Log more on standard error: who connects; twice for who is taken for whom.
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub verbose: u8,
     #[command(subcommand)]
@@ -65,7 +65,7 @@ pub struct Serve {
     /// Allow an address beyond loopback, although 9P over TCP is neither encrypted nor authenticated.
     #[arg(long)]
     pub insecure: bool,
-    /// The largest message to agree to.
+    /// The largest message to agree to, 4096 to 8388608.
     #[arg(long, value_name = "BYTES", default_value_t = MSIZE_MAX, value_parser = clap::value_parser!(u32).range(4096..=MSIZE_MAX as i64))]
     pub msize: u32,
 }

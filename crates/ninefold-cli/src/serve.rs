@@ -1,22 +1,23 @@
 //! `ninefold serve`: exports trees until it is told to end.
 
 use std::collections::BTreeSet;
-use std::io::Write;
+use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use ninefold::server::{Limits, Policy, Server, ServerBuilder, User};
 use ninefold::transport::{Address, Listener, PORT, Place, stdio};
 use ninefold::tree::hostfs::HostFs;
 use ninefold::tree::ramfs::RamFs;
+use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
 use crate::args::Serve;
 use crate::failure::Usage;
@@ -90,7 +91,7 @@ fn exports(args: &Serve) -> anyhow::Result<Exports> {
     let default = args.dir.iter().map(|dir| ("", dir));
     for (name, dir) in default.chain(args.exports.iter().map(|export| (export.name.as_str(), &export.dir))) {
         claim(name)?;
-        let path = dir.canonicalize().with_context(|| dir.display().to_string())?;
+        let path = directory(dir)?;
         let tree = Arc::new(HostFs::open(&path)?);
         directories.push(tree.clone());
         builder = builder.export(name, tree, args.read_only);
@@ -103,6 +104,30 @@ fn exports(args: &Serve) -> anyhow::Result<Exports> {
         words.push(if name.is_empty() { "memory".to_owned() } else { format!("{name}=memory") });
     }
     Ok(Exports { builder, directories, words })
+}
+
+/// The full path of a directory that can be exported.
+fn directory(dir: &Path) -> anyhow::Result<PathBuf> {
+    let look = || {
+        let path = dir.canonicalize()?;
+        if !path.is_dir() {
+            return Err(io::ErrorKind::NotADirectory.into());
+        }
+        accessat(CWD, &path, Access::READ_OK | Access::EXEC_OK, AtFlags::EACCESS)?;
+        Ok(path)
+    };
+    look().map_err(|e: io::Error| {
+        let why = match e.kind() {
+            io::ErrorKind::NotFound => "there is no such directory: make it, or name another".to_owned(),
+            io::ErrorKind::NotADirectory => "it is no directory: name the one that it is in".to_owned(),
+            io::ErrorKind::PermissionDenied => {
+                let user = User::of_process().name;
+                format!("{user} may not read it: run as somebody who may, or change its mode")
+            }
+            _ => e.to_string(),
+        };
+        anyhow!("cannot export {}: {why}", dir.display())
+    })
 }
 
 /// diod's clients say the directory's path on the server. `/` would swallow every other path.
@@ -147,9 +172,21 @@ async fn listen(args: &Serve) -> anyhow::Result<Vec<Listener>> {
 
 /// Listens at `address`, beyond loopback only when that is allowed.
 pub async fn bind(address: &Address, insecure: bool) -> anyhow::Result<Listener> {
+    if matches!(address.place, Place::Ssh { .. }) {
+        return Err(Usage::error(format!(
+            "{address}: ssh starts the server at the other end: listen at 9p://HOST:PORT or 9p+unix:/SOCKET"
+        )));
+    }
+    if !matches!(&address.path[..], b"" | b"/") || address.aname.is_some() || address.dialect.is_some() {
+        return Err(Usage::error(format!(
+            "{address}: the path, attach name and dialect are for the client to say: listen at {}",
+            address.place
+        )));
+    }
     if let (Place::Tcp { host, port }, false) = (&address.place, insecure) {
         let found = tokio::net::lookup_host((host.as_str(), *port)).await;
-        let found: Vec<SocketAddr> = found.with_context(|| format!("{address}: cannot find the host"))?.collect();
+        let found: Vec<SocketAddr> =
+            found.with_context(|| format!("{address}: no such host: check the name, or say a number"))?.collect();
         if !found.iter().all(is_loopback) {
             return Err(beyond(address));
         }
@@ -177,18 +214,19 @@ fn beyond(address: &Address) -> anyhow::Error {
 
 /// One line for each address, for a person to paste and a script to read.
 fn announce(what: &str, addresses: &[String]) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
-    for address in addresses {
-        writeln!(out, "ninefold: serving {what} at {address}").context("standard output")?;
-    }
-    out.flush().context("standard output")
+    let mut out = io::stdout().lock();
+    let mut say = || {
+        addresses.iter().try_for_each(|address| writeln!(out, "ninefold: serving {what} at {address}"))?;
+        out.flush()
+    };
+    say().context("cannot say on standard output where to connect: keep it open, or redirect it to /dev/null")
 }
 
 async fn accept(listener: Listener, server: Arc<Server>, slots: Arc<Semaphore>) {
     // The semaphore is never closed.
     while let Ok(slot) = slots.clone().acquire_owned().await {
         let (stream, peer) = listener.accept().await;
-        debug!(%peer, "connected");
+        info!(%peer, "accepted");
         let connection = server.serve(stream, peer);
         tokio::spawn(async move {
             connection.await;

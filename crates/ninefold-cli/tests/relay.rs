@@ -85,6 +85,23 @@ fn trace_logs_into_a_file_in_json_when_asked() {
 }
 
 #[test]
+fn trace_names_the_output_that_cannot_be_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("log");
+    let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let server = server();
+    for (args, named) in [
+        (vec!["trace", "--log", log.to_str().unwrap(), &server], "standard output: "),
+        (vec!["trace", &server], "standard output: "),
+    ] {
+        let output = support::ninefold(&args).stdin(Stdio::null()).stdout(full()).output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.contains(named), "{said}");
+    }
+}
+
+#[test]
 fn iostat_counts_by_type_and_prints_at_the_end() {
     let iostat = Running::start(&["iostat", &server()]);
     talk(&iostat);

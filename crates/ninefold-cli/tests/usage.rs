@@ -15,6 +15,28 @@ fn wrong_use_exits_with_2_and_a_failure_with_1() {
 }
 
 #[test]
+fn what_cannot_be_exported_is_named_with_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, "x").unwrap();
+    for (path, advice) in [(file, "name the one that it is in"), (dir.path().join("none"), "make it")] {
+        let path = path.to_str().unwrap();
+        let (code, stdout, stderr) = run(&["serve", path, "--listen", "9p://127.0.0.1:0"]);
+        assert_eq!((code, stdout.as_str()), (Some(1), ""));
+        assert!(stderr.contains(path) && stderr.contains(advice), "{stderr}");
+    }
+}
+
+#[test]
+fn only_a_place_can_be_listened_at() {
+    for url in ["host:/x", "9p://127.0.0.1:0/x", "9p://127.0.0.1:0?aname=x", "9p+unix:/nowhere/s:/x"] {
+        let (code, stdout, stderr) = run(&["serve", "--ram", "--listen", url]);
+        assert_eq!((code, stdout.as_str()), (Some(2), ""), "{url}");
+        assert!(stderr.contains("listen at 9p"), "{stderr}");
+    }
+}
+
+#[test]
 fn an_address_that_cannot_be_read_is_explained() {
     let (code, _, stderr) = run(&["trace", "9p://localhost:x"]);
     assert_eq!(code, Some(2));

@@ -21,7 +21,10 @@ const BACKOFF_FIRST: Duration = Duration::from_millis(5);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 
 pub(super) fn no_tls() -> io::Error {
-    io::Error::new(io::ErrorKind::Unsupported, "TLS is not there yet: use 9p+ssh:// or 9p:// through a tunnel")
+    io::Error::new(
+        io::ErrorKind::Unsupported,
+        "TLS is not there yet: use 9p:// or 9p+unix:, through ssh from other machines",
+    )
 }
 
 impl Listener {
@@ -35,15 +38,9 @@ impl Listener {
                 Err(io::Error::new(io::ErrorKind::Unsupported, "ssh starts the server: it cannot listen there"))
             }
         };
-        bound.map_err(|e| match (e.kind(), &address.place) {
-            (kind @ io::ErrorKind::AddrInUse, Place::Tcp { .. }) => io::Error::new(
-                kind,
-                format!(
-                    "{}: another program listens there: stop it, or choose another port; 0 is a free one",
-                    address.place
-                ),
-            ),
-            (kind, place) => io::Error::new(kind, format!("{place}: {e}")),
+        bound.map_err(|e| {
+            let said = why_not(&e, &address.place).map_or_else(|| e.to_string(), str::to_owned);
+            io::Error::new(e.kind(), format!("{}: {said}", address.place))
         })
     }
 
@@ -77,6 +74,30 @@ impl Listener {
                 }
             }
         }
+    }
+}
+
+/// What is wrong with a place where one cannot listen, and what to do, where the system's own words do not say it.
+fn why_not(e: &io::Error, place: &Place) -> Option<&'static str> {
+    use rustix::io::Errno;
+    match (Errno::from_raw_os_error(e.raw_os_error()?), place) {
+        (Errno::ADDRINUSE, Place::Tcp { .. }) => {
+            Some("another program listens there: stop it, or choose another port; 0 is a free one")
+        }
+        (Errno::ACCESS, Place::Tcp { .. }) => Some("a port under 1024 needs root: choose another port"),
+        (Errno::ADDRNOTAVAIL, Place::Tcp { .. }) => {
+            Some("this machine does not have that address: choose one of its own, as `ip address` shows them")
+        }
+        (Errno::NOENT, Place::Unix { .. }) => {
+            Some("the socket's directory does not exist: make it, or choose another path")
+        }
+        (Errno::ACCESS | Errno::PERM | Errno::ROFS, Place::Unix { .. }) => {
+            Some("the socket cannot be made there: choose a directory that this user may write to")
+        }
+        (Errno::NAMETOOLONG, Place::Unix { .. }) => {
+            Some("a socket's path has at most 107 bytes (unix(7)): choose a shorter one")
+        }
+        _ => None,
     }
 }
 
@@ -154,5 +175,21 @@ mod tests {
         assert!(e.to_string().starts_with(&address.to_string()), "{e}");
         let e = Listener::bind(&"h:/x".parse().unwrap()).await.unwrap_err();
         assert_eq!(e.kind(), io::ErrorKind::Unsupported);
+    }
+
+    #[tokio::test]
+    async fn the_error_of_a_bind_says_what_to_do() {
+        let dir = tempfile::tempdir().unwrap();
+        let long = dir.path().join("s".repeat(108));
+        let places = [
+            // Of the block for documentation (RFC 5737): no machine has it.
+            ("9p://192.0.2.1:0".parse().unwrap(), "choose one of its own"),
+            (Address::unix(dir.path().join("none/s")), "make it"),
+            (Address::unix(long), "choose a shorter one"),
+        ];
+        for (address, advice) in places {
+            let e = Listener::bind(&address).await.unwrap_err().to_string();
+            assert!(e.starts_with(&address.to_string()) && e.contains(advice), "{e}");
+        }
     }
 }
