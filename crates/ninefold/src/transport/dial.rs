@@ -22,7 +22,18 @@ pub async fn dial(address: &Address) -> io::Result<Stream> {
     let late =
         || Err(io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {} s", DIAL_TIMEOUT.as_secs())));
     let result = tokio::time::timeout(DIAL_TIMEOUT, connect).await.unwrap_or_else(|_| late());
-    result.map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", address.place)))
+    result.map_err(|e| {
+        let why = match e.kind() {
+            io::ErrorKind::ConnectionRefused => {
+                "nobody listens there: start the server, or check the address".to_owned()
+            }
+            io::ErrorKind::NotFound if matches!(address.place, Place::Unix { .. }) => {
+                "there is no such socket: start the server, or check the path".to_owned()
+            }
+            _ => e.to_string(),
+        };
+        io::Error::new(e.kind(), format!("{}: {why}", address.place))
+    })
 }
 
 #[cfg(test)]
@@ -36,6 +47,7 @@ mod tests {
         let e = dial(&address).await.unwrap_err();
         assert_eq!(e.kind(), io::ErrorKind::NotFound);
         assert!(e.to_string().starts_with(&address.to_string()), "{e}");
+        assert!(e.to_string().contains("start the server"), "{e}");
     }
 
     #[tokio::test]
