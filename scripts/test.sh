@@ -185,6 +185,10 @@ judges=()
 for script in conformance/judges/*.sh; do
     if [ -x "$script" ]; then
         judges+=("$script")
+    else
+        # One that lost its mode would else never be missed.
+        echo "not ok $(basename "$script" .sh) - $script is not executable"
+        failed=$((failed + 1))
     fi
 done
 if [ "${#judges[@]}" -gt 0 ]; then
@@ -196,7 +200,10 @@ if [ "${#judges[@]}" -gt 0 ]; then
     done
 fi
 
-if [ -x fuzz/run.sh ]; then
+if [ ! -x fuzz/run.sh ]; then
+    echo "not ok fuzz - fuzz/run.sh is not executable"
+    failed=$((failed + 1))
+else
     judge fuzz $((CARGO_BOUND + 20 * FUZZ_SECONDS)) fuzz/run.sh "$FUZZ_SECONDS"
 fi
 
