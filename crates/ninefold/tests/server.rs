@@ -160,6 +160,29 @@ async fn more_waiting_requests_than_the_limit_are_told_to_try_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn waiting_reads_that_ask_for_much_hold_up_neither_tflush_nor_the_end_of_the_connection() {
+    let mut c = Client::ready(Limits { unsent: 100_000, ..Limits::default() }).await;
+    c.send("Tread tag 10 fid 1 offset 2 count 60000").await;
+    assert_eq!(
+        c.ask("Tread tag 11 fid 1 offset 2 count 60000").await,
+        "Rlerror tag 11 ecode 11",
+        "their bytes are bounded"
+    );
+    c.send("Tread tag 12 fid 1 offset 2 count 39999").await;
+    assert_eq!(c.ask("Tread tag 13 fid 1 offset 0 count 5").await, "Rread tag 13 count 5 ...");
+    assert_eq!(c.ask("Tflush tag 14 oldtag 10").await, "Rflush tag 14");
+    drop(c.stream);
+    tokio::time::timeout(SOON, c.served).await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_single_waiting_read_may_ask_for_more_than_all_replies_may_take() {
+    let mut c = Client::ready(Limits { unsent: 10_000, ..Limits::default() }).await;
+    c.send("Tread tag 10 fid 1 offset 2 count 60000").await;
+    assert_eq!(c.ask("Tflush tag 14 oldtag 10").await, "Rflush tag 14");
+}
+
+#[tokio::test(start_paused = true)]
 async fn at_the_limit_of_running_requests_nothing_more_is_started_until_one_is_done() {
     let mut c = Client::ready(Limits { running: 2, ..Limits::default() }).await;
     for tag in 10..15 {

@@ -13,7 +13,8 @@ pub struct Limits {
     pub running: usize,
     /// Requests that wait for something that may never come: locks, FIFOs. Over it: EAGAIN.
     pub parked: usize,
-    /// Bytes of replies that wait for a slow reader; over it no request is started.
+    /// Bytes of replies that wait for a slow reader and of requests that run; over it no request is started. Requests
+    /// that wait may hold as many again.
     pub unsent: usize,
     /// From the connection's start to its first Tversion.
     pub handshake: Duration,

@@ -105,7 +105,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
             held: None,
             running: FuturesUnordered::new(),
             cancels: HashMap::new(),
-            parking: Parking::new(limits.parked),
+            parking: Parking::new(limits.parked, limits.unsent as u64),
             spare_cancel: Arc::default(),
             in_flight: 0,
             began: Instant::now(),
@@ -227,7 +227,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
     fn may_start(&self) -> bool {
         let limits = &self.server.limits;
         self.running.len().saturating_sub(self.parking.count()) < limits.running
-            && self.in_flight + (self.out.len() as u64) < limits.unsent as u64
+            && self.in_flight.saturating_sub(self.parking.bulk()) + (self.out.len() as u64) < limits.unsent as u64
     }
 
     /// Hands one frame to the session; `false` when it has to wait.
@@ -239,8 +239,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
             Ok(Event::Execute(request)) => {
                 // The request borrows from the frame, which outlives the call.
                 let server = self.server.clone();
-                let cx = self.cx();
                 let (id, bytes) = (request.id, bulk_bytes(&request));
+                let cx = self.cx().with_bulk(bytes);
                 match dispatch::execute(&server, &self.peer, &cx, request, &frame) {
                     Answer::Now(result) => self.session.complete(id, result, &mut self.out),
                     Answer::Later(future) => {

@@ -1,7 +1,7 @@
 //! The context of one request: whose connection it is on, whether it was cancelled, and parking.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use ninefold_proto::{Errno, Error};
 use tokio::sync::Notify;
@@ -12,6 +12,8 @@ pub struct Cx {
     connection: u64,
     cancel: Arc<Cancel>,
     parked: Arc<Parking>,
+    /// Bytes that the request carries or asks for.
+    bulk: u64,
 }
 
 #[derive(Debug, Default)]
@@ -28,41 +30,72 @@ impl Cancel {
     }
 }
 
-/// How many requests of one connection wait for something that may never come.
+/// How many requests of one connection wait for something that may never come, and the bytes they hold.
 #[derive(Debug)]
 pub(crate) struct Parking {
     count: AtomicUsize,
     limit: usize,
+    /// Bytes that the waiting requests carry or have room for.
+    bulk: AtomicU64,
+    /// One that waits alone may hold more.
+    bulk_limit: u64,
 }
 
 impl Parking {
-    pub(crate) fn new(limit: usize) -> Arc<Parking> {
-        Arc::new(Parking { count: AtomicUsize::new(0), limit })
+    pub(crate) fn new(limit: usize, bulk_limit: u64) -> Arc<Parking> {
+        Arc::new(Parking { count: AtomicUsize::new(0), limit, bulk: AtomicU64::new(0), bulk_limit })
     }
 
     pub(crate) fn count(&self) -> usize {
         self.count.load(Ordering::Acquire)
     }
+
+    pub(crate) fn bulk(&self) -> u64 {
+        self.bulk.load(Ordering::Acquire)
+    }
+
+    fn take(&self, bulk: u64) -> bool {
+        let may_hold = |held: u64| bulk == 0 || held == 0 || held.saturating_add(bulk) <= self.bulk_limit;
+        let held = |n: u64| may_hold(n).then(|| n.saturating_add(bulk));
+        if self.bulk.fetch_update(Ordering::AcqRel, Ordering::Acquire, held).is_err() {
+            return false;
+        }
+        let counted = |n: usize| (n < self.limit).then_some(n + 1);
+        let taken = self.count.fetch_update(Ordering::AcqRel, Ordering::Acquire, counted).is_ok();
+        if !taken {
+            self.bulk.fetch_sub(bulk, Ordering::AcqRel);
+        }
+        taken
+    }
 }
 
 /// Proof that a request is counted as parked; dropping it ends that.
 #[derive(Debug)]
-pub struct Parked(Arc<Parking>);
+pub struct Parked {
+    parking: Arc<Parking>,
+    bulk: u64,
+}
 
 impl Drop for Parked {
     fn drop(&mut self) {
-        self.0.count.fetch_sub(1, Ordering::AcqRel);
+        self.parking.bulk.fetch_sub(self.bulk, Ordering::AcqRel);
+        self.parking.count.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
 impl Cx {
     pub(crate) fn new(connection: u64, cancel: Arc<Cancel>, parked: Arc<Parking>) -> Cx {
-        Cx { connection, cancel, parked }
+        Cx { connection, cancel, parked, bulk: 0 }
+    }
+
+    /// The same for a request that carries or asks for `bulk` bytes.
+    pub(crate) fn with_bulk(self, bulk: u64) -> Cx {
+        Cx { bulk, ..self }
     }
 
     /// A context that belongs to no connection: for tests and for calls a server makes by itself.
     pub fn detached() -> Cx {
-        Cx { connection: 0, cancel: Arc::default(), parked: Parking::new(usize::MAX) }
+        Cx::new(0, Arc::default(), Parking::new(usize::MAX, u64::MAX))
     }
 
     /// A number for the connection, unique in this process; lock owners are kept apart by it.
@@ -88,14 +121,12 @@ impl Cx {
     }
 
     /// Declares that the request now waits for something that may never come: a lock, a FIFO. It no
-    /// longer holds up the reading of new requests. EAGAIN when too many of this connection wait already.
+    /// longer holds up the reading of new requests. EAGAIN when too many of this connection wait already, or hold
+    /// too many bytes.
     pub fn park(&self) -> Result<Parked, Error> {
-        let count = &self.parked.count;
-        let taken =
-            count.fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| (n < self.parked.limit).then_some(n + 1));
-        if taken.is_err() {
+        if !self.parked.take(self.bulk) {
             return Err(Error::with_text(Errno::EAGAIN, "too many requests of this connection wait already"));
         }
-        Ok(Parked(self.parked.clone()))
+        Ok(Parked { parking: self.parked.clone(), bulk: self.bulk })
     }
 }

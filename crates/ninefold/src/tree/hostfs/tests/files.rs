@@ -271,7 +271,7 @@ async fn a_read_that_waits_ends_when_it_is_cancelled() {
     let fid = host.at(&root, "p").await;
     host.open(&fid, 0).await.unwrap();
     let cancel = std::sync::Arc::new(crate::server::Cancel::default());
-    let cx = Cx::new(1, cancel.clone(), crate::server::Parking::new(1));
+    let cx = Cx::new(1, cancel.clone(), crate::server::Parking::new(1, u64::MAX));
     let read = fid.read(&cx, 0, 100).wait();
     tokio::pin!(read);
     assert!(tokio::time::timeout(Duration::from_millis(20), &mut read).await.is_err());
