@@ -14,7 +14,8 @@ use crate::transport::Peer;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Policy {
     /// Everybody acts as the user of this process: the only thing that one not run by root can do. On loopback
-    /// that is only for this user and root; another user of this machine is refused.
+    /// that is only for this user and root; another user of this machine is refused, and so is a peer that has closed
+    /// its socket before the kernel could be asked whose it is.
     AsProcess,
     /// Everybody acts as this user.
     Squash(User),
@@ -45,7 +46,7 @@ impl Policy {
             (Policy::AsProcess, _) => User::of_process(),
             (Policy::Squash(user), _) => user.clone(),
             (Policy::TrustUids, Peer::Tcp { .. }) => claim.believed().unwrap_or_else(nobody),
-            (_, Peer::Tcp { .. }) => known_by_kernel(peer).map_or_else(nobody, |uid| claim.made_by(uid)),
+            (_, Peer::Tcp { .. }) => known_by_kernel(peer).owner().map_or_else(nobody, |uid| claim.made_by(uid)),
             (_, Peer::Unix { uid, .. }) => claim.made_by(*uid),
             (_, Peer::Stdio | Peer::Memory) => claim.made_by(rustix::process::geteuid().as_raw()),
         };
@@ -89,14 +90,18 @@ impl Claim<'_> {
     }
 }
 
-/// Whether a peer is a user of this machine other than this process's and root. What the kernel cannot tell
-/// (a forwarder in another network namespace) is no other user's.
+/// Whether a peer on this machine is, or may be, a user other than this process's and root. One whose socket is closing
+/// or gone may be: it need not live to see its requests carried out.
 fn another_user(peer: &Peer) -> bool {
-    let owner = match peer {
-        Peer::Unix { uid, .. } => Some(*uid),
-        peer => known_by_kernel(peer),
-    };
-    owner.is_some_and(|uid| uid != 0 && uid != rustix::process::geteuid().as_raw())
+    let own = |uid: u32| uid == 0 || uid == rustix::process::geteuid().as_raw();
+    match peer {
+        Peer::Unix { uid, .. } => !own(*uid),
+        peer => match known_by_kernel(peer) {
+            Known::Owner(uid) => !own(uid),
+            Known::Gone => true,
+            Known::Elsewhere | Known::Unasked => false,
+        },
+    }
 }
 
 /// The user with the fewest rights.
@@ -106,16 +111,36 @@ fn nobody() -> User {
     User::from_name("nobody").unwrap_or_else(|| User::from_uid(OVERFLOW_UID))
 }
 
-/// The uid of a peer on this machine.
-fn known_by_kernel(peer: &Peer) -> Option<u32> {
-    let Peer::Tcp { peer, local } = peer else { return None };
-    if !peer.ip().to_canonical().is_loopback() {
-        return None;
+/// What the kernel knows of a peer.
+enum Known {
+    /// On this machine, and a process of this uid holds the socket.
+    Owner(u32),
+    /// On this machine, but nobody is known to hold the socket any more.
+    Gone,
+    /// Not on loopback.
+    Elsewhere,
+    /// The kernel could not be asked.
+    Unasked,
+}
+
+impl Known {
+    fn owner(self) -> Option<u32> {
+        if let Known::Owner(uid) = self { Some(uid) } else { None }
     }
-    sock_diag::owner(*peer, *local).unwrap_or_else(|e| {
-        warn!("cannot ask the kernel who {peer} is: {e}; it is treated as from elsewhere");
-        None
-    })
+}
+
+fn known_by_kernel(peer: &Peer) -> Known {
+    let Peer::Tcp { peer, local } = peer else { return Known::Elsewhere };
+    if !peer.ip().to_canonical().is_loopback() {
+        return Known::Elsewhere;
+    }
+    match sock_diag::owner(*peer, *local) {
+        Ok(owner) => owner.map_or(Known::Gone, Known::Owner),
+        Err(e) => {
+            warn!("cannot ask the kernel who {peer} is: {e}; it is treated as from elsewhere");
+            Known::Unasked
+        }
+    }
 }
 
 #[cfg(test)]
@@ -151,6 +176,21 @@ mod tests {
     fn another_user_of_this_machine_does_not_get_to_act_as_the_servers_user() {
         let refused = Policy::AsProcess.decide(&unix(STRANGER), b"", NONUNAME).unwrap_err();
         assert_eq!(refused.errno, Errno::EACCES);
+    }
+
+    #[test]
+    fn a_loopback_peer_that_closes_before_the_kernel_is_asked_does_not_act_as_the_servers_user() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (server, peer) = listener.accept().unwrap();
+        let peer = Peer::Tcp { peer, local: server.local_addr().unwrap() };
+        assert!(Policy::AsProcess.decide(&peer, b"", NONUNAME).is_ok());
+        client.shutdown(std::net::Shutdown::Write).unwrap();
+        // The end of the stream is here: the other end has left the state ESTABLISHED.
+        assert_eq!(std::io::Read::read(&mut &server, &mut [0]).unwrap(), 0);
+        assert_eq!(Policy::AsProcess.decide(&peer, b"", NONUNAME).unwrap_err().errno, Errno::EACCES);
+        drop(client);
+        assert_eq!(Policy::AsProcess.decide(&peer, b"", NONUNAME).unwrap_err().errno, Errno::EACCES);
     }
 
     #[test]
