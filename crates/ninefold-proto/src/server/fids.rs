@@ -34,6 +34,17 @@ pub(super) enum Mode {
     XattrWrite { name: Vec<u8>, size: usize, flags: u32, value: Vec<u8> },
 }
 
+impl Mode {
+    /// Bytes of an attribute's value that it holds or has promised room for.
+    fn value_bytes(&self) -> usize {
+        match self {
+            Mode::XattrRead { value } => value.len(),
+            Mode::XattrWrite { size, .. } => *size,
+            Mode::Walked | Mode::Open { .. } => 0,
+        }
+    }
+}
+
 /// Where the next read of a 9P2000 directory goes on: its offset on the wire and the file server's cookie.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct DirPosition {
@@ -117,11 +128,13 @@ pub(super) struct Fids<F> {
     handles: Vec<Option<Handle<F>>>,
     free: Vec<u32>,
     live: usize,
+    /// Bytes of attributes' values in `handles`.
+    value_bytes: usize,
 }
 
 impl<F> Default for Fids<F> {
     fn default() -> Self {
-        Fids { slots: BTreeMap::new(), handles: Vec::new(), free: Vec::new(), live: 0 }
+        Fids { slots: BTreeMap::new(), handles: Vec::new(), free: Vec::new(), live: 0, value_bytes: 0 }
     }
 }
 
@@ -134,6 +147,11 @@ impl<F> Fids<F> {
     /// Handles alive, with and without a fid.
     pub fn handles(&self) -> usize {
         self.live
+    }
+
+    /// Bytes of attributes' values that handles hold or have promised room for.
+    pub fn value_bytes(&self) -> usize {
+        self.value_bytes
     }
 
     pub fn lookup(&self, fid: Fid) -> Lookup {
@@ -163,6 +181,7 @@ impl<F> Fids<F> {
 
     /// A handle without a fid.
     pub fn insert(&mut self, file: F, qid: Qid, mode: Mode, read_only: bool) -> HandleId {
+        self.value_bytes += mode.value_bytes();
         let handle = Handle {
             file,
             kind: qid.kind,
@@ -192,6 +211,15 @@ impl<F> Fids<F> {
         self.handles.get_mut(id.0 as usize)?.as_mut()
     }
 
+    /// Gives the handle another use.
+    pub fn set_mode(&mut self, id: HandleId, mode: Mode) {
+        if let Some(handle) = self.handles.get_mut(id.0 as usize).and_then(Option::as_mut) {
+            self.value_bytes += mode.value_bytes();
+            self.value_bytes -= handle.mode.value_bytes();
+            handle.mode = mode;
+        }
+    }
+
     /// Forgets the fid; the handle stays for its farewell.
     pub fn forget(&mut self, fid: Fid) -> Option<HandleId> {
         match self.slots.get(&fid.0)? {
@@ -208,6 +236,7 @@ impl<F> Fids<F> {
     pub fn drop_handle(&mut self, id: HandleId) -> Option<Handle<F>> {
         let handle = self.handles.get_mut(id.0 as usize)?.take()?;
         self.live -= 1;
+        self.value_bytes -= handle.mode.value_bytes();
         self.free.push(id.0);
         if self.live == 0 {
             // A connection that once had many fids and let them go is small again.

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use super::fids::{DirPosition, Fate, Mode};
 use super::op::{Done, Holder};
 use super::outbox::Outbox;
+use super::request::XATTR_BYTES;
 use super::session::{After, Outstanding, Session};
 use crate::attr::{Attr, Statfs};
 use crate::dialect::Dialect;
@@ -231,6 +232,12 @@ impl<F: Clone, P: AsRef<[u8]> + From<Vec<u8>>> Session<F, P> {
                 Reply::Read(data)
             }
             (After::Write { len }, Done::Count(count)) if count <= len => Reply::Write(count),
+            (After::XattrRead { .. }, Done::Xattr { value, file })
+                if self.fids.value_bytes() + value.len() > XATTR_BYTES =>
+            {
+                self.orphan(file, Qid::default(), Mode::Walked, true);
+                Reply::Error(Error::with_text(Errno::ENOBUFS, "too many attribute values at a time"))
+            }
             (After::XattrRead { newfid }, Done::Xattr { value, file }) => {
                 let size = value.len() as u64;
                 self.fids.establish(newfid, file, Qid::default(), Mode::XattrRead { value }, true);

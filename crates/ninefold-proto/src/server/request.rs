@@ -20,6 +20,10 @@ use crate::wire::READ_OVERHEAD;
 /// The longest value of an extended attribute that Linux takes (XATTR_SIZE_MAX).
 const XATTR_SIZE_MAX: u64 = 65536;
 
+/// Bytes of attributes' values that the fids of a connection may hold: 64 of the longest. Linux's client clunks each
+/// fid of an attribute in the call that made it.
+pub(super) const XATTR_BYTES: usize = 64 * XATTR_SIZE_MAX as usize;
+
 /// Tunlinkat's AT_REMOVEDIR.
 const AT_REMOVEDIR: u32 = 0x200;
 
@@ -649,7 +653,11 @@ impl<F: Clone, P: AsRef<[u8]> + From<Vec<u8>>> Session<F, P> {
         if handle.is_open() {
             return refused(Errno::EBADF, "fid is open");
         }
-        handle.mode = Mode::XattrWrite { name: name.to_vec(), size: size as usize, flags, value: Vec::new() };
+        if self.fids.value_bytes() + size as usize > XATTR_BYTES {
+            return refused(Errno::ENOBUFS, "too many attribute values at a time");
+        }
+        let mode = Mode::XattrWrite { name: name.to_vec(), size: size as usize, flags, value: Vec::new() };
+        self.fids.set_mode(id, mode);
         Reply::<P>::Plain { number: 32, qid: None }.push(tag, self.dialect, self.msize, out);
         Ok(())
     }

@@ -513,6 +513,37 @@ fn an_attribute_is_read_through_the_new_fid_only() {
 }
 
 #[test]
+fn attribute_values_that_fids_hold_are_bounded_and_the_room_comes_back() {
+    let mut b = Bench::attached(Dialect::Linux);
+    let mut read = |newfid: u32| {
+        let id = b.begin(&format!("Txattrwalk tag 1 fid 0 newfid {newfid} name 'user.x'"));
+        b.done(id, Done::Xattr { value: alloc::vec![0; 65536], file: newfid });
+        b.farewells();
+        b.replies()
+    };
+    for newfid in 1..=63 {
+        assert_eq!(read(newfid), ["Rxattrwalk tag 1 size 65536"]);
+    }
+    b.walk(100, PLAIN);
+    b.walk(101, PLAIN);
+    let write = |fid: u32| format!("Txattrcreate tag 1 fid {fid} name 'user.x' attr_size 65536 flags 0");
+    assert_eq!(b.ask(&write(100)), "Rxattrcreate tag 1");
+    assert_eq!(b.ask(&write(101)), "Rlerror tag 1 ecode 105");
+    let id = b.begin("Txattrwalk tag 1 fid 0 newfid 64 name 'user.x'");
+    b.done(id, Done::Xattr { value: alloc::vec![0; 1], file: 64 });
+    assert_eq!(b.replies(), ["Rlerror tag 1 ecode 105"]);
+    b.farewells();
+    assert_eq!(b.farewells, [(64, false)], "the file that came with the value is taken leave of");
+    assert_eq!(b.ask("Tgetattr tag 1 fid 64 request_mask 0x1"), "Rlerror tag 1 ecode 9");
+    b.ask("Tclunk tag 1 fid 1");
+    assert_eq!(b.ask(&write(101)), "Rxattrcreate tag 1");
+    b.ask("Tclunk tag 1 fid 100");
+    b.ask("Tclunk tag 1 fid 101");
+    b.walk(100, PLAIN);
+    assert_eq!(b.ask(&write(100)), "Rxattrcreate tag 1");
+}
+
+#[test]
 fn special_files_are_told_by_their_extension() {
     let mut b = Bench::attached(Dialect::Unix);
     b.walk(7, PLAIN);
