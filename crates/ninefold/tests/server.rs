@@ -239,6 +239,22 @@ async fn a_frame_that_does_not_end_is_waited_for_only_so_long() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_frame_that_the_server_does_not_read_on_is_waited_for_as_long_as_that_takes() {
+    let limits = Limits { running: 1, ..Limits::default() };
+    let mut c = Client::ready(limits).await;
+    let mut bytes = parse("Tread tag 10 fid 1 offset 1 count 5", Dialect::Linux).unwrap();
+    let next = parse("Tread tag 11 fid 1 offset 0 count 5", Dialect::Linux).unwrap();
+    bytes.extend(&next[..9]);
+    c.stream.write_all(&bytes).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    c.stream.write_all(&next[9..]).await.unwrap();
+    tokio::time::sleep(limits.frame * 2).await;
+    c.probe.gate.add_permits(1);
+    assert_eq!(c.receive().await, "Rread tag 10 count 5 ...");
+    assert_eq!(c.receive().await, "Rread tag 11 count 5 ...");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_idle_client_stays_connected() {
     let mut c = Client::ready(Limits::default()).await;
     tokio::time::sleep(Duration::from_secs(7 * 24 * 3600)).await;

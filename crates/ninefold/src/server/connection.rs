@@ -216,10 +216,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
         }
         let size = frame_size(&self.arrived, self.session.msize());
         let whole = matches!(size, Ok(Some(size)) if size <= self.arrived.len());
-        if !self.arrived.is_empty() && !whole && !self.closing() {
-            self.session.note_partial_frame(true, self.began.elapsed());
-        }
+        // The peer's time runs only while we read.
+        let partial = !self.arrived.is_empty() && !whole && self.may_read();
+        self.session.note_partial_frame(partial, if partial { self.began.elapsed() } else { Duration::ZERO });
         progress
+    }
+
+    fn may_read(&self) -> bool {
+        !self.closing() && self.held.is_none() && self.may_start()
     }
 
     /// Whether a request may be started: running requests, bytes under way and unsent replies are bounded.
@@ -304,7 +308,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
 
     /// Reads what has arrived, unless whole frames wait to be handled or the limits say no.
     fn poll_read(&mut self, task: &mut Context<'_>) -> bool {
-        if self.closing() || self.held.is_some() || !self.may_start() {
+        if !self.may_read() {
             return false;
         }
         let missing = match frame_size(&self.arrived, self.session.msize()) {
