@@ -1,7 +1,10 @@
 //! The server over an in-memory stream in virtual time, with a file server whose answers the test controls.
 
+use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,7 +16,7 @@ use ninefold::proto::types::WalkElem;
 use ninefold::proto::{Dialect, Errno, Qid, QidType};
 use ninefold::server::{Answer, Attach, Cx, File, FileServer, Limits, Server, Walked};
 use ninefold::transport::Peer;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf};
 use tokio::sync::Semaphore;
 
 /// Counts what happens. Reads at offset 0 are answered at once, at 1 when the test lets them, at 2 only
@@ -327,4 +330,50 @@ async fn a_broken_frame_closes_the_connection_after_the_replies_before_it() {
     assert!(c.is_closed().await);
     tokio::time::timeout(SOON, c.served).await.unwrap().unwrap();
     assert_eq!(c.probe.clunks.load(Ordering::SeqCst), 2);
+}
+
+/// A stream that takes no byte, says so, and never shuts down.
+struct Full(DuplexStream);
+
+impl AsyncRead for Full {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Full {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, _: &[u8]) -> Poll<io::Result<usize>> {
+        Poll::Ready(Ok(0))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Pending
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_does_not_shut_down_is_waited_for_only_so_long() {
+    let server = Server::builder().build();
+    let (stream, far) = tokio::io::duplex(4096);
+    let served = tokio::spawn(server.serve(Full(far), Peer::Stdio));
+    drop(stream);
+    let began = tokio::time::Instant::now();
+    tokio::time::timeout(SOON, served).await.unwrap().unwrap();
+    assert!(began.elapsed() <= Duration::from_secs(10));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_takes_no_byte_ends_the_connection_also_while_it_closes() {
+    let server = Server::builder().build();
+    let (mut stream, far) = tokio::io::duplex(4096);
+    let mut bytes = parse("Tversion tag -1 msize 65536 version '9P2000.L'", Dialect::Linux).unwrap();
+    // The frame behind it ends the connection in the same turn, before the reply is sent.
+    bytes.extend(b"\x03\0\0\0");
+    stream.write_all(&bytes).await.unwrap();
+    let served = tokio::spawn(server.serve(Full(far), Peer::Stdio));
+    tokio::time::timeout(SOON, served).await.unwrap().unwrap();
 }

@@ -138,7 +138,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
                 self.session.hang_up();
             }
             if self.closing() && self.session.is_idle() && (self.deaf || self.out.is_empty()) {
-                return self.poll_shutdown(task);
+                if self.poll_shutdown(task).is_ready() {
+                    return Poll::Ready(());
+                }
+                progress = false;
             }
             if turns == 0 {
                 task.waker().wake_by_ref();
@@ -293,11 +296,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
                 n += 1;
             }
             match Pin::new(&mut self.stream).poll_write_vectored(task, &slices[..n]) {
-                Poll::Ready(Ok(0)) => self.end(End::Lost(Some(io::ErrorKind::WriteZero.into()))),
-                Poll::Ready(Ok(sent)) => self.out.advance(sent),
-                Poll::Ready(Err(error)) => {
+                Poll::Ready(Ok(sent @ 1..)) => self.out.advance(sent),
+                Poll::Ready(result) => {
+                    // Also while closing, when the end is known already.
                     self.deaf = true;
-                    self.end(End::Lost(Some(error)));
+                    self.end(End::Lost(Some(result.err().unwrap_or(io::ErrorKind::WriteZero.into()))));
                 }
                 Poll::Pending => break,
             }
