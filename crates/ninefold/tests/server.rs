@@ -3,7 +3,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -20,11 +20,12 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream
 use tokio::sync::Semaphore;
 
 /// Counts what happens. Reads at offset 0 are answered at once, at 1 when the test lets them, at 2 only
-/// when cancelled.
+/// when cancelled. Clunks are answered when the test lets them, if it wants them slow.
 struct Probe {
     reads: AtomicUsize,
     files: AtomicUsize,
     clunks: AtomicUsize,
+    slow_clunks: AtomicBool,
     gate: Semaphore,
 }
 
@@ -77,7 +78,14 @@ impl File for Tree {
 
     fn clunk(&self, _: &Cx) -> Answer<()> {
         self.0.clunks.fetch_add(1, Ordering::SeqCst);
-        Answer::ok(())
+        if !self.0.slow_clunks.load(Ordering::SeqCst) {
+            return Answer::ok(());
+        }
+        let probe = self.0.clone();
+        Answer::later(async move {
+            probe.gate.acquire().await.map_err(|_| Errno::EIO)?.forget();
+            Ok(())
+        })
     }
 }
 
@@ -97,6 +105,7 @@ impl Client {
             reads: AtomicUsize::new(0),
             files: AtomicUsize::new(0),
             clunks: AtomicUsize::new(0),
+            slow_clunks: AtomicBool::new(false),
             gate: Semaphore::new(0),
         });
         let server = Server::builder().export("", Arc::new(Tree(probe.clone())), false).limits(limits).build();
@@ -276,6 +285,21 @@ async fn a_lost_connection_takes_leave_of_every_file_once() {
     assert_eq!(c.probe.files.load(Ordering::SeqCst), 3);
     assert_eq!(c.probe.clunks.load(Ordering::SeqCst), 3);
     assert_eq!(c.server.connections(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_connection_clunks_no_more_files_at_one_time_than_requests_may_run() {
+    let mut c = Client::ready(Limits { running: 2, ..Limits::default() }).await;
+    for fid in 2..20 {
+        c.ask(&format!("Twalk tag 11 fid 0 newfid {fid} nwname 0")).await;
+    }
+    c.probe.slow_clunks.store(true, Ordering::SeqCst);
+    drop(c.stream);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(c.probe.clunks.load(Ordering::SeqCst), 2);
+    c.probe.gate.add_permits(20);
+    tokio::time::timeout(SOON, c.served).await.unwrap().unwrap();
+    assert_eq!(c.probe.clunks.load(Ordering::SeqCst), 20);
 }
 
 #[tokio::test(start_paused = true)]

@@ -177,10 +177,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
         self.session.farewell_done(id, result, &mut self.out);
     }
 
-    /// Takes leave of files whose fids are gone.
+    /// Takes leave of files whose fids are gone. A connection that is lost with all its fids open does not put
+    /// all their clunks on the blocking pool at once.
     fn poll_farewells(&mut self, turns: &mut usize) -> bool {
         let mut progress = false;
         while *turns > 0
+            && self.has_room()
             && let Some(farewell) = self.session.poll_farewell()
         {
             *turns -= 1;
@@ -233,8 +235,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
     /// Requests that wait for something that may never come do not count, or a Tflush could not get through.
     fn may_start(&self) -> bool {
         let limits = &self.server.limits;
-        self.running.len().saturating_sub(self.parking.count()) < limits.running
+        self.has_room()
             && self.in_flight.saturating_sub(self.parking.bulk()) + (self.out.len() as u64) < limits.unsent as u64
+    }
+
+    /// Whether fewer futures than the limit are running, those that wait not counted.
+    fn has_room(&self) -> bool {
+        self.running.len().saturating_sub(self.parking.count()) < self.server.limits.running
     }
 
     /// Hands one frame to the session; `false` when it has to wait.
