@@ -303,6 +303,16 @@ async fn a_lost_connection_clunks_no_more_files_at_one_time_than_requests_may_ru
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_attach_that_fails_behind_its_walk_takes_leave_of_both_files() {
+    let mut c = Client::ready(Limits::default()).await;
+    // The walk answers a file and no qid, which is out of contract.
+    let attach = "Tattach tag 10 fid 5 afid -1 uname 'u' aname 'dir' n_uname -1";
+    assert_eq!(c.ask(attach).await, "Rlerror tag 10 ecode 2");
+    assert_eq!(c.probe.files.load(Ordering::SeqCst), 4);
+    assert_eq!(c.probe.clunks.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_drain_answers_what_was_begun_and_closes() {
     let mut c = Client::ready(Limits::default()).await;
     c.send("Tread tag 10 fid 1 offset 1 count 5").await;

@@ -139,12 +139,17 @@ fn attach(
         }
         let elems: Vec<_> = rest.into_iter().map(WalkElem::Name).collect();
         let walked = root.walk(&cx, &elems).wait().await;
-        root.clunk(&cx).wait().await?;
-        match walked? {
-            super::Walked { qids, file: Some(file) } if qids.len() == elems.len() => {
-                Ok(done(qids[elems.len() - 1], file))
+        let left = root.clunk(&cx).wait().await;
+        let super::Walked { qids, file } = walked?;
+        let unknown = || Error::with_text(Errno::ENOENT, "unknown aname: no such directory in the export");
+        match (file, left) {
+            (Some(file), Ok(())) if qids.len() == elems.len() => Ok(done(qids[elems.len() - 1], file)),
+            (Some(file), left) => {
+                // An error is told already.
+                let _ = file.clunk(&cx).wait().await;
+                Err(left.err().unwrap_or_else(unknown))
             }
-            _ => Err(Error::with_text(Errno::ENOENT, "unknown aname: no such directory in the export")),
+            (None, left) => Err(left.err().unwrap_or_else(unknown)),
         }
     })
 }

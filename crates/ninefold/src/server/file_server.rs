@@ -7,7 +7,8 @@
 //! - the fid is known, belongs to this tree, and is not being opened or created on by another request;
 //! - names are [`Name`]s: 1 to 255 bytes, no `/`, no NUL, neither `.` nor `..`;
 //! - `read`, `write`, `readdir`, `read_stats`, `fsync` and locks come only after an `open` or `create` that
-//!   succeeded and whose [`Open::access`] allows it; `walk`, `open` and `create` only while the fid is not open;
+//!   succeeded and whose [`Open::access`] allows it; `open` and `create` only while the fid is not open, and so does
+//!   `walk`, but for .L, whose clients walk from open directories, and the walk of no element behind Txattrwalk;
 //! - `walk` with names, `create` and the entry operations come only on files whose qid says directory;
 //! - counts are small enough for the reply to fit the msize; `offset + count` does not overflow an i64;
 //! - on a read-only export no method is called that changes anything, nor an `open` for writing.
