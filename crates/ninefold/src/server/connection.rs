@@ -393,7 +393,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
                 return;
             }
             End::Broken(violation) => {
-                warn!(connection = self.id, peer = %self.peer, reason = %violation, "connection closed: protocol broken");
+                let (connection, peer) = (self.id, &self.peer);
+                match self.server.broken.admit(Instant::now()) {
+                    Some(0) => warn!(connection, %peer, reason = %violation, "connection closed: protocol broken"),
+                    Some(left_out) => {
+                        warn!(connection, %peer, reason = %violation, left_out, "connection closed: protocol broken");
+                    }
+                    None => debug!(connection, %peer, reason = %violation, "connection closed: protocol broken"),
+                }
                 self.deaf |= self.out.is_empty();
             }
             End::Lost(Some(error)) => {

@@ -10,6 +10,7 @@ mod identity;
 #[allow(clippy::module_inception)] // the noun is the module's
 mod server;
 mod sock_diag;
+mod throttle;
 mod user;
 
 pub use answer::Answer;

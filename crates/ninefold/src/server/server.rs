@@ -13,6 +13,7 @@ use super::FileServer;
 use super::connection::Connection;
 use super::exports::{Export, Exports};
 use super::identity::Policy;
+use super::throttle::Throttle;
 use crate::transport::Peer;
 
 /// Serves trees to any number of connections.
@@ -21,6 +22,8 @@ pub struct Server {
     pub(super) policy: Policy,
     pub(super) limits: Limits,
     pub(super) draining: CancellationToken,
+    /// Warnings of connections that broke the protocol.
+    pub(super) broken: Throttle,
     connections: TaskTracker,
     next_connection: AtomicU64,
 }
@@ -101,6 +104,7 @@ impl ServerBuilder {
             policy: self.policy,
             limits: self.limits,
             draining: CancellationToken::new(),
+            broken: Throttle::default(),
             connections: TaskTracker::new(),
             next_connection: AtomicU64::new(0),
         })
