@@ -93,7 +93,8 @@ pub(super) struct Connection<S> {
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
     pub fn new(server: Arc<Server>, stream: S, peer: Peer, id: u64) -> Connection<S> {
         let limits = server.limits;
-        let drain = Box::pin(server.draining.clone().cancelled_owned());
+        // A token of its own: polling takes its lock, which all connections would share.
+        let drain = Box::pin(server.draining.child_token().cancelled_owned());
         Connection {
             server,
             stream,
