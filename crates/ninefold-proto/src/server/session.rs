@@ -51,8 +51,8 @@ pub enum Event<'a, F> {
 /// How far the connection is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
-    /// Nothing was agreed yet.
-    Start,
+    /// Nothing is agreed; `spoke`: a Tversion came, and was answered "unknown".
+    Start { spoke: bool },
     /// A dialect is agreed.
     Agreed,
     /// A Tversion came over requests that still run: it is answered when they are done.
@@ -157,7 +157,7 @@ impl<F: Clone, P: AsRef<[u8]> + From<Vec<u8>>> Session<F, P> {
         let limits = Limits { msize: limits.msize.max(MSIZE_MIN), ..limits };
         Session {
             limits,
-            state: State::Start,
+            state: State::Start { spoke: false },
             dialect: Dialect::Plan9,
             msize: MSIZE_MIN,
             fids: Fids::default(),
@@ -199,7 +199,7 @@ impl<F: Clone, P: AsRef<[u8]> + From<Vec<u8>>> Session<F, P> {
     /// Until when the peer has time for what it is about; `None`: as long as it likes.
     pub fn deadline(&self) -> Option<Duration> {
         match self.state {
-            State::Start => Some(self.limits.handshake),
+            State::Start { spoke: false } => Some(self.limits.handshake),
             _ => self.frame_began.map(|began| began + self.limits.frame),
         }
     }
@@ -207,7 +207,9 @@ impl<F: Clone, P: AsRef<[u8]> + From<Vec<u8>>> Session<F, P> {
     /// Tells how late it is. An error ends the connection.
     pub fn handle_timeout(&mut self, now: Duration) -> Result<(), Violation> {
         match self.deadline() {
-            Some(deadline) if now >= deadline && self.state == State::Start => Err(Violation::HandshakeTimeout),
+            Some(deadline) if now >= deadline && self.state == (State::Start { spoke: false }) => {
+                Err(Violation::HandshakeTimeout)
+            }
             Some(deadline) if now >= deadline => Err(Violation::FrameTimeout),
             _ => Ok(()),
         }
@@ -241,7 +243,9 @@ impl<F: Clone, P: AsRef<[u8]> + From<Vec<u8>>> Session<F, P> {
         }
         let message = match T::decode(kind, body, self.dialect) {
             Ok(message) => message,
-            Err(_) if self.state == State::Start && kind != 100 => return Err(Violation::NoVersion(kind)),
+            Err(_) if matches!(self.state, State::Start { .. }) && kind != 100 => {
+                return Err(Violation::NoVersion(kind));
+            }
             Err(DecodeError::UnknownType(_)) => {
                 self.refuse(tag, Error::with_text(Errno::EOPNOTSUPP, "unknown message type"), out);
                 return Ok(Event::Handled);
@@ -250,7 +254,7 @@ impl<F: Clone, P: AsRef<[u8]> + From<Vec<u8>>> Session<F, P> {
         };
         match message {
             T::Version { msize, version } => Ok(self.version(tag, msize, version, out)),
-            _ if self.state == State::Start => Err(Violation::NoVersion(kind)),
+            _ if matches!(self.state, State::Start { .. }) => Err(Violation::NoVersion(kind)),
             _ if self.tags.contains_key(&tag) => {
                 self.refuse(tag, Error::with_text(Errno::EBUSY, "duplicate tag"), out);
                 Ok(Event::Handled)
@@ -406,7 +410,7 @@ impl<F: Clone, P: AsRef<[u8]> + From<Vec<u8>>> Session<F, P> {
             }
             None => {
                 self.msize = MSIZE_MIN;
-                self.state = State::Start;
+                self.state = State::Start { spoke: true };
             }
         }
     }

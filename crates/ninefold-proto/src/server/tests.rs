@@ -658,6 +658,20 @@ fn after_a_hang_up_everything_is_taken_leave_of_once() {
 }
 
 #[test]
+fn a_client_whose_version_is_unknown_may_offer_another_at_any_time() {
+    let mut b = Bench::attached(Dialect::Linux);
+    let forget = b.send("Tversion tag -1 msize 8192 version 'x'");
+    assert_eq!(forget, Did::CancelAll);
+    b.farewells();
+    assert_eq!(b.replies(), ["Rversion tag -1 msize 8192 version 'unknown'"]);
+    assert_eq!(b.session.deadline(), None, "the time for the handshake is that of the first Tversion");
+    assert_eq!(b.session.handle_timeout(Duration::from_secs(3600)), Ok(()));
+    b.session.note_partial_frame(true, Duration::from_secs(3600));
+    assert_eq!(b.session.deadline(), Some(Duration::from_secs(3600) + Limits::default().frame));
+    assert_eq!(b.ask("Tversion tag -1 msize 8192 version '9P2000'"), "Rversion tag -1 msize 8192 version '9P2000'");
+}
+
+#[test]
 fn the_handshake_and_each_frame_have_a_deadline() {
     let limits = Limits::default();
     let mut b = Bench::new();
