@@ -57,6 +57,8 @@ pub struct Pending {
     flushes: Vec<u16>,
     /// The session it belonged to is gone.
     void: bool,
+    /// The Tclunk or Tremove that came for the fid before this made it; the serial number of a request.
+    clunk: Option<u64>,
 }
 
 /// A file between its making and the end of its farewell.
@@ -231,7 +233,8 @@ impl Model {
             assert!(!self.fids.contains_key(&fid) && self.reserved.insert(fid), "a fid that exists is made");
         }
         let number = message.number();
-        let pending = Pending { tag, number, after, files, flushed: false, flushes: Vec::new(), void: false };
+        let pending =
+            Pending { tag, number, after, files, flushed: false, flushes: Vec::new(), void: false, clunk: None };
         let serial = self.take(tag, pending);
         assert!(self.running.insert(id, serial).is_none(), "a request id was used twice");
     }
@@ -239,10 +242,18 @@ impl Model {
     /// A Tclunk or Tremove was taken: the fid is gone, its answer comes with the farewell. The requests that use
     /// its file are to be cancelled.
     pub fn clunked(&mut self, tag: u16, fid: Fid, number: u8) -> Vec<RequestId> {
-        let file = self.fids.remove(&fid.0).expect("a fid that nobody knows was clunked");
         let (after, files) = (After::Other, Vec::new());
-        let pending = Pending { tag, number, after, files, flushed: false, flushes: Vec::new(), void: false };
+        let pending =
+            Pending { tag, number, after, files, flushed: false, flushes: Vec::new(), void: false, clunk: None };
         let serial = self.take(tag, pending);
+        let Some(file) = self.fids.remove(&fid.0) else {
+            // It is about to be made.
+            let makes = |pending: &Pending| !pending.void && reserved(pending.after) == Some(fid.0);
+            let (maker, pending) =
+                self.pending.iter_mut().find(|(_, p)| makes(p)).expect("a fid that nobody knows was clunked");
+            assert!(pending.clunk.replace(serial).is_none(), "a fid was clunked twice");
+            return self.running.iter().filter(|(_, serial)| *serial == maker).map(|(id, _)| *id).collect();
+        };
         let life = self.files.get_mut(&file).expect("a fid without a file");
         life.retired = true;
         life.clunk = Some(serial);
@@ -302,10 +313,24 @@ impl Model {
         }
         self.settle(&pending, outcome);
         if pending.void {
+            pending.clunk.map(|clunk| self.pending.remove(&clunk));
             return self.version_answer();
         }
         let silent = pending.flushed && matches!(outcome, Err(error) if error.errno == Errno::EINTR);
-        self.answer(&pending, (!silent).then_some(what))
+        let mut expected = self.answer(&pending, (!silent).then_some(what));
+        if let Some(clunk) = pending.clunk {
+            match reserved(pending.after).and_then(|fid| self.fids.remove(&fid)) {
+                Some(file) => {
+                    let life = self.files.get_mut(&file).unwrap();
+                    (life.retired, life.clunk) = (true, Some(clunk));
+                }
+                None => {
+                    let clunk = self.pending.remove(&clunk).unwrap();
+                    expected.extend(self.answer(&clunk, Some(What::Error)));
+                }
+            }
+        }
+        expected
     }
 
     fn answer(&mut self, pending: &Pending, what: Option<What>) -> Vec<Expected> {

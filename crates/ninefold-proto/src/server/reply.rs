@@ -173,13 +173,7 @@ fn getattr(a: &Attr) -> R<'static> {
 impl<F: Clone, P: AsRef<[u8]> + From<Vec<u8>>> Session<F, P> {
     /// Does to the fids what the result means, and makes the reply.
     pub(super) fn settle(&mut self, request: &Outstanding, result: Result<Done<F, P>, Error>) -> Reply<P> {
-        let reserved = match request.after {
-            After::Attach { fid } => Some(fid),
-            After::Walk { fid, newfid, .. } if fid != newfid => Some(newfid),
-            After::XattrRead { newfid } => Some(newfid),
-            _ => None,
-        };
-        if let Some(fid) = reserved {
+        if let Some(fid) = request.after.new_fid() {
             // Made good below where the request succeeded.
             self.fids.unreserve(fid);
         }

@@ -583,19 +583,44 @@ impl<F: Clone, P: AsRef<[u8]> + From<Vec<u8>>> Session<F, P> {
     /// Tclunk and Tremove: the fid is gone from now on, whatever comes of it (clunk(5), remove(5)). The requests
     /// that still use the file are to wait no longer, or the farewell might never come.
     fn farewell(&mut self, tag: Tag, fid: Fid, number: u8) -> Result<Vec<RequestId>, Stop> {
-        let remove = number == 122;
         let id = match self.fids.lookup(fid) {
             Lookup::Live(id) => id,
-            Lookup::Reserved => return Err(Stop::Busy),
+            Lookup::Reserved => return self.farewell_ahead(tag, fid, number),
             Lookup::Unknown => return refused(Errno::EBADF, "unknown fid"),
         };
         self.fids.forget(fid);
-        let read_only = self.fids.get(id).is_some_and(|handle| handle.read_only);
-        let error = (remove && read_only).then(|| Errno::EROFS.into());
         let waits = self.users(id);
         let request = self.admit(tag, After::Farewell { number }, [None, None]);
-        self.retire(id, Fate { request: Some(request), remove, error });
+        self.retire_for(id, request, number);
         Ok(waits)
+    }
+
+    /// The same for a fid that is not made yet, by a client that does not wait for its replies. Holding it back could
+    /// hold up a Tflush; refusing it would leave a fid that the client believes gone.
+    fn farewell_ahead(&mut self, tag: Tag, fid: Fid, number: u8) -> Result<Vec<RequestId>, Stop> {
+        match self.maker(fid) {
+            Some((_, request)) if request.parting.is_none() => {}
+            _ => return refused(Errno::EBADF, "unknown fid"),
+        }
+        let parting = self.admit(tag, After::Farewell { number }, [None, None]);
+        let Some((maker, request)) = self.maker(fid) else { return Ok(Vec::new()) };
+        request.parting = Some(parting);
+        Ok(Vec::from([maker]))
+    }
+
+    /// Goes on with a Tclunk or Tremove that came before its fid was made, which it now was, or not.
+    pub(super) fn part(&mut self, fid: Option<Fid>, parting: RequestId, out: &mut Outbox<P>) {
+        match (fid.and_then(|fid| self.fids.forget(fid)), self.after(parting)) {
+            (Some(id), Some(After::Farewell { number })) => self.retire_for(id, parting, number),
+            _ => self.complete(parting, Err(Error::with_text(Errno::EBADF, "unknown fid")), out),
+        }
+    }
+
+    fn retire_for(&mut self, id: HandleId, request: RequestId, number: u8) {
+        let remove = number == 122;
+        let read_only = self.fids.get(id).is_some_and(|handle| handle.read_only);
+        let error = (remove && read_only).then(|| Errno::EROFS.into());
+        self.retire(id, Fate { request: Some(request), remove, error });
     }
 
     fn is_xattr(&mut self, fid: Fid) -> bool {

@@ -75,6 +75,8 @@ pub(super) struct Outstanding {
     flushes: Vec<Tag>,
     /// The session was reset or hung up: no reply, no effect.
     void: bool,
+    /// A Tclunk or Tremove that came for the fid before this made it.
+    pub parting: Option<RequestId>,
 }
 
 /// What a completion does to the fids, and which reply it makes.
@@ -121,6 +123,18 @@ pub(super) enum After {
     Farewell {
         number: u8,
     },
+}
+
+impl After {
+    /// The fid that a success makes.
+    pub fn new_fid(&self) -> Option<Fid> {
+        match *self {
+            After::Attach { fid } => Some(fid),
+            After::Walk { fid, newfid, .. } if fid != newfid => Some(newfid),
+            After::XattrRead { newfid } => Some(newfid),
+            _ => None,
+        }
+    }
 }
 
 /// The server's end of one connection. `F` is the driver's handle on a file, `P` its bulk data.
@@ -285,6 +299,9 @@ impl<F: Clone, P: AsRef<[u8]> + From<Vec<u8>>> Session<F, P> {
             }
             self.answer_flushes(&request.flushes, out);
         }
+        if let Some(parting) = request.parting {
+            self.part(request.after.new_fid(), parting, out);
+        }
         self.finish_reset(out);
     }
 
@@ -336,7 +353,8 @@ impl<F: Clone, P: AsRef<[u8]> + From<Vec<u8>>> Session<F, P> {
                 handle.uses += 1;
             }
         }
-        let request = Outstanding { tag, after, handles, flushed: false, flushes: Vec::new(), void: false };
+        let request =
+            Outstanding { tag, after, handles, flushed: false, flushes: Vec::new(), void: false, parting: None };
         self.requests.insert(id, request);
         self.tags.insert(tag, Owner::Request(id));
         id
@@ -350,6 +368,17 @@ impl<F: Clone, P: AsRef<[u8]> + From<Vec<u8>>> Session<F, P> {
         if handle.uses == 0 {
             self.farewells.push_back(id);
         }
+    }
+
+    /// What an outstanding request's completion needs to know.
+    pub(super) fn after(&self, id: RequestId) -> Option<After> {
+        self.requests.get(&id).map(|request| request.after)
+    }
+
+    /// The outstanding request that will make a reserved fid.
+    pub(super) fn maker(&mut self, fid: Fid) -> Option<(RequestId, &mut Outstanding)> {
+        let makes = |request: &Outstanding| !request.void && request.after.new_fid() == Some(fid);
+        self.requests.iter_mut().find(|(_, request)| makes(request)).map(|(id, request)| (*id, request))
     }
 
     /// Requests that use a handle.

@@ -353,6 +353,34 @@ fn a_request_on_a_fid_that_a_walk_is_about_to_make_waits_for_the_walk() {
 }
 
 #[test]
+fn a_fid_that_is_clunked_before_its_walk_is_done_is_gone_after_it() {
+    let clunk = parse("Tclunk tag 2 fid 5", Dialect::Linux).unwrap();
+    let walk = "Twalk tag 1 fid 0 newfid 5 nwname 1 0:x";
+    let mut b = Bench::attached(Dialect::Linux);
+    let id = b.begin(walk);
+    assert_eq!(b.frame(&clunk, false), Did::Cancel([id].to_vec()), "also where waiting is no use");
+    assert_eq!(b.ask("Tclunk tag 3 fid 5"), "Rlerror tag 3 ecode 9");
+    b.done(id, Done::Walked { qids: [PLAIN].to_vec(), file: Some(50) });
+    b.farewells();
+    assert_eq!(b.replies().last().unwrap(), "Rclunk tag 2");
+    assert_eq!(b.farewells, [(50, false)]);
+    assert_eq!(b.ask("Tgetattr tag 1 fid 5 request_mask 0x1"), "Rlerror tag 1 ecode 9");
+
+    let id = b.begin(walk);
+    b.frame(&clunk, true);
+    b.fail(id, Errno::ENOENT);
+    assert_eq!(b.replies(), ["Rlerror tag 1 ecode 2", "Rlerror tag 2 ecode 9"]);
+
+    let id = b.begin(walk);
+    b.frame(&clunk, true);
+    assert_eq!(b.send("Tversion tag -1 msize 8192 version '9P2000.L'"), Did::CancelAll);
+    b.done(id, Done::Walked { qids: [PLAIN].to_vec(), file: Some(51) });
+    b.farewells();
+    assert_eq!(b.replies(), ["Rversion tag -1 msize 8192 version '9P2000.L'"]);
+    assert!(b.session.is_idle());
+}
+
+#[test]
 fn a_fid_in_use_is_not_made_again() {
     let mut b = Bench::attached(Dialect::Plan9);
     b.walk(1, PLAIN);
