@@ -27,7 +27,7 @@ use crate::signals::Signals;
 const CONNECTIONS: usize = 16_384;
 
 /// From the first signal to the end, done or not. Service managers kill after 90 s (systemd) or 10 s (docker stop).
-const DRAIN: Duration = Duration::from_secs(10);
+const DRAIN: Duration = Duration::from_secs(9);
 
 pub async fn run(args: Serve) -> anyhow::Result<ExitCode> {
     // From here on a signal drains; one that comes before anything is served ends just as well.

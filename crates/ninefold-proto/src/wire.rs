@@ -26,7 +26,7 @@ pub const WRITE_OVERHEAD: u32 = 23;
 pub enum DecodeError {
     #[error("frame size {0} is smaller than its own header of 7")]
     SizeTooSmall(u32),
-    #[error("frame size {size} is over the agreed msize {msize}")]
+    #[error("frame size {size} is over {msize}, the most that may come now")]
     SizeTooLarge { size: u32, msize: u32 },
     #[error("message ends inside field '{0}'")]
     Short(&'static str),

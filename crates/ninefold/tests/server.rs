@@ -20,7 +20,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream
 use tokio::sync::Semaphore;
 
 /// Counts what happens. Reads at offset 0 are answered at once, at 1 when the test lets them, at 2 only
-/// when cancelled. Clunks are answered when the test lets them, if it wants them slow.
+/// when cancelled; at 3 and 4 they panic, at once and later. Clunks are answered when the test lets them, if it wants them slow.
 struct Probe {
     reads: AtomicUsize,
     files: AtomicUsize,
@@ -60,6 +60,8 @@ impl File for Tree {
                 probe.gate.acquire().await.map_err(|_| Errno::EIO)?.forget();
                 Ok(vec![8; count as usize].into())
             }),
+            3 => panic!("a file server's bug"),
+            4 => Answer::later(async { panic!("a file server's bug") }),
             _ => Answer::later(async move {
                 let _parked = cx.park()?;
                 cx.cancelled().await;
@@ -321,6 +323,7 @@ async fn a_drain_answers_what_was_begun_and_closes() {
     let server = c.server.clone();
     let drained = tokio::spawn(async move { server.drain().await });
     assert_eq!(c.receive().await, "Rlerror tag 11 ecode 4", "a wait is cancelled");
+    tokio::time::sleep(Duration::from_secs(60)).await;
     c.probe.gate.add_permits(1);
     assert_eq!(c.receive().await, "Rread tag 10 count 5 ...", "what runs is answered");
     assert!(c.is_closed().await);
@@ -410,4 +413,37 @@ async fn a_stream_that_takes_no_byte_ends_the_connection_also_while_it_closes() 
     stream.write_all(&bytes).await.unwrap();
     let served = tokio::spawn(server.serve(Full(far), Peer::Stdio));
     tokio::time::timeout(SOON, served).await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_closes_its_own_direction_still_gets_its_replies() {
+    let mut c = Client::ready(Limits::default()).await;
+    c.send("Tread tag 10 fid 1 offset 1 count 5").await;
+    c.send("Tread tag 11 fid 1 offset 2 count 5").await;
+    c.stream.shutdown().await.unwrap();
+    assert_eq!(c.receive().await, "Rlerror tag 11 ecode 4", "a wait is not to hold the connection for ever");
+    c.probe.gate.add_permits(1);
+    assert_eq!(c.receive().await, "Rread tag 10 count 5 ...");
+    assert!(c.is_closed().await);
+    tokio::time::timeout(SOON, c.served).await.unwrap().unwrap();
+    assert_eq!(c.probe.clunks.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_server_that_panics_fails_its_own_request_only() {
+    let mut c = Client::ready(Limits::default()).await;
+    assert_eq!(c.ask("Tread tag 10 fid 1 offset 3 count 5").await, "Rlerror tag 10 ecode 5");
+    assert_eq!(c.ask("Tread tag 10 fid 1 offset 4 count 5").await, "Rlerror tag 10 ecode 5");
+    assert_eq!(c.ask("Tread tag 10 fid 1 offset 0 count 5").await, "Rread tag 10 count 5 ...");
+    drop(c.stream);
+    tokio::time::timeout(SOON, c.served).await.unwrap().unwrap();
+    assert_eq!(c.probe.clunks.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_without_a_fid_cannot_announce_a_large_frame() {
+    let mut c = Client::connect(Limits::default());
+    c.ask("Tversion tag -1 msize 8388608 version '9P2000.L'").await;
+    c.stream.write_all(&[0, 0, 0x10, 0, 118, 1, 0]).await.unwrap();
+    assert!(c.is_closed().await);
 }

@@ -16,6 +16,9 @@ use crate::open::Open;
 use crate::types::{Fid, Tag};
 use crate::wire::{DecodeError, MSIZE_MIN, split_frame};
 
+/// The largest frame from a client without a fid: two strings of 65,535 bytes, as in Tattach, fit well.
+const UNATTACHED_FRAME: u32 = 256 << 10;
+
 /// A rule that the client broke so badly that the connection is closed; the reason is for the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Violation {
@@ -185,9 +188,10 @@ impl<F: Clone, P: AsRef<[u8]> + From<Vec<u8>>> Session<F, P> {
         }
     }
 
-    /// The largest frame that may come now. Before a dialect is agreed only Tversion may, which is short.
+    /// The largest frame that may come now. Before a dialect is agreed only Tversion may, which is short; before
+    /// an attach nothing needs more than the longest strings, and a stranger holds no more memory.
     pub fn msize(&self) -> u32 {
-        self.msize
+        if self.fids.len() == 0 { self.msize.min(UNATTACHED_FRAME) } else { self.msize }
     }
 
     /// The agreed dialect.
@@ -312,9 +316,10 @@ impl<F: Clone, P: AsRef<[u8]> + From<Vec<u8>>> Session<F, P> {
         let fate = handle.fate.get_or_insert_default();
         let (remove_asked, mut error) = (fate.remove, fate.error.take());
         let remove_on_clunk = matches!(handle.mode, Mode::Open { remove: true, .. });
+        let clunked = fate.request.is_some();
         let xattr = match handle.take_xattr() {
-            // A connection that was lost in the middle of a value sets nothing.
-            Some(Ok(write)) => Some(write),
+            // A connection that was lost before its Tclunk sets nothing and removes nothing.
+            Some(Ok(write)) => clunked.then_some(write),
             Some(Err(short)) => {
                 error = error.or(Some(short));
                 None

@@ -524,6 +524,12 @@ fn an_attribute_is_set_at_the_clunk_when_its_whole_value_came() {
     assert_eq!(b.ask("Tclunk tag 1 fid 1"), "Rlerror tag 1 ecode 22", "a value that was cut short is not set");
     b.walk(1, PLAIN);
     assert_eq!(b.ask("Txattrcreate tag 1 fid 1 name 'user.x' attr_size -1 flags 0"), "Rlerror tag 1 ecode 7");
+    assert_eq!(b.ask("Txattrcreate tag 1 fid 1 name 'user.x' attr_size 0 flags 0"), "Rxattrcreate tag 1");
+    b.session.hang_up();
+    while let Some(farewell) = b.session.poll_farewell() {
+        assert_eq!(farewell.xattr, None, "a lost connection removes nothing");
+        b.session.farewell_done(farewell.id, Ok(()), &mut b.out);
+    }
 }
 
 #[test]

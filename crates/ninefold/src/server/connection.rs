@@ -8,17 +8,18 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::future::Future;
 use std::io::{self, IoSlice};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use ninefold_proto::Error;
+use futures_util::{FutureExt, StreamExt};
 use ninefold_proto::server::{Done, Event, FarewellId, Op, Outbox, Request, RequestId, Session, Violation};
 use ninefold_proto::wire::frame_size;
+use ninefold_proto::{Errno, Error};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, Sleep};
 use tokio_util::io::poll_read_buf;
@@ -40,7 +41,7 @@ const TURN: usize = 64;
 const SLICES: usize = 64;
 
 /// How long a connection that ends waits for the peer to take the last replies.
-const LINGER: Duration = Duration::from_secs(10);
+const LINGER: Duration = Duration::from_secs(5);
 
 thread_local! {
     /// Where bytes arrive while a connection holds no part of a frame: an idle connection has no buffer.
@@ -83,8 +84,8 @@ pub(super) struct Connection<S> {
     began: Instant,
     timer: Option<Pin<Box<Sleep>>>,
     drain: Pin<Box<WaitForCancellationFutureOwned>>,
-    /// Since when no more frames are read and only what was begun is finished; a peer that does not read
-    /// has [`LINGER`] from then.
+    /// No more frames are read since then, or something that was begun was finished then; a peer that does not
+    /// read has [`LINGER`] from then.
     closing_since: Option<Instant>,
     /// The stream takes no more bytes.
     deaf: bool,
@@ -168,6 +169,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
                 Finished::Farewell(id, result) => self.farewell_done(id, result),
             }
         }
+        if progress && self.closing() {
+            // The peer's time to take a reply begins with the reply.
+            self.closing_since = Some(Instant::now());
+        }
         progress
     }
 
@@ -189,10 +194,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
             *turns -= 1;
             progress = true;
             let id = farewell.id;
-            match dispatch::farewell(&self.cx(), farewell) {
+            let cx = self.cx();
+            match survive(|| dispatch::farewell(&cx, farewell)) {
                 Answer::Now(result) => self.farewell_done(id, result),
                 Answer::Later(future) => {
-                    self.running.push(Box::pin(async move { Finished::Farewell(id, future.await) }));
+                    self.running.push(Box::pin(async move { Finished::Farewell(id, outlive(future).await) }));
                 }
             }
         }
@@ -256,12 +262,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
                 let server = self.server.clone();
                 let (id, bytes) = (request.id, bulk_bytes(&request));
                 let cx = self.cx().with_bulk(bytes);
-                match dispatch::execute(&server, &self.peer, &cx, request, &frame) {
+                match survive(|| dispatch::execute(&server, &self.peer, &cx, request, &frame)) {
                     Answer::Now(result) => self.session.complete(id, result, &mut self.out),
                     Answer::Later(future) => {
                         self.in_flight += bytes;
                         self.cancels.insert(id, std::mem::take(&mut self.spare_cancel));
-                        self.running.push(Box::pin(async move { Finished::Request(id, bytes, future.await) }));
+                        self.running.push(Box::pin(async move { Finished::Request(id, bytes, outlive(future).await) }));
                     }
                 }
             }
@@ -352,7 +358,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
     /// Watches the deadline of the session or of the closing; `true` when it has passed.
     fn poll_timer(&mut self, task: &mut Context<'_>) -> bool {
         let deadline = match self.closing_since {
-            Some(since) if !self.deaf => Some(since + LINGER),
+            // What is still running is waited for; only the peer is not.
+            Some(since) if !self.deaf && (!self.out.is_empty() || self.session.is_idle()) => Some(since + LINGER),
             Some(_) => None,
             None => self.session.deadline().map(|deadline| self.began + deadline),
         };
@@ -388,9 +395,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
         self.arrived = BytesMut::new();
         self.cancel_all();
         match end {
-            // What was begun is still answered; the session hangs up when it is.
-            End::Drained => {
-                debug!(connection = self.id, peer = %self.peer, "draining");
+            // What was begun is still answered, also to a peer that closed only its own direction; the session
+            // hangs up when it is.
+            End::Drained | End::Lost(None) => {
+                debug!(connection = self.id, peer = %self.peer, "no more requests");
                 return;
             }
             End::Broken(violation) => {
@@ -408,7 +416,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
                 debug!(connection = self.id, peer = %self.peer, %error, "connection lost");
                 self.deaf = true;
             }
-            End::Lost(None) => {}
         }
         self.session.hang_up();
     }
@@ -420,6 +427,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
         }
         Poll::Ready(())
     }
+}
+
+/// A file server that panics fails its own request, not the connection; every file still gets its farewell.
+fn survive<T: Send + 'static>(call: impl FnOnce() -> Answer<T>) -> Answer<T> {
+    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| Answer::err(panicked()))
+}
+
+/// The same for what comes later.
+async fn outlive<T>(future: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    AssertUnwindSafe(future).catch_unwind().await.unwrap_or_else(|_| Err(panicked()))
+}
+
+fn panicked() -> Error {
+    Error::with_text(Errno::EIO, "file server failed")
 }
 
 /// Bytes that a request will bring or carries: they count against the connection's memory.

@@ -3,6 +3,8 @@
 //! A client says a name (uname) and, in .u and .L, a number (n_uname). Over TCP nobody vouches for either, so what
 //! counts is the [`Policy`] and what this machine's kernel knows of the peer. The number wins over the name.
 
+use std::sync::Once;
+
 use ninefold_proto::types::NONUNAME;
 use ninefold_proto::{Errno, Error};
 use tracing::{debug, warn};
@@ -137,7 +139,9 @@ fn known_by_kernel(peer: &Peer) -> Known {
     match sock_diag::owner(*peer, *local) {
         Ok(owner) => owner.map_or(Known::Gone, Known::Owner),
         Err(e) => {
-            warn!("cannot ask the kernel who {peer} is: {e}; it is treated as from elsewhere");
+            // Once: what a kernel does not tell it will not tell for the next attach either.
+            static TOLD: Once = Once::new();
+            TOLD.call_once(|| warn!("cannot ask the kernel who {peer} is: {e}; loopback is treated as from elsewhere"));
             Known::Unasked
         }
     }
