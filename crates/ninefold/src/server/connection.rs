@@ -43,6 +43,9 @@ const SLICES: usize = 64;
 /// How long a connection that ends waits for the peer to take the last replies.
 const LINGER: Duration = Duration::from_secs(5);
 
+/// Bytes that a thread keeps for arrivals. Threads of the blocking pool become workers too, so there may be many.
+const ARRIVALS_KEEP: usize = 4 * READ_CHUNK;
+
 thread_local! {
     /// Where bytes arrive while a connection holds no part of a frame: an idle connection has no buffer.
     static ARRIVALS: RefCell<BytesMut> = RefCell::new(BytesMut::new());
@@ -344,7 +347,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
         }
         let read = poll_read_buf(Pin::new(&mut self.stream), task, &mut self.arrived);
         if self.arrived.is_empty() {
-            ARRIVALS.set(std::mem::take(&mut self.arrived));
+            let buffer = std::mem::take(&mut self.arrived);
+            if buffer.capacity() <= ARRIVALS_KEEP {
+                ARRIVALS.set(buffer);
+            }
         }
         match read {
             Poll::Pending => return false,
