@@ -254,7 +254,12 @@ impl HostFile {
             if let Some(target) = target {
                 tree.removed(to.dir, to.name, &target, target_fd);
             }
-            tree.renamed(from.dir, from.name, to.dir, to.name);
+            if let Some(lost) = tree.renamed(from.dir, from.name, to.dir, to.name)
+                && let Ok(entry) = tree.open_entry(to_fd.as_fd(), to.name, Pace::MayWait)
+                && tree.id(&entry.stx) == lost.id
+            {
+                tree.pin(&lost, Arc::new(entry.fd));
+            }
         }
         Ok(())
     }

@@ -276,7 +276,7 @@ impl Tree {
     }
 
     /// Keeps the node's descriptor although no name leads to it any more.
-    fn pin(&self, node: &Arc<Node>, fd: Arc<OwnedFd>) {
+    pub(super) fn pin(&self, node: &Arc<Node>, fd: Arc<OwnedFd>) {
         *lock(&node.held) = Held::Pinned(fd);
         let mut pinned = lock(&self.pinned);
         pinned.push_back(Arc::downgrade(node));
@@ -457,30 +457,53 @@ impl Tree {
         }
     }
 
-    /// The name `old` in `from` became `new` in `to`.
-    pub(super) fn renamed(&self, from: &Arc<Node>, old: &[u8], to: &Arc<Node>, new: &[u8]) {
+    /// The name `old` in `from` became `new` in `to`. Answers the node that had it when that can no longer be
+    /// found by name, and so needs its descriptor pinned: somebody on the host moved `to`, which these nodes
+    /// still have below it.
+    pub(super) fn renamed(&self, from: &Arc<Node>, old: &[u8], to: &Arc<Node>, new: &[u8]) -> Option<Arc<Node>> {
         // Dropped after the locks.
         let moved;
         let _parent;
         {
-            let mut links = lock(&from.links);
-            let Some(child) = links.children.as_mut().and_then(|children| children.remove(old)) else { return };
-            moved = child.upgrade();
+            // One at a time: two together could make the circle that neither makes alone.
+            let _unchanged = self.changes.unless(None);
+            moved = {
+                let mut links = lock(&from.links);
+                links.children.as_mut().and_then(|children| children.remove(old))?.upgrade()?
+            };
+            if moved.is_dir() && is_within(to, &moved) {
+                lock(&moved.links).gone = true;
+                return Some(moved);
+            }
+            let name: Arc<[u8]> = new.into();
+            {
+                let mut links = lock(&moved.links);
+                _parent = links.parent.replace(to.clone());
+                links.name = name.clone();
+            }
+            lock(&to.links).children.get_or_insert_default().insert(name, Arc::downgrade(&moved));
         }
-        let Some(moved) = &moved else { return };
-        let name: Arc<[u8]> = new.into();
-        {
-            let mut links = lock(&moved.links);
-            _parent = links.parent.replace(to.clone());
-            links.name = name.clone();
-        }
-        lock(&to.links).children.get_or_insert_default().insert(name, Arc::downgrade(moved));
+        None
     }
 
     /// Descriptors held for files that are not open.
     #[cfg(test)]
     pub(super) fn held(&self) -> usize {
         lock(&self.cached).len()
+    }
+}
+
+/// Whether `node` is `above` or, as far as the nodes know, below it.
+fn is_within(node: &Arc<Node>, above: &Arc<Node>) -> bool {
+    let mut at = node.clone();
+    loop {
+        if Arc::ptr_eq(&at, above) {
+            return true;
+        }
+        match at.parent() {
+            Some(parent) => at = parent,
+            None => return false,
+        }
     }
 }
 

@@ -295,3 +295,27 @@ async fn symbolic_links_are_made_and_not_followed() {
     root.link(&host.cx, &*fid, name_of("m")).wait().await.unwrap();
     assert_eq!(std::fs::read_link(host.path("m")).unwrap().to_str(), Some("/etc"));
 }
+
+#[tokio::test]
+async fn folders_that_the_host_turned_upside_down_are_still_served() {
+    let host = Host::with_descriptors(8);
+    host.mkdir("a/b");
+    host.put("a/f", b"f");
+    for i in 0..64 {
+        host.put(&format!("{i}"), b"");
+    }
+    let root = host.root().await;
+    let (a, b, f) = (host.at(&root, "a").await, host.at(&root, "a/b").await, host.at(&root, "a/f").await);
+    std::fs::rename(host.path("a/b"), host.path("b")).unwrap();
+    // The server has b below a still; now a goes below b.
+    root.rename_entry(&host.cx, name_of("a"), &*b, name_of("a")).wait().await.unwrap();
+    for i in 0..64 {
+        host.at(&root, &format!("{i}")).await;
+    }
+    // With b's descriptor gone nobody knows where it is. What was renamed is known, as is what is below.
+    let _ = b.getattr(&host.cx, 0).wait().await;
+    a.getattr(&host.cx, 0).wait().await.unwrap();
+    host.open(&f, 0).await.unwrap();
+    assert_eq!(host.read(&f).await.unwrap(), b"f");
+    assert_eq!(host.contents(&root, "b/a/f").await.unwrap(), b"f");
+}
