@@ -280,6 +280,9 @@ impl Tree {
         *lock(&node.held) = Held::Pinned(fd);
         let mut pinned = lock(&self.pinned);
         pinned.push_back(Arc::downgrade(node));
+        if pinned.len() > self.limit {
+            pinned.retain(|node| node.strong_count() > 0);
+        }
         // Beyond the limit the oldest becomes unreachable: better than no descriptors for anybody.
         let oldest = if pinned.len() > self.limit { pinned.pop_front() } else { None };
         drop(pinned);

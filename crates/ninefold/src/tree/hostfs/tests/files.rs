@@ -130,6 +130,22 @@ async fn a_file_that_was_unlinked_is_still_served_through_open_and_walked_fids()
 }
 
 #[tokio::test]
+async fn an_unlinked_file_outlives_any_number_of_files_removed_after_it() {
+    let host = Host::with_descriptors(2);
+    host.put("f", b"data");
+    let root = host.root().await;
+    let kept = host.at(&root, "f").await;
+    root.unlink(&host.cx, name_of("f"), false).wait().await.unwrap();
+    for _ in 0..8 {
+        host.put("other", b"");
+        let other = host.at(&root, "other").await;
+        root.unlink(&host.cx, name_of("other"), false).wait().await.unwrap();
+        other.clunk(&host.cx).wait().await.unwrap();
+    }
+    assert_eq!(kept.getattr(&host.cx, getattr::ALL).wait().await.unwrap().size, 4);
+}
+
+#[tokio::test]
 async fn attributes_are_those_of_stat() {
     let host = Host::new();
     host.put("f", b"12345");
