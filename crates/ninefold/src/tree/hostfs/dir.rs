@@ -50,9 +50,9 @@ impl DirStream {
         if self.at == cookie && (cookie != 0 || self.next > 0) {
             return Ok(());
         }
-        self.forget();
-        // One that was never told is the kernel's to judge.
+        // One that was never told is the kernel's to judge. Refused, all stays as it is: what was read is still ahead.
         seek(fd, SeekFrom::Start(cookie)).map_err(os)?;
+        self.forget();
         self.at = cookie;
         Ok(())
     }

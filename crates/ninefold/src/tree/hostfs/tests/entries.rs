@@ -78,6 +78,26 @@ async fn a_cookie_never_told_harms_nothing() {
 }
 
 #[tokio::test]
+async fn a_cookie_that_is_refused_does_not_cost_the_entries_behind_the_last_one() {
+    let host = Host::new();
+    for i in 0..100 {
+        host.put(&format!("{i}"), b"");
+    }
+    let root = host.root().await;
+    let dir = host.at(&root, ".").await;
+    host.open(&dir, 0).await.unwrap();
+    let mut seen = 0;
+    let mut at = 0;
+    loop {
+        let part = dir.readdir(&host.cx, at, 200).wait().await.unwrap();
+        let Some(last) = dir_entries(&part).map(Result::unwrap).inspect(|_| seen += 1).last() else { break };
+        at = last.offset;
+        assert_eq!(errno(dir.readdir(&host.cx, 1 << 63, 200).wait().await), Errno::EINVAL);
+    }
+    assert_eq!(seen, 102);
+}
+
+#[tokio::test]
 async fn removing_what_is_listed_while_listing_misses_nothing() {
     let host = Host::new();
     host.mkdir("d");
