@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ninefold::proto::open::Open;
 use ninefold::proto::types::WalkElem;
-use ninefold::proto::{Dialect, Name};
+use ninefold::proto::{Dialect, Errno, Name};
 use ninefold::server::{Attach, Cx, File, FileServer, User};
 use ninefold::tree::hostfs::HostFs;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -67,4 +67,18 @@ async fn ten_thousand_walked_fids_and_fifteen_hundred_open_ones_work_under_two_t
     for fid in &walked[..20] {
         fid.open(&cx, Open::from_lflags(0).unwrap()).wait().await.unwrap();
     }
+    // With none left at all, a directory read as 9P2000 does is an error, not an empty directory.
+    let who = Attach { user: Arc::new(User::of_process()), dialect: Dialect::Plan9 };
+    let dir = fs.attach(&cx, &who).wait().await.unwrap().1;
+    dir.open(&cx, Open::from_lflags(0).unwrap()).wait().await.unwrap();
+    for fid in &walked[20..] {
+        if fid.open(&cx, Open::from_lflags(0).unwrap()).wait().await.is_err() {
+            break;
+        }
+    }
+    while let Ok(file) = std::fs::File::open("/dev/null") {
+        taken.push(file);
+    }
+    let error = dir.read_stats(&cx, 0, 8192).wait().await.err().unwrap();
+    assert_eq!(error.errno, Errno::EMFILE);
 }

@@ -192,15 +192,20 @@ impl HostFile {
                 break;
             };
             if name != b"." && name != b".." {
-                // An entry that has gone since, or that cannot be entered, is left out.
                 let record = self.look_up(&open.fd, name).and_then(|entry| self.record_of_entry(&entry, name));
-                if let Ok(record) = record
-                    && !sink.push_stat(&record.as_stat(), self.session.dialect)
-                {
-                    if sink.is_empty() {
-                        return Err(Errno::EINVAL.into());
+                match record {
+                    Ok(record) if sink.push_stat(&record.as_stat(), self.session.dialect) => {}
+                    Ok(_) if sink.is_empty() => return Err(Errno::EINVAL.into()),
+                    Ok(_) => break,
+                    // The server's own shortage must not make a folder look empty.
+                    Err(error) if matches!(error.errno, Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM) => {
+                        if sink.is_empty() {
+                            return Err(error);
+                        }
+                        break;
                     }
-                    break;
+                    // An entry that has gone since, or that cannot be entered, is left out.
+                    Err(_) => {}
                 }
             }
             stream.advance();
