@@ -81,6 +81,15 @@ impl HostFile {
         })
     }
 
+    /// Makes a call that waits by itself where it must: here, or on the blocking pool where the file system is slow.
+    fn promptly<T: Send + 'static>(
+        &self,
+        slow: bool,
+        call: impl FnOnce(&HostFile) -> Answer<T> + Send + 'static,
+    ) -> Answer<T> {
+        if slow { self.blocking(move |file| Ok(call(file))).and_then(|answer| answer) } else { call(self) }
+    }
+
     /// `other` as a file of the same export; EXDEV when it is another tree's.
     fn sibling(&self, other: &dyn File) -> Result<HostFile, Error> {
         let other = (other as &dyn std::any::Any).downcast_ref::<HostFile>();
@@ -249,16 +258,23 @@ impl File for HostFile {
     }
 
     fn lock(&self, cx: &Cx, lock: Lock, wait: bool) -> Answer<LockStatus> {
-        match self.opened() {
-            Ok(open) => self.session.export.locks.lock(cx, self.key(), open.fd.clone(), open.holder, lock, wait),
-            Err(error) => Answer::err(error),
-        }
+        let open = match self.opened() {
+            Ok(open) => open.clone(),
+            Err(error) => return Answer::err(error),
+        };
+        let cx = cx.clone();
+        self.promptly(open.slow, move |file| {
+            let locks = &file.session.export.locks;
+            locks.lock(&cx, file.key(), open.fd.clone(), open.holder, lock, wait)
+        })
     }
 
     fn getlock(&self, cx: &Cx, lock: Lock) -> Answer<Option<Lock>> {
-        match self.opened() {
-            Ok(open) => self.session.export.locks.getlock(cx, self.key(), &open.fd, &lock),
-            Err(error) => Answer::err(error),
-        }
+        let open = match self.opened() {
+            Ok(open) => open.clone(),
+            Err(error) => return Answer::err(error),
+        };
+        let cx = cx.clone();
+        self.promptly(open.slow, move |file| file.session.export.locks.getlock(&cx, file.key(), &open.fd, &lock))
     }
 }

@@ -5,6 +5,7 @@ mod files;
 mod identity;
 mod plan9;
 mod safety;
+mod slow;
 
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};

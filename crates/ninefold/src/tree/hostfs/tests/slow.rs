@@ -1,0 +1,108 @@
+//! File systems whose answers come from another program: one that this test serves itself, through FUSE.
+
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use ninefold_proto::Errno;
+use ninefold_proto::open::lflags;
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+
+use super::*;
+use crate::server::{Answer, Lock, LockKind, LockStatus};
+
+/// A FUSE file system in which every name is one and the same plain file.
+struct Slow {
+    at: PathBuf,
+    /// Opens are answered only when this is false again, or after a while.
+    hold: Arc<AtomicBool>,
+}
+
+impl Drop for Slow {
+    fn drop(&mut self) {
+        let _ = unmount(&self.at, UnmountFlags::DETACH);
+    }
+}
+
+impl Slow {
+    fn mount(at: PathBuf) -> Option<Slow> {
+        let device = std::fs::File::options().read(true).write(true).open("/dev/fuse");
+        let mounted = device.ok().filter(|device| {
+            let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());
+            let options = std::ffi::CString::new(options).unwrap();
+            mount("slow", &at, "fuse", MountFlags::empty(), Some(options.as_c_str())).is_ok()
+        });
+        have("permission to mount FUSE", mounted.is_some());
+        let (mut device, hold) = (mounted?, Arc::new(AtomicBool::new(false)));
+        let held = hold.clone();
+        std::thread::spawn(move || {
+            let mut request = vec![0; 1 << 20];
+            while let Ok(n) = device.read(&mut request) {
+                answer(&mut device, &request[..n], &held);
+            }
+        });
+        Some(Slow { at, hold })
+    }
+}
+
+/// Answers one request as <linux/fuse.h> has it.
+fn answer(device: &mut std::fs::File, request: &[u8], hold: &AtomicBool) {
+    const BOUND: Duration = Duration::from_secs(2);
+    let number = |at: usize| u64::from_le_bytes(request[at..at + 8].try_into().unwrap());
+    let (opcode, node) = ((number(0) >> 32) as u32, number(16));
+    let attr = |node: u64| {
+        let mut attr = vec![0; 88];
+        attr[..8].copy_from_slice(&node.to_le_bytes());
+        let mode = if node == 1 { 0o040_755_u32 } else { 0o100_644 };
+        attr[60..64].copy_from_slice(&mode.to_le_bytes());
+        attr[64..68].copy_from_slice(&1_u32.to_le_bytes());
+        attr
+    };
+    let words = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+    const LONG_S: u64 = 1000;
+    let (error, body) = match opcode {
+        // LOOKUP, GETATTR
+        1 => (0, [words(&[2, 0, LONG_S, LONG_S, 0]), attr(2)].concat()),
+        3 => (0, [words(&[LONG_S, 0]), attr(node)].concat()),
+        // OPEN, OPENDIR
+        14 | 27 => {
+            let began = Instant::now();
+            while hold.load(Ordering::Relaxed) && began.elapsed() < BOUND {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            (0, words(&[0, 0]))
+        }
+        // WRITE: all of it
+        16 => (0, words(&[number(56) & 0xffff_ffff])),
+        // FLUSH: what close(2) tells
+        25 => (Errno::ENOSPC.0, Vec::new()),
+        // INIT: version 7.31, writes of 64 KiB
+        26 => (0, words(&[7 | 31 << 32, 0, 65536 << 32, 1, 0, 0, 0, 0])),
+        // FORGET, BATCH_FORGET
+        2 | 42 => return,
+        // RELEASE, RELEASEDIR
+        18 | 29 => (0, Vec::new()),
+        _ => (Errno::ENOSYS.0, Vec::new()),
+    };
+    let head = (16 + body.len()) as u64 | u64::from(error.wrapping_neg()) << 32;
+    let _ = device.write(&[words(&[head, number(8)]), body].concat());
+}
+
+#[tokio::test]
+async fn a_lock_on_a_file_elsewhere_does_not_stall_the_reactor() {
+    let host = Host::new();
+    host.mkdir("slow");
+    let Some(slow) = Slow::mount(host.path("slow")) else { return };
+    let fid = host.at(&host.root().await, "slow/f").await;
+    host.open(&fid, lflags::RDWR).await.unwrap();
+    // The host's programs see the lock through a descriptor that has to be opened for it.
+    slow.hold.store(true, Ordering::Relaxed);
+    let lock = Lock { kind: LockKind::Write, start: 0, length: 0, proc_id: 1, client_id: b"c".to_vec() };
+    let answer = fid.lock(&host.cx, lock.clone(), false);
+    assert!(matches!(answer, Answer::Later(_)));
+    slow.hold.store(false, Ordering::Relaxed);
+    assert_eq!(answer.wait().await, Ok(LockStatus::Granted));
+    assert_eq!(fid.getlock(&host.cx, lock).wait().await, Ok(None));
+    let _ = fid.clunk(&host.cx).wait().await;
+}
