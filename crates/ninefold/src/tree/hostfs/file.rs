@@ -163,15 +163,19 @@ impl File for HostFile {
 
     fn clunk(&self, _cx: &Cx) -> Answer<()> {
         let Some(open) = self.open.get() else { return Answer::ok(()) };
-        self.session.export.locks.release(self.key(), open.holder);
         if !open.slow {
+            self.session.export.locks.release(self.key(), open.holder);
             return Answer::ok(());
         }
-        // Such a file system writes out what it holds back at each close(2), and the client is to find it there.
-        let fd = open.fd.clone();
-        Answer::blocking(move || {
-            drop(rustix::io::fcntl_dupfd_cloexec(&fd, 0));
-            Ok(())
+        let open = open.clone();
+        self.blocking(move |file| {
+            file.session.export.locks.release(file.key(), open.holder);
+            // Such a file system writes out what it holds back at each close(2): the client is to find it there, or
+            // to hear why not. Without a descriptor to spare it happens unheard when the file itself is closed.
+            match rustix::io::fcntl_dupfd_cloexec(&open.fd, 0).map(nix::unistd::close) {
+                Ok(Err(error)) if error != nix::Error::EINTR => Err(Errno((error as i32).cast_unsigned()).into()),
+                _ => Ok(()),
+            }
         })
     }
 

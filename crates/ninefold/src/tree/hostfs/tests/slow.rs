@@ -5,6 +5,7 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use ninefold_proto::Errno;
 use ninefold_proto::open::lflags;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
@@ -87,6 +88,17 @@ fn answer(device: &mut std::fs::File, request: &[u8], hold: &AtomicBool) {
     };
     let head = (16 + body.len()) as u64 | u64::from(error.wrapping_neg()) << 32;
     let _ = device.write(&[words(&[head, number(8)]), body].concat());
+}
+
+#[tokio::test]
+async fn what_the_close_of_a_file_elsewhere_fails_with_is_the_answer_to_its_clunk() {
+    let host = Host::new();
+    host.mkdir("slow");
+    let Some(_slow) = Slow::mount(host.path("slow")) else { return };
+    let fid = host.at(&host.root().await, "slow/f").await;
+    host.open(&fid, lflags::RDWR).await.unwrap();
+    fid.write(&host.cx, 0, Bytes::from_static(b"data")).wait().await.unwrap();
+    assert_eq!(errno(fid.clunk(&host.cx).wait().await), Errno::ENOSPC);
 }
 
 #[tokio::test]
