@@ -77,7 +77,8 @@ fn class(size: usize) -> Option<usize> {
 impl Buffer {
     /// The first `used` bytes as a reply.
     fn into_reply(mut self, used: usize) -> Bytes {
-        if used <= COPY {
+        // Nor may a reply that nobody fetches hold much more memory than the bytes it counts as.
+        if used <= COPY || used < self.bytes.len() / 4 {
             return Bytes::copy_from_slice(&self.bytes[..used]);
         }
         self.used = used;
@@ -404,4 +405,18 @@ impl HostFile {
 
 fn sync_fd(fd: impl AsFd, datasync: bool) -> Result<(), Os> {
     if datasync { rustix::fs::fdatasync(fd) } else { rustix::fs::fsync(fd) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_reply_does_not_keep_a_long_buffer() {
+        let pool = Arc::new(BufferPool::default());
+        let short = pool.take(1 << 20).into_reply(COPY + 1);
+        assert_eq!((short.len(), lock(&pool.idle).bytes), (COPY + 1, 1 << 20));
+        let long = pool.take(1 << 20).into_reply(1 << 20);
+        assert_eq!((long.len(), lock(&pool.idle).bytes), (1 << 20, 0));
+    }
 }
