@@ -175,8 +175,12 @@ impl HostFile {
             match &*name {
                 b"" | b"." if at.is_dir() => continue,
                 b"" | b"." => return Ok(None),
+                b".." if !at.is_dir() => return Ok(None),
                 b".." => match at.parent() {
-                    Some(parent) => at = parent,
+                    Some(parent) => {
+                        HostFile::new(self.session.clone(), at).may_search(pace)?;
+                        at = parent;
+                    }
                     None => return Ok(None),
                 },
                 name => {

@@ -3,7 +3,7 @@
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 
 use bytes::Bytes;
-use ninefold_proto::Errno;
+use ninefold_proto::QidType;
 use ninefold_proto::attr::{SetAttr, SetTime};
 use ninefold_proto::open::{Open, lflags};
 
@@ -177,4 +177,16 @@ async fn an_evicted_fid_is_found_again_behind_a_folder_that_was_closed_since() {
     }
     host.open(&fid, 0).await.unwrap();
     assert_eq!(host.read(&fid).await.unwrap(), b"still");
+}
+
+#[tokio::test]
+async fn a_link_leads_back_out_of_a_folder_only_whom_it_lets_search() {
+    let Some(host) = shared() else { return };
+    host.mkdir("private");
+    mode(&host, "private", 0o700);
+    std::os::unix::fs::symlink("private/..", host.path("link")).unwrap();
+    for (uid, kind) in [(0, QidType::DIR), (ALICE, QidType::FILE)] {
+        let root = host.attach(Dialect::Plan9, somebody(uid)).await;
+        assert_eq!(host.walk(&root, "link").await.unwrap().0[0].kind, kind, "uid {uid}");
+    }
 }
