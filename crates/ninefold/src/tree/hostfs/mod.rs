@@ -27,6 +27,7 @@ mod mounts;
 mod names;
 mod node;
 mod open;
+mod own;
 mod plan9;
 mod qid;
 mod walk;

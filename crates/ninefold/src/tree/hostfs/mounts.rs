@@ -1,8 +1,8 @@
 //! Mounts below the export: which may be crossed, and which names of a directory are mount points.
 //!
 //! A mount of this very server inside its own export would make a walk wait for itself. Such a mount is
-//! known by its source, one of the server's own addresses, and refused with ELOOP **before** any call
-//! that its file system would have to answer: opening with O_PATH does not ask it, stat(2) would.
+//! known by its source, one of the server's own addresses (`own.rs`), and refused with ELOOP **before** any
+//! call that its file system would have to answer: opening with O_PATH does not ask it, stat(2) would.
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -12,7 +12,9 @@ use ninefold_proto::{Errno, Error};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags, open, readlinkat_raw, seek};
 
+use super::own::{is_reached_by, server};
 use super::{lock, os};
+use crate::transport::{Address, Place};
 
 /// File systems whose answers come from another program or machine: no call to them is made on a
 /// thread that must not wait.
@@ -21,8 +23,8 @@ const SLOW: [&str; 8] = ["fuse", "nfs", "cifs", "smb3", "9p", "ceph", "afs", "au
 /// The mount table, read again when the kernel says that it changed.
 #[derive(Debug)]
 pub(super) struct Mounts {
-    /// Bytes of addresses that this server itself answers.
-    own: Mutex<Vec<Vec<u8>>>,
+    /// Where this server itself answers.
+    own: Mutex<Vec<Place>>,
     table: Mutex<Table>,
 }
 
@@ -39,6 +41,8 @@ struct Table {
 #[derive(Debug)]
 struct Mount {
     source: Vec<u8>,
+    /// The 9P server whose files these are, where the table tells.
+    server: Option<Place>,
     nature: Nature,
 }
 
@@ -59,7 +63,7 @@ impl Mounts {
     }
 
     pub(super) fn set_own(&self, addresses: Vec<String>) {
-        *lock(&self.own) = addresses.into_iter().map(|a| a.trim_end_matches('/').as_bytes().to_vec()).collect();
+        *lock(&self.own) = addresses.iter().filter_map(|a| Some(a.parse::<Address>().ok()?.place)).collect();
     }
 
     /// Whether the mount that `fd` (opened with O_PATH, not stat'ed yet) lies on may be used, and if so
@@ -72,7 +76,9 @@ impl Mounts {
         let Some(mount) = table.mounts.get(&id) else {
             return Err(Error::with_text(Errno::ELOOP, "unknown mount below the export"));
         };
-        if lock(&self.own).iter().any(|own| is_address(&mount.source, own)) {
+        if let Some(server) = &mount.server
+            && lock(&self.own).iter().any(|own| is_reached_by(own, server))
+        {
             let source = String::from_utf8_lossy(&mount.source).into_owned();
             return Err(Error::with_text(Errno::ELOOP, format!("{source} is a mount of this server itself")));
         }
@@ -122,7 +128,7 @@ impl Table {
     }
 }
 
-/// One line of mountinfo (proc_pid_mountinfo(5)): id parent major:minor root point options… - type source …
+/// One line of mountinfo (proc_pid_mountinfo(5)): id parent major:minor root point options… - type source options
 fn parse(line: &[u8]) -> Option<(u64, Vec<u8>, Mount)> {
     let mut fields = line.split(|&b| b == b' ');
     let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
@@ -131,7 +137,9 @@ fn parse(line: &[u8]) -> Option<(u64, Vec<u8>, Mount)> {
     let kind = fields.next()?;
     let nature =
         Nature { slow: SLOW.iter().any(|slow| kind.starts_with(slow.as_bytes())), copies_up: kind == b"overlay" };
-    Some((id, point, Mount { source: unescape(fields.next()?), nature }))
+    let source = unescape(fields.next()?);
+    let server = server(kind, &source, fields.next().unwrap_or_default());
+    Some((id, point, Mount { source, server, nature }))
 }
 
 /// Spaces and the like stand in mountinfo as `\040`.
@@ -152,14 +160,6 @@ fn unescape(field: &[u8]) -> Vec<u8> {
         }
     }
     out
-}
-
-/// Whether a mount's source is the address `own`, perhaps with a path or query behind it.
-fn is_address(source: &[u8], own: &[u8]) -> bool {
-    match source.strip_prefix(own) {
-        Some(rest) => !own.is_empty() && matches!(rest.first(), None | Some(b'/' | b'?')),
-        None => false,
-    }
 }
 
 /// The mount that a descriptor lies on, without asking its file system.
@@ -202,9 +202,39 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_known_with_a_path_behind_it_and_not_as_part_of_another() {
-        assert!(is_address(b"9p://h:5640/x", b"9p://h:5640"));
-        assert!(!is_address(b"9p://h:56401", b"9p://h:5640"));
-        assert!(!is_address(b"tmpfs", b""));
+    fn a_mount_of_this_server_is_known_whoever_mounted_it() {
+        let own = |address: &str, tail: &str| {
+            let line = format!("36 35 0:40 / /mnt rw,relatime shared:1 - {tail}");
+            let mount = parse(line.as_bytes()).unwrap().2;
+            mount.server.is_some_and(|server| is_reached_by(&address.parse::<Address>().unwrap().place, &server))
+        };
+        for (address, tail) in [
+            ("9p://127.0.0.1:5640", "9p 127.0.0.1 rw,access=user,trans=tcp,port=5640"),
+            ("9p://127.0.0.1:5640", "9p localhost rw,access=user,trans=tcp,port=5640"),
+            ("9p://127.0.0.1:564", "9p 127.0.0.1 rw,trans=tcp"),
+            ("9p://0.0.0.0:5640", "9p 127.0.0.2 rw,trans=tcp,port=5640"),
+            ("9p://[::]:5640", "9p 127.0.0.1 rw,trans=tcp,port=5640"),
+            ("9p://[::]:5640", "9p ::1 rw,trans=tcp,port=5640"),
+            ("9p+unix:/run/nine fold", r"9p /run/nine\040fold rw,trans=unix"),
+            ("9p://0.0.0.0:5640", "fuse.ninefold 9p://localhost:5640/x?aname=y rw"),
+            ("9p://127.0.0.1:5640", "fuse.ninefold 9p://127.0.0.1/x rw"),
+            ("9p+unix:/run/s", "fuse.ninefold 9p+unix:/run/s:/x rw"),
+        ] {
+            assert!(own(address, tail), "{tail} is a mount of {address}");
+        }
+        for (address, tail) in [
+            ("9p://127.0.0.1:5640", "9p 127.0.0.1 rw,trans=tcp"),
+            ("9p://127.0.0.1:5640", "9p 127.0.0.1 rw,trans=tcp,port=56401"),
+            ("9p://127.0.0.1:5640", "9p 127.0.0.2 rw,trans=tcp,port=5640"),
+            // An address for documentation (RFC 5737), which is no machine's.
+            ("9p://0.0.0.0:5640", "9p 192.0.2.1 rw,trans=tcp,port=5640"),
+            ("9p://0.0.0.0:5640", "9p ::1 rw,trans=tcp,port=5640"),
+            ("9p://127.0.0.1:5640", "9p hostshare rw,trans=virtio"),
+            ("9p+unix:/run/s", "9p /run/s2 rw,trans=unix"),
+            ("9p://127.0.0.1:5640", "nfs 127.0.0.1:/export rw,port=5640"),
+            ("9p://127.0.0.1:5640", "tmpfs tmpfs rw"),
+        ] {
+            assert!(!own(address, tail), "{tail} is no mount of {address}");
+        }
     }
 }
