@@ -50,7 +50,7 @@ impl HostFile {
         self.link.as_ref().unwrap_or(&self.node)
     }
 
-    pub(super) fn opened(&self) -> Result<&Arc<OpenFile>, Error> {
+    pub(super) fn opened(&self) -> Result<Arc<OpenFile>, Error> {
         self.open.get().ok_or(Error::new(Errno::EBADF))
     }
 
@@ -162,14 +162,24 @@ impl File for HostFile {
     }
 
     fn clunk(&self, _cx: &Cx) -> Answer<()> {
-        let Some(open) = self.open.get() else { return Answer::ok(()) };
-        if !open.slow {
-            self.session.export.locks.release(self.key(), open.holder);
+        // All that the fid kept from others ends before the answer, lest the client's next request still meets it:
+        // its claim of a file for exclusive use, or the name under which NFS keeps a removed file in its directory.
+        let open = self.open.take();
+        let release = |file: &HostFile, open: &OpenFile| file.session.export.locks.release(file.key(), open.holder);
+        if !self.named().is_gone() && !self.node.is_gone() && !open.as_ref().is_some_and(|open| open.closes_slowly()) {
+            if let Some(open) = open {
+                release(self, &open);
+            }
             return Answer::ok(());
         }
-        let open = open.clone();
         self.blocking(move |file| {
-            file.session.export.locks.release(file.key(), open.holder);
+            // Two: this fid, and its clone that makes this call.
+            [Some(&file.node), file.link.as_ref()].into_iter().flatten().for_each(|node| node.unpin_unless_shared(2));
+            let Some(open) = open else { return Ok(()) };
+            release(file, &open);
+            if !open.slow {
+                return Ok(());
+            }
             // Such a file system writes out what it holds back at each close(2): the client is to find it there, or
             // to hear why not. Without a descriptor to spare it happens unheard when the file itself is closed.
             match rustix::io::fcntl_dupfd_cloexec(&open.fd, 0).map(nix::unistd::close) {
@@ -263,7 +273,7 @@ impl File for HostFile {
 
     fn lock(&self, cx: &Cx, lock: Lock, wait: bool) -> Answer<LockStatus> {
         let open = match self.opened() {
-            Ok(open) => open.clone(),
+            Ok(open) => open,
             Err(error) => return Answer::err(error),
         };
         let cx = cx.clone();
@@ -275,7 +285,7 @@ impl File for HostFile {
 
     fn getlock(&self, cx: &Cx, lock: Lock) -> Answer<Option<Lock>> {
         let open = match self.opened() {
-            Ok(open) => open.clone(),
+            Ok(open) => open,
             Err(error) => return Answer::err(error),
         };
         let cx = cx.clone();

@@ -110,6 +110,20 @@ impl Node {
         }
     }
 
+    /// Whether its name was removed through us.
+    pub(super) fn is_gone(&self) -> bool {
+        lock(&self.links).gone
+    }
+
+    /// Closes the descriptor of a file without a name, unless more than `fids` need it. Nothing leads to such a node
+    /// but its fids, so that there will not be more of them.
+    pub(super) fn unpin_unless_shared(self: &Arc<Node>, fids: usize) {
+        if Arc::strong_count(self) <= fids && self.is_gone() {
+            let held = std::mem::replace(&mut *lock(&self.held), Held::None);
+            drop(held);
+        }
+    }
+
     fn held(&self) -> Option<Arc<OwnedFd>> {
         match &*lock(&self.held) {
             Held::None => None,

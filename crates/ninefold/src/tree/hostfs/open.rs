@@ -5,7 +5,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 
 use ninefold_proto::open::{Access, Open, lflags};
 use ninefold_proto::stat::dm;
@@ -33,20 +33,42 @@ pub(super) struct OpenFile {
     _exclusive: Option<Exclusive>,
 }
 
-/// Where a fid keeps its open file.
-#[derive(Default)]
-pub(super) struct OpenSlot(OnceLock<Arc<OpenFile>>);
-
-impl OpenSlot {
-    pub(super) fn get(&self) -> Option<&Arc<OpenFile>> {
-        self.0.get()
+impl OpenFile {
+    /// Whether closing it may take as long as a disk or another machine does.
+    pub(super) fn closes_slowly(&self) -> bool {
+        self.slow || look(self.fd.as_fd()).is_ok_and(|stx| stx.stx_nlink == 0)
     }
 }
 
+/// Where a fid keeps its open file, until it is clunked.
+#[derive(Default)]
+pub(super) struct OpenSlot(Mutex<Option<Arc<OpenFile>>>);
+
+impl OpenSlot {
+    pub(super) fn get(&self) -> Option<Arc<OpenFile>> {
+        lock(&self.0).clone()
+    }
+
+    /// The fid is open no more; whoever drops what this answers closes the file.
+    pub(super) fn take(&self) -> Option<Arc<OpenFile>> {
+        lock(&self.0).take()
+    }
+
+    fn set(&self, open: OpenFile) -> Result<(), Error> {
+        let mut slot = lock(&self.0);
+        if slot.is_some() {
+            return Err(Errno::EBADF.into());
+        }
+        *slot = Some(Arc::new(open));
+        Ok(())
+    }
+}
+
+// Only for a file that nobody clunks, such as one whose create failed at its end.
 impl Drop for OpenSlot {
     fn drop(&mut self) {
-        if let Some(open) = self.0.take()
-            && (open.slow || look(open.fd.as_fd()).is_ok_and(|stx| stx.stx_nlink == 0))
+        if let Some(open) = self.take()
+            && open.closes_slowly()
         {
             drop_elsewhere(open);
         }
@@ -209,7 +231,7 @@ impl HostFile {
         };
         let holder = self.session.export.next_holder();
         let open = OpenFile { fd, holder, flow, slow: self.node.slow, dir: Mutex::default(), _exclusive: exclusive };
-        self.open.0.set(Arc::new(open)).map_err(|_| Error::new(Errno::EBADF))
+        self.open.set(open)
     }
 }
 

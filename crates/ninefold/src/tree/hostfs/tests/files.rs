@@ -130,6 +130,28 @@ async fn a_file_that_was_unlinked_is_still_served_through_open_and_walked_fids()
 }
 
 #[tokio::test]
+async fn the_answer_to_a_clunk_finds_an_unlinked_file_closed() {
+    let host = Host::new();
+    host.put("open", b"x");
+    host.put("walked", b"x");
+    let root = host.root().await;
+    let (open, walked) = (host.at(&root, "open").await, host.at(&root, "walked").await);
+    host.open(&open, 0).await.unwrap();
+    for name in ["open", "walked"] {
+        root.unlink(&host.cx, name_of(name), false).wait().await.unwrap();
+    }
+    let held = || {
+        let fds = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok());
+        fds.filter(|at| at.starts_with(host.dir.path()) && at.to_string_lossy().ends_with(" (deleted)")).count()
+    };
+    assert!(held() >= 2);
+    for fid in [&open, &walked] {
+        fid.clunk(&host.cx).wait().await.unwrap();
+    }
+    assert_eq!(held(), 0);
+}
+
+#[tokio::test]
 async fn an_unlinked_file_outlives_any_number_of_files_removed_after_it() {
     let host = Host::with_descriptors(2);
     host.put("f", b"data");

@@ -184,8 +184,8 @@ async fn an_exclusive_file_is_open_once_at_a_time() {
     let error = open(&host, &second, 0).await.err().unwrap();
     assert_eq!((error.errno, &*error.text()), (Errno::EBUSY, "exclusive access file"));
     made.file.clunk(&host.cx).wait().await.unwrap();
-    drop(made);
     open(&host, &second, 0).await.unwrap();
+    drop(made);
 }
 
 #[tokio::test]
