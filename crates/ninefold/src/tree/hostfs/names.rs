@@ -243,9 +243,14 @@ impl HostFile {
         } else {
             match renameat_with(&from_fd, from.name, &to_fd, to.name, RenameFlags::NOREPLACE) {
                 // The file system cannot tell in one step; two must do.
-                Err(Os::INVAL) if !same && tree.open_entry(to_fd.as_fd(), to.name, Pace::MayWait).is_err() => {
-                    renameat(&from_fd, from.name, &to_fd, to.name).map_err(os)?;
-                }
+                Err(Os::INVAL) if !same => match tree.open_entry(to_fd.as_fd(), to.name, Pace::MayWait) {
+                    Ok(_) => return Err(Errno::EEXIST.into()),
+                    Err(error) if error.errno == Errno::ENOENT => {
+                        renameat(&from_fd, from.name, &to_fd, to.name).map_err(os)?;
+                    }
+                    // What cannot be looked at may well be there.
+                    Err(error) => return Err(error),
+                },
                 result => result.map_err(os)?,
             }
         }
