@@ -165,9 +165,11 @@ impl HostFile {
         truncate(fd, size)
     }
 
-    fn undo(&self, fd: BorrowedFd<'_>, done: &SetAttr, stx: &Statx) {
+    pub(super) fn undo(&self, fd: BorrowedFd<'_>, done: &SetAttr, stx: &Statx) {
         // Best effort: the error that led here is the one to tell.
-        if done.size.is_some_and(|size| size > stx.stx_size) {
+        // Another size than the one set is another's doing since: cutting back would cut off what he wrote.
+        let sized = done.size.filter(|&size| look(fd).is_ok_and(|now| now.stx_size == size));
+        if sized.is_some_and(|size| size > stx.stx_size) {
             let _ = truncate(fd, stx.stx_size);
         }
         if done.uid.is_some() || done.gid.is_some() {
@@ -176,7 +178,7 @@ impl HostFile {
         if done.mode.is_some() && file_type(stx) != FileType::Symlink {
             let _ = set_mode(fd, u32::from(stx.stx_mode) & 0o7777);
         }
-        if done.size.is_some() {
+        if sized.is_some() {
             let stamp = |t: rustix::fs::StatxTimestamp| Timespec { tv_sec: t.tv_sec, tv_nsec: t.tv_nsec.into() };
             let times = Timestamps { last_access: stamp(stx.stx_atime), last_modification: stamp(stx.stx_mtime) };
             let _ = utimensat(fd, c"", &times, AtFlags::EMPTY_PATH);

@@ -1,5 +1,6 @@
 //! Opening, reading, writing, attributes.
 
+use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::time::Duration;
 
@@ -238,6 +239,22 @@ async fn a_setattr_that_fails_changes_nothing() {
 }
 
 #[tokio::test]
+async fn undoing_a_setattr_leaves_what_another_wrote_since() {
+    let host = Host::new();
+    let root = host.root().await;
+    for (now, after) in [(8, 4), (9, 9)] {
+        host.put("f", b"data");
+        let fid = host.at(&root, "f").await;
+        let file = (&*fid as &dyn std::any::Any).downcast_ref::<super::super::HostFile>().unwrap();
+        let fd = file.fd(super::super::Pace::MayWait).unwrap();
+        let before = super::super::node::look(fd.as_fd()).unwrap();
+        host.put("f", &vec![b'x'; now]);
+        file.undo(fd.as_fd(), &SetAttr { size: Some(8), ..SetAttr::default() }, &before);
+        assert_eq!(host.path("f").metadata().unwrap().len(), after);
+    }
+}
+
+#[tokio::test]
 async fn the_mode_of_a_symbolic_link_cannot_be_set_but_its_times_can() {
     let host = Host::new();
     std::os::unix::fs::symlink("nowhere", host.path("l")).unwrap();
@@ -279,8 +296,6 @@ async fn extended_attributes_are_kept_and_the_servers_own_is_hidden() {
     fid.xattr_remove(&host.cx, b"user.a").wait().await.unwrap();
     assert_eq!(errno(fid.xattr_get(&host.cx, b"user.a").wait().await), Errno::ENODATA);
 }
-
-use std::os::fd::AsFd;
 
 #[tokio::test]
 async fn a_fifo_is_served_without_a_thread_waiting_for_its_other_end() {
