@@ -108,6 +108,8 @@ impl Table {
         if self.read && !changed {
             return Ok(());
         }
+        // The kernel tells of a change once: if reading fails it is still to be done.
+        self.read = false;
         seek(file, rustix::fs::SeekFrom::Start(0)).map_err(os)?;
         let text = read_all(file)?;
         self.mounts.clear();
