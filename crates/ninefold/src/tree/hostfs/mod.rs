@@ -44,7 +44,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ninefold_proto::{Dialect, Errno, Error, Qid};
-use rustix::fs::{CWD, Mode, OFlags, readlinkat};
+use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, accessat, readlinkat};
 use rustix::process::{Resource, getrlimit, umask};
 
 pub use file::HostFile;
@@ -81,8 +81,8 @@ enum Reason {
     Directory(std::io::Error),
     #[error("/proc is not mounted, and files are opened through it: {0}")]
     Proc(std::io::Error),
-    #[error("this kernel has no openat2(2); Linux 5.6 or later is needed")]
-    Kernel,
+    #[error("this kernel has no {0}; Linux 5.8 or later is needed")]
+    Kernel(&'static str),
     #[error("{0}")]
     Tree(Error),
 }
@@ -138,7 +138,10 @@ impl HostFs {
         let proc_fd = proc_fd.map_err(|e| fail(Reason::Proc(e.into())))?;
         let path = readlinkat(CWD, proc_path(&root), Vec::new()).map_err(|e| fail(Reason::Proc(e.into())))?;
         if !has_openat2(&root) {
-            return Err(fail(Reason::Kernel));
+            return Err(fail(Reason::Kernel("openat2(2)")));
+        }
+        if !has_faccessat2(&root) {
+            return Err(fail(Reason::Kernel("faccessat2(2)")));
         }
         let mounts = Mounts::new().map_err(|e| fail(Reason::Tree(e)))?;
         let tree = Tree::new(root, mounts, limit).map_err(|e| fail(Reason::Tree(e)))?;
@@ -195,6 +198,14 @@ fn has_openat2(root: &OwnedFd) -> bool {
     let resolve = rustix::fs::ResolveFlags::BENEATH;
     let result = rustix::fs::openat2(root, c".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve);
     !matches!(result, Err(rustix::io::Errno::NOSYS))
+}
+
+/// Linux 5.8. Without it rustix, as C libraries do, asks for the process's real user instead of whom the thread acts as;
+/// but not when it is to follow no link as well, which for `.` makes no difference.
+fn has_faccessat2(root: &OwnedFd) -> bool {
+    let result = accessat(root, c".", Access::EXISTS, AtFlags::EACCESS | AtFlags::SYMLINK_NOFOLLOW);
+    // EPERM: a filter of system calls that is older than this one.
+    !matches!(result, Err(rustix::io::Errno::NOSYS | rustix::io::Errno::PERM))
 }
 
 /// The kernel's error as a reply.

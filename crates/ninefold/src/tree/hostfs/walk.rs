@@ -122,7 +122,8 @@ impl HostFile {
         self.access(fd.as_fd(), Access::EXEC_OK)
     }
 
-    /// Whether whom the thread acts as may; AT_EACCESS lets the kernel look at the fsuid.
+    /// Whether whom the thread acts as may; AT_EACCESS lets the kernel look at the fsuid. faccessat2(2) is there:
+    /// nothing is exported without it.
     pub(super) fn access(&self, fd: std::os::fd::BorrowedFd<'_>, access: Access) -> Result<(), Error> {
         use std::os::fd::AsRawFd;
         let name = fd.as_raw_fd().to_string();
