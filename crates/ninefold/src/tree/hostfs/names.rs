@@ -68,12 +68,23 @@ impl HostFile {
         let open = |flags| export.tree.with_room(|| openat2(&dir, &*name, flags, mode, resolve));
         let (fd, fresh) = match open(flags | OFlags::EXCL) {
             Ok(fd) => (fd, true),
-            Err(Os::EXIST) if !made.exclusive && !made.open.has(lflags::EXCL) => {
+            // EXDEV: something is mounted on the name, which the kernel finds before that the name is there.
+            Err(Os::EXIST | Os::XDEV) if made.exclusive || made.open.has(lflags::EXCL) => {
+                return Err(Errno::EEXIST.into());
+            }
+            Err(Os::EXIST | Os::XDEV) => {
                 let result = match open(flags) {
                     Err(Os::PERM) if flags.contains(OFlags::NOATIME) => open(flags & !OFlags::NOATIME),
                     result => result,
                 };
-                (result.map_err(os)?, false)
+                match result {
+                    Err(Os::XDEV) => {
+                        // The lookup waits for changes of the name.
+                        drop(change);
+                        return self.open_mounted(&name, made.open);
+                    }
+                    result => (result.map_err(os)?, false),
+                }
             }
             Err(error) => return Err(os(error)),
         };
@@ -108,6 +119,18 @@ impl HostFile {
         let file = HostFile::new(self.session.clone(), node);
         file.opened_as(fd, kind, &made.open, claim)?;
         let qid = export.qids.qid(&stx, marks, self.session.dialect);
+        Ok(Created { qid, file: Arc::new(file) })
+    }
+
+    /// Opens the file that is mounted on a name, as a create does that finds one.
+    fn open_mounted(&self, name: &[u8], how: Open) -> Result<Created, Error> {
+        let session = &self.session;
+        let found = session.export.tree.lookup(&self.node, name, &session.who, Pace::MayWait)?;
+        if found.node.is_dir() {
+            return Err(Errno::EISDIR.into());
+        }
+        let file = HostFile::new(session.clone(), found.node);
+        let qid = file.open_node(how, Pace::MayWait)?;
         Ok(Created { qid, file: Arc::new(file) })
     }
 

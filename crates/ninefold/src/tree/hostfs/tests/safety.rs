@@ -139,3 +139,20 @@ async fn a_mount_of_the_server_itself_is_refused_and_others_are_entered() {
     assert_eq!(entries.find(|e| e.name == b"other").unwrap().qid.path, qids[0].path);
     assert_eq!(errno(fid.remove(&host.cx).wait().await), Errno::EBUSY);
 }
+
+#[tokio::test]
+async fn a_create_opens_a_file_that_is_mounted_on_the_name() {
+    let host = Host::new();
+    host.put("source", b"there");
+    host.put("point", b"");
+    let done = rustix::mount::mount_bind(host.path("source"), host.path("point")).is_ok();
+    if !have("permission to mount", done) {
+        return;
+    }
+    let _mounted = Mounted(host.path("point"));
+    let root = host.root().await;
+    let made = root.create(&host.cx, Create { exclusive: false, ..plain("point", 0o644) }).wait().await.unwrap();
+    assert_eq!(host.read(&made.file).await.unwrap(), b"there");
+    made.file.clunk(&host.cx).wait().await.unwrap();
+    assert_eq!(errno(root.create(&host.cx, plain("point", 0o644)).wait().await), Errno::EEXIST);
+}
