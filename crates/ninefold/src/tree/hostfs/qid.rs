@@ -2,10 +2,11 @@
 //!
 //! - `path` is the plain inode number on the export root's own device. On another device it has bit 63
 //!   set, the device's index in bits 48 to 62 and the inode number below; an inode number that does not
-//!   fit gets a number of its own, with index 32767.
+//!   fit gets a number of its own, with index 32767; after [`MAX_NUMBERS`] of them, a hash with bit 47 set.
 //! - `version` is derived from ctime, which every change of data or attributes moves; it is never 0.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Mutex;
 
 use ninefold_proto::attr::Time;
@@ -19,6 +20,11 @@ const OTHER: u64 = 1 << 63;
 const INO_BITS: u32 = 48;
 /// The index that stands for "numbered one by one".
 const NUMBERED: u64 = 0x7fff;
+
+/// Files numbered one by one, some 60 MB of them: a client that walks a file system with large inode numbers must not take
+/// all memory. The hash of one beyond may meet another's, with 1 in 280 for a million of them, and its qid is then not unique.
+const MAX_NUMBERS: usize = 1_000_000;
+const HASHED: u64 = 1 << (INO_BITS - 1);
 
 /// The device of a file.
 pub(super) fn device(stx: &Statx) -> u64 {
@@ -35,9 +41,13 @@ pub(super) fn time(stamp: StatxTimestamp) -> Time {
     Time { sec: stamp.tv_sec, nsec: stamp.tv_nsec }
 }
 
-/// 64 well-mixed bits of a time stamp (splitmix64's finish).
+/// 64 well-mixed bits of a time stamp.
 pub(super) fn mixed(stamp: StatxTimestamp) -> u64 {
-    let mut x = stamp.tv_sec.wrapping_mul(1_000_000_000).wrapping_add(i64::from(stamp.tv_nsec)).cast_unsigned();
+    mix(stamp.tv_sec.wrapping_mul(1_000_000_000).wrapping_add(i64::from(stamp.tv_nsec)).cast_unsigned())
+}
+
+/// splitmix64's finish.
+fn mix(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)
@@ -72,8 +82,13 @@ impl QidMap {
         if index < NUMBERED && ino >> INO_BITS == 0 {
             return OTHER | index << INO_BITS | ino;
         }
-        let next = others.numbers.len() as u64;
-        OTHER | NUMBERED << INO_BITS | *others.numbers.entry((dev, ino)).or_insert(next)
+        let next = others.numbers.len();
+        let number = match others.numbers.entry((dev, ino)) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(new) if next < MAX_NUMBERS => *new.insert(next as u64),
+            Entry::Vacant(_) => HASHED | mix(mix(dev) ^ ino) & (HASHED - 1),
+        };
+        OTHER | NUMBERED << INO_BITS | number
     }
 
     /// The qid of a file, as the dialect shows it; `marks` are bits of [`dm`].
@@ -101,4 +116,21 @@ fn marked(marks: u32) -> QidType {
     let append = if marks & dm::APPEND != 0 { QidType::APPEND } else { QidType::FILE };
     let excl = if marks & dm::EXCL != 0 { QidType::EXCL } else { QidType::FILE };
     append | excl
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_beyond_those_that_are_numbered_take_no_memory_and_keep_their_paths() {
+        let (qids, large) = (QidMap::new(1), 1 << INO_BITS);
+        let paths: Vec<u64> = (0..MAX_NUMBERS as u64 + 2).map(|ino| qids.path(2, large + ino)).collect();
+        assert_eq!(lock(&qids.others).numbers.len(), MAX_NUMBERS);
+        let (numbered, hashed) = paths.split_at(MAX_NUMBERS);
+        assert!(hashed.iter().all(|path| path & HASHED != 0) && hashed[0] != hashed[1]);
+        assert!(numbered.iter().all(|path| path & HASHED == 0));
+        assert_eq!(qids.path(2, large + MAX_NUMBERS as u64), hashed[0]);
+        assert_eq!(qids.path(2, large), numbered[0]);
+    }
 }
