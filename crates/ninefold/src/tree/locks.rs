@@ -155,11 +155,16 @@ struct Queued {
     ticket: u64,
     timer: Arc<Notify>,
     answer: oneshot::Receiver<Result<(), Errno>>,
+    /// It is out of the queue.
+    answered: bool,
 }
 
 impl Drop for Queued {
     fn drop(&mut self) {
-        self.table.withdraw(self.key, self.ticket);
+        // Not otherwise: this thread would wait for whoever holds the file's state just then.
+        if !self.answered {
+            self.table.withdraw(self.key, self.ticket);
+        }
     }
 }
 
@@ -396,7 +401,7 @@ impl LockTable {
         if self.consider(state, state.waiters.len() - 1, false) {
             self.scan(state);
         }
-        Ok(Some(Queued { table: self.clone(), key: state.key, ticket, timer, answer }))
+        Ok(Some(Queued { table: self.clone(), key: state.key, ticket, timer, answer, answered: false }))
     }
 
     /// Answers the request at `at` in the queue if that can be done, and then takes it out. `retry`: the host is asked
@@ -545,22 +550,30 @@ impl Queued {
             tokio::select! {
                 biased;
                 answer = &mut self.answer => {
+                    self.answered = true;
                     let result = answer.unwrap_or(Err(Errno::EIO));
                     return result.map(|()| LockStatus::Granted).map_err(Error::from);
                 }
                 // When it is not in the queue any more it is answered, and the answer is met in the next round.
                 () = cx.cancelled() => {
-                    if self.table.withdraw(self.key, self.ticket) {
+                    if self.elsewhere(LockTable::withdraw).await? {
+                        self.answered = true;
                         return Err(Errno::EINTR.into());
                     }
                 }
                 () = self.timer.notified() => delay = Some(RETRY_FIRST),
                 () = tokio::time::sleep(delay.unwrap_or_default()), if delay.is_some() => {
-                    let local = self.table.retry(self.key, self.ticket);
+                    let local = self.elsewhere(LockTable::retry).await?;
                     delay = delay.filter(|_| local).map(|delay| (delay * 2).min(RETRY_LAST));
                 }
             }
         }
+    }
+
+    /// On the blocking pool: another machine's file system may take its time to lock, and to close the mirror.
+    async fn elsewhere(&self, act: fn(&LockTable, FileKey, u64) -> bool) -> Result<bool, Errno> {
+        let (table, key, ticket) = (self.table.clone(), self.key, self.ticket);
+        tokio::task::spawn_blocking(move || act(&table, key, ticket)).await.map_err(|_| Errno::EIO)
     }
 
     /// Gives the wait up before it began: its answer, if it was faster.

@@ -11,12 +11,15 @@ use ninefold_proto::open::lflags;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 use super::*;
-use crate::server::{Answer, Lock, LockKind, LockStatus};
+use crate::server::{Answer, Cancel, Lock, LockKind, LockStatus, Parking};
+
+/// How long it holds an answer back at most.
+const BOUND: Duration = Duration::from_secs(2);
 
 /// A FUSE file system in which every name is one and the same plain file.
 struct Slow {
     at: PathBuf,
-    /// Opens are answered only when this is false again, or after a while.
+    /// Opens and closes are answered only when this is false again, or after a while.
     hold: Arc<AtomicBool>,
 }
 
@@ -49,7 +52,6 @@ impl Slow {
 
 /// Answers one request as <linux/fuse.h> has it.
 fn answer(device: &mut std::fs::File, request: &[u8], hold: &AtomicBool) {
-    const BOUND: Duration = Duration::from_secs(2);
     let number = |at: usize| u64::from_le_bytes(request[at..at + 8].try_into().unwrap());
     let (opcode, node) = ((number(0) >> 32) as u32, number(16));
     let attr = |node: u64| {
@@ -66,18 +68,16 @@ fn answer(device: &mut std::fs::File, request: &[u8], hold: &AtomicBool) {
         // LOOKUP, GETATTR
         1 => (0, [words(&[2, 0, LONG_S, LONG_S, 0]), attr(2)].concat()),
         3 => (0, [words(&[LONG_S, 0]), attr(node)].concat()),
-        // OPEN, OPENDIR
-        14 | 27 => {
+        // OPEN, OPENDIR, and FLUSH: what close(2) tells
+        14 | 27 | 25 => {
             let began = Instant::now();
             while hold.load(Ordering::Relaxed) && began.elapsed() < BOUND {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            (0, words(&[0, 0]))
+            if opcode == 25 { (Errno::ENOSPC.0, Vec::new()) } else { (0, words(&[0, 0])) }
         }
         // WRITE: all of it
         16 => (0, words(&[number(56) & 0xffff_ffff])),
-        // FLUSH: what close(2) tells
-        25 => (Errno::ENOSPC.0, Vec::new()),
         // INIT: version 7.31, writes of 64 KiB
         26 => (0, words(&[7 | 31 << 32, 0, 65536 << 32, 1, 0, 0, 0, 0])),
         // FORGET, BATCH_FORGET
@@ -117,4 +117,36 @@ async fn a_lock_on_a_file_elsewhere_does_not_stall_the_reactor() {
     assert_eq!(answer.wait().await, Ok(LockStatus::Granted));
     assert_eq!(fid.getlock(&host.cx, lock).wait().await, Ok(None));
     let _ = fid.clunk(&host.cx).wait().await;
+}
+
+#[tokio::test]
+async fn a_wait_for_a_lock_on_a_file_elsewhere_is_given_up_without_stalling_the_reactor() {
+    let host = Host::new();
+    host.mkdir("slow");
+    let Some(slow) = Slow::mount(host.path("slow")) else { return };
+    let fid = host.at(&host.root().await, "slow/f").await;
+    host.open(&fid, lflags::RDWR).await.unwrap();
+    let program = std::fs::File::options().write(true).open(host.path("slow/f")).unwrap();
+    nix::fcntl::fcntl(&program, nix::fcntl::FcntlArg::F_OFD_SETLK(&whole_file())).unwrap();
+    let cancel = Arc::new(Cancel::default());
+    let cx = Cx::new(1, cancel.clone(), Parking::new(1));
+    let lock = Lock { kind: LockKind::Write, start: 0, length: 0, proc_id: 1, client_id: b"c".to_vec() };
+    let mut waiting = Box::pin(fid.lock(&cx, lock, true).wait());
+    // Long enough for it to queue, and to ask the host again.
+    let granted = tokio::time::timeout(Duration::from_millis(50), &mut waiting).await;
+    assert!(granted.is_err(), "the program holds it");
+    // Given up, the server closes the descriptor through which the host would see the lock.
+    slow.hold.store(true, Ordering::Relaxed);
+    cancel.cancel();
+    let began = Instant::now();
+    assert!(tokio::time::timeout(Duration::from_millis(50), &mut waiting).await.is_err(), "the close is held");
+    assert!(began.elapsed() < BOUND / 2);
+    slow.hold.store(false, Ordering::Relaxed);
+    assert_eq!(waiting.await.err().map(|error| error.errno), Some(Errno::EINTR));
+    let _ = fid.clunk(&host.cx).wait().await;
+}
+
+fn whole_file() -> nix::libc::flock {
+    let (l_type, l_whence) = (nix::libc::F_WRLCK as nix::libc::c_short, nix::libc::SEEK_SET as nix::libc::c_short);
+    nix::libc::flock { l_type, l_whence, l_start: 0, l_len: 0, l_pid: 0 }
 }
