@@ -447,3 +447,13 @@ async fn a_client_without_a_fid_cannot_announce_a_large_frame() {
     c.stream.write_all(&[0, 0, 0x10, 0, 118, 1, 0]).await.unwrap();
     assert!(c.is_closed().await);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_ends_a_client_that_is_idle_with_its_fids() {
+    let mut c = Client::ready(Limits::default()).await;
+    let began = tokio::time::Instant::now();
+    tokio::time::timeout(SOON, c.server.drain()).await.unwrap();
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    assert!(c.is_closed().await);
+    assert_eq!(c.probe.clunks.load(Ordering::SeqCst), 2);
+}

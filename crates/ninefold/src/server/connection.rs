@@ -134,14 +134,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
         }
         let mut turns = TURN;
         loop {
+            if self.closing() && self.session.outstanding() == 0 {
+                // Before the farewells are polled: nothing else may come to wake them.
+                self.session.hang_up();
+            }
             let mut progress = self.poll_running(task);
             progress |= self.poll_farewells(&mut turns);
             progress |= self.poll_frames(&mut turns);
             progress |= self.poll_write(task);
             progress |= self.poll_read(task);
-            if self.closing() && self.session.outstanding() == 0 {
-                self.session.hang_up();
-            }
             if self.closing() && self.session.is_idle() && (self.deaf || self.out.is_empty()) {
                 if self.poll_shutdown(task).is_ready() {
                     return Poll::Ready(());
