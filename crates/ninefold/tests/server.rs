@@ -457,3 +457,45 @@ async fn a_drain_ends_a_client_that_is_idle_with_its_fids() {
     assert!(c.is_closed().await);
     assert_eq!(c.probe.clunks.load(Ordering::SeqCst), 2);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_tversion_with_the_end_of_the_stream_behind_it_is_answered() {
+    let mut c = Client::ready(Limits::default()).await;
+    c.send("Tversion tag -1 msize 8192 version '9P2000.L'").await;
+    c.stream.shutdown().await.unwrap();
+    assert_eq!(c.receive().await, "Rversion tag -1 msize 8192 version '9P2000.L'");
+    assert!(c.is_closed().await);
+    tokio::time::timeout(SOON, c.served).await.unwrap().unwrap();
+    assert_eq!(c.probe.clunks.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_takes_its_last_replies_slowly_gets_them_whole() {
+    let mut c = Client::ready(Limits::default()).await;
+    c.send("Tread tag 10 fid 1 offset 0 count 60000").await;
+    c.stream.shutdown().await.unwrap();
+    let mut got = 0;
+    let mut part = [0; 4000];
+    loop {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        match c.stream.read(&mut part).await.unwrap() {
+            0 => break,
+            n => got += n,
+        }
+    }
+    assert_eq!(got, 60_011);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_takes_its_last_replies_byte_by_byte_is_left_in_the_end() {
+    let limits = Limits::default();
+    let mut c = Client::ready(limits).await;
+    c.send("Tread tag 10 fid 1 offset 0 count 60000").await;
+    c.stream.shutdown().await.unwrap();
+    let began = tokio::time::Instant::now();
+    while !c.served.is_finished() {
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        c.stream.read_u8().await.unwrap();
+    }
+    assert!(began.elapsed() < limits.frame + Duration::from_secs(20), "{:?}", began.elapsed());
+}

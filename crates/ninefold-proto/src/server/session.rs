@@ -209,6 +209,11 @@ impl<F: Clone, P: AsRef<[u8]> + From<Vec<u8>>> Session<F, P> {
         self.fids.len()
     }
 
+    /// Whether a Tversion waits for what was before it to end.
+    pub fn is_resetting(&self) -> bool {
+        matches!(self.state, State::Resetting { .. })
+    }
+
     /// Whether nothing is outstanding and no file is left.
     pub fn is_idle(&self) -> bool {
         self.requests.is_empty() && self.fids.handles() == 0 && self.parting == 0

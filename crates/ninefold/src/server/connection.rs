@@ -8,18 +8,17 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::future::Future;
 use std::io::{self, IoSlice};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt, StreamExt};
+use ninefold_proto::Error;
 use ninefold_proto::server::{Done, Event, FarewellId, Op, Outbox, Request, RequestId, Session, Violation};
 use ninefold_proto::wire::frame_size;
-use ninefold_proto::{Errno, Error};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, Sleep};
 use tokio_util::io::poll_read_buf;
@@ -87,9 +86,9 @@ pub(super) struct Connection<S> {
     began: Instant,
     timer: Option<Pin<Box<Sleep>>>,
     drain: Pin<Box<WaitForCancellationFutureOwned>>,
-    /// No more frames are read since then, or something that was begun was finished then; a peer that does not
-    /// read has [`LINGER`] from then.
-    closing_since: Option<Instant>,
+    /// No more frames are read; a peer that does not take what is still sent has [`LINGER`] from the first time on,
+    /// and one that takes it slowly has until about the second.
+    closing_since: Option<(Instant, Instant)>,
     /// The stream takes no more bytes.
     deaf: bool,
 }
@@ -134,7 +133,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
         }
         let mut turns = TURN;
         loop {
-            if self.closing() && self.session.outstanding() == 0 {
+            if self.closing() && self.session.outstanding() == 0 && !self.session.is_resetting() {
                 // Before the farewells are polled: nothing else may come to wake them.
                 self.session.hang_up();
             }
@@ -173,9 +172,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
                 Finished::Farewell(id, result) => self.farewell_done(id, result),
             }
         }
-        if progress && self.closing() {
+        if progress {
             // The peer's time to take a reply begins with the reply.
-            self.closing_since = Some(Instant::now());
+            self.still_closing();
         }
         progress
     }
@@ -199,10 +198,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
             progress = true;
             let id = farewell.id;
             let cx = self.cx();
-            match survive(|| dispatch::farewell(&cx, farewell)) {
+            match dispatch::survive(|| dispatch::farewell(&cx, farewell)) {
                 Answer::Now(result) => self.farewell_done(id, result),
                 Answer::Later(future) => {
-                    self.running.push(Box::pin(async move { Finished::Farewell(id, outlive(future).await) }));
+                    self.running.push(Box::pin(async move { Finished::Farewell(id, dispatch::outlive(future).await) }));
                 }
             }
         }
@@ -266,12 +265,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
                 let server = self.server.clone();
                 let (id, bytes) = (request.id, bulk_bytes(&request));
                 let cx = self.cx().with_bulk(bytes);
-                match survive(|| dispatch::execute(&server, &self.peer, &cx, request, &frame)) {
+                match dispatch::survive(|| dispatch::execute(&server, &self.peer, &cx, request, &frame)) {
                     Answer::Now(result) => self.session.complete(id, result, &mut self.out),
                     Answer::Later(future) => {
                         self.in_flight += bytes;
                         self.cancels.insert(id, std::mem::take(&mut self.spare_cancel));
-                        self.running.push(Box::pin(async move { Finished::Request(id, bytes, outlive(future).await) }));
+                        self.running.push(Box::pin(async move {
+                            Finished::Request(id, bytes, dispatch::outlive(future).await)
+                        }));
                     }
                 }
             }
@@ -300,6 +301,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
         self.closing_since.is_some()
     }
 
+    /// Something that was begun was finished, or the peer took bytes: it gets [`LINGER`] anew, within the time that a
+    /// frame may take.
+    fn still_closing(&mut self) {
+        if let Some((since, ends)) = &mut self.closing_since {
+            *since = Instant::now().min(*ends);
+        }
+    }
+
     fn cancel_all(&mut self) {
         self.cancels.values().for_each(|cancel| cancel.cancel());
     }
@@ -314,7 +323,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
                 n += 1;
             }
             match Pin::new(&mut self.stream).poll_write_vectored(task, &slices[..n]) {
-                Poll::Ready(Ok(sent @ 1..)) => self.out.advance(sent),
+                Poll::Ready(Ok(sent @ 1..)) => {
+                    self.out.advance(sent);
+                    self.still_closing();
+                }
                 Poll::Ready(result) => {
                     // Also while closing, when the end is known already.
                     self.deaf = true;
@@ -366,7 +378,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
     fn poll_timer(&mut self, task: &mut Context<'_>) -> bool {
         let deadline = match self.closing_since {
             // What is still running is waited for; only the peer is not.
-            Some(since) if !self.deaf && (!self.out.is_empty() || self.session.is_idle()) => Some(since + LINGER),
+            Some((since, _)) if !self.deaf && (!self.out.is_empty() || self.session.is_idle()) => Some(since + LINGER),
             Some(_) => None,
             None => self.session.deadline().map(|deadline| self.began + deadline),
         };
@@ -397,7 +409,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
         if self.closing() {
             return;
         }
-        self.closing_since = Some(Instant::now());
+        let now = Instant::now();
+        self.closing_since = Some((now, now + self.server.limits.frame));
         self.held = None;
         self.arrived = BytesMut::new();
         self.cancel_all();
@@ -434,20 +447,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
         }
         Poll::Ready(())
     }
-}
-
-/// A file server that panics fails its own request, not the connection; every file still gets its farewell.
-fn survive<T: Send + 'static>(call: impl FnOnce() -> Answer<T>) -> Answer<T> {
-    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| Answer::err(panicked()))
-}
-
-/// The same for what comes later.
-async fn outlive<T>(future: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    AssertUnwindSafe(future).catch_unwind().await.unwrap_or_else(|_| Err(panicked()))
-}
-
-fn panicked() -> Error {
-    Error::with_text(Errno::EIO, "file server failed")
 }
 
 /// Bytes that a request will bring or carries: they count against the connection's memory.

@@ -1,8 +1,11 @@
 //! From an [`Op`] of the session to a call of the file server, and its answer back to a [`Done`].
 
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures_util::FutureExt;
 use ninefold_proto::attr::getattr;
 use ninefold_proto::open::{Access, Open};
 use ninefold_proto::server::{Done, Farewell, Holder, Op, Request, Special, XattrWrite};
@@ -91,17 +94,31 @@ pub(super) fn farewell(cx: &Cx, farewell: Farewell<Handle>) -> Answer<()> {
     Answer::later(async move {
         let mut result = error.map_or(Ok(()), Err);
         if let Some(XattrWrite { name, value, flags }) = xattr {
-            let set = match value {
+            let set = survive(|| match value {
                 Some(value) => file.xattr_set(&cx, &name, value.into(), flags),
                 None => file.xattr_remove(&cx, &name),
-            };
-            result = result.and(set.wait().await);
+            });
+            result = result.and(outlive(set.wait()).await);
         }
         if remove {
-            result = result.and(file.remove(&cx).wait().await);
+            result = result.and(outlive(survive(|| file.remove(&cx)).wait()).await);
         }
         result.and(file.clunk(&cx).wait().await)
     })
+}
+
+/// A file server that panics fails its own request, not the connection; every file still gets its farewell.
+pub(super) fn survive<T: Send + 'static>(call: impl FnOnce() -> Answer<T>) -> Answer<T> {
+    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| Answer::err(panicked()))
+}
+
+/// The same for what comes later.
+pub(super) async fn outlive<T>(future: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    AssertUnwindSafe(future).catch_unwind().await.unwrap_or_else(|_| Err(panicked()))
+}
+
+fn panicked() -> Error {
+    Error::with_text(Errno::EIO, "file server failed")
 }
 
 fn unit(result: Result<(), Error>) -> Result<Done<Handle, Bytes>, Error> {

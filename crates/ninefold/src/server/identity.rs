@@ -42,7 +42,7 @@ impl Policy {
     pub fn decide(&self, peer: &Peer, uname: &[u8], n_uname: u32) -> Result<User, Error> {
         let claim = Claim { uname, n_uname };
         if *self == Policy::AsProcess && another_user(peer) {
-            return Err(Error::with_text(Errno::EACCES, "this server is another user's"));
+            return Err(Error::with_text(Errno::EACCES, "this server serves its own user only"));
         }
         let user = match (self, peer) {
             (Policy::AsProcess, _) => User::of_process(),
@@ -92,18 +92,13 @@ impl Claim<'_> {
     }
 }
 
-/// Whether a peer on this machine is, or may be, a user other than this process's and root. One whose socket is closing
-/// or gone may be: it need not live to see its requests carried out.
+/// Whether a peer on this machine is, or may be, a user other than this process's and root.
 fn another_user(peer: &Peer) -> bool {
-    let own = |uid: u32| uid == 0 || uid == rustix::process::geteuid().as_raw();
     match peer {
-        Peer::Unix { uid, .. } => !own(*uid),
-        peer => match known_by_kernel(peer) {
-            Known::Owner(uid) => !own(uid),
-            Known::Gone => true,
-            Known::Elsewhere | Known::Unasked => false,
-        },
+        Peer::Unix { uid, .. } => Known::Owner(*uid),
+        peer => known_by_kernel(peer),
     }
+    .may_be_another()
 }
 
 /// The user with the fewest rights.
@@ -126,6 +121,17 @@ enum Known {
 }
 
 impl Known {
+    /// Whether it may be a user other than this process's and root. One whose socket is closing or gone may be: it need
+    /// not live to see its requests carried out. So may one of whom the kernel could not be asked: a stranger can bring
+    /// that about by using up the descriptors.
+    fn may_be_another(&self) -> bool {
+        match self {
+            Known::Owner(uid) => *uid != 0 && *uid != rustix::process::geteuid().as_raw(),
+            Known::Gone | Known::Unasked => true,
+            Known::Elsewhere => false,
+        }
+    }
+
     fn owner(self) -> Option<u32> {
         if let Known::Owner(uid) = self { Some(uid) } else { None }
     }
@@ -139,9 +145,11 @@ fn known_by_kernel(peer: &Peer) -> Known {
     match sock_diag::owner(*peer, *local) {
         Ok(owner) => owner.map_or(Known::Gone, Known::Owner),
         Err(e) => {
-            // Once: what a kernel does not tell it will not tell for the next attach either.
+            // Once: a stranger who can bring it about is not to fill the log.
             static TOLD: Once = Once::new();
-            TOLD.call_once(|| warn!("cannot ask the kernel who {peer} is: {e}; loopback is treated as from elsewhere"));
+            TOLD.call_once(|| {
+                warn!("cannot ask the kernel who {peer} is: {e}; it is refused or acts as nobody: use a Unix socket");
+            });
             Known::Unasked
         }
     }
@@ -174,6 +182,13 @@ mod tests {
         for peer in [unix(me), unix(0), elsewhere(), Peer::Stdio] {
             assert_eq!(uid(&Policy::AsProcess, &peer, "root", STRANGER), me);
         }
+    }
+
+    #[test]
+    fn whoever_cannot_be_told_from_another_user_is_one() {
+        let me = rustix::process::geteuid().as_raw();
+        assert!([Known::Gone, Known::Unasked, Known::Owner(STRANGER)].iter().all(Known::may_be_another));
+        assert!(![Known::Owner(me), Known::Owner(0), Known::Elsewhere].iter().any(Known::may_be_another));
     }
 
     #[test]
