@@ -48,11 +48,8 @@ pub(super) fn execute(
         Op::Write { file, offset, data } => {
             file.write(cx, offset, frame.slice_ref(data)).map(|count| Ok(Done::Count(count?)))
         }
-        Op::ReadStats { file, at, max } => file.read_stats(cx, at, max).map(move |stats| {
+        Op::ReadStats { file, at, max } => file.read_stats(cx, at, max).map(|stats| {
             let (data, cookie) = stats?;
-            if data.len() > max as usize {
-                return Err(Error::with_text(Errno::EIO, "file server answered more than was asked for"));
-            }
             Ok(Done::Stats(data, cookie))
         }),
         Op::Stat { file } => file.stat(cx).map(|stat| Ok(Done::Stat(stat?))),

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use ninefold_proto::{Errno, Error};
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::{Errno as Os, ReadWriteFlags, pread, preadv2, pwrite, pwritev2};
+use tokio::io::Interest;
 
 use super::creds::{Identity, Loan};
 use super::file::HostFile;
@@ -212,21 +213,33 @@ impl OpenFile {
         }
         let (file, cx) = (self.clone(), cx.clone());
         Answer::later(async move {
-            let Flow::Stream(stream) = &file.flow else { return Err(Errno::EBADF.into()) };
-            let _parked = cx.park()?;
-            loop {
-                let mut ready = tokio::select! {
-                    ready = stream.readable() => ready.map_err(|_| Error::new(Errno::EIO))?,
-                    () = cx.cancelled() => return Err(Errno::EINTR.into()),
-                };
-                match rustix::io::read(&file.fd, &mut buffer.bytes[..count]) {
-                    Ok(n) => return Ok(buffer.into_reply(n)),
-                    Err(Os::AGAIN) => ready.clear_ready(),
-                    Err(Os::INTR) => {}
-                    Err(error) => return Err(os(error)),
-                }
-            }
+            let n = file.when_ready(&cx, Interest::READABLE, || rustix::io::read(&file.fd, &mut buffer.bytes[..count]));
+            let n = n.await?;
+            Ok(buffer.into_reply(n))
         })
+    }
+
+    /// Makes `call` each time the stream is ready for it, until it has something or the request is cancelled.
+    async fn when_ready<T>(
+        &self,
+        cx: &Cx,
+        interest: Interest,
+        mut call: impl FnMut() -> Result<T, Os>,
+    ) -> Result<T, Error> {
+        let Flow::Stream(stream) = &self.flow else { return Err(Errno::EBADF.into()) };
+        let _parked = cx.park()?;
+        loop {
+            let mut ready = tokio::select! {
+                ready = stream.ready(interest) => ready.map_err(|_| Error::new(Errno::EIO))?,
+                () = cx.cancelled() => return Err(Errno::EINTR.into()),
+            };
+            match call() {
+                Ok(done) => return Ok(done),
+                Err(Os::AGAIN) => ready.clear_ready(),
+                Err(Os::INTR) => {}
+                Err(error) => return Err(os(error)),
+            }
+        }
     }
 
     pub(super) fn write(self: &Arc<OpenFile>, cx: &Cx, who: &Identity, offset: u64, data: Bytes) -> Answer<u32> {
@@ -328,20 +341,8 @@ impl OpenFile {
         }
         let (file, cx) = (self.clone(), cx.clone());
         Answer::later(async move {
-            let Flow::Stream(stream) = &file.flow else { return Err(Errno::EBADF.into()) };
-            let _parked = cx.park()?;
-            loop {
-                let mut ready = tokio::select! {
-                    ready = stream.writable() => ready.map_err(|_| Error::new(Errno::EIO))?,
-                    () = cx.cancelled() => return Err(Errno::EINTR.into()),
-                };
-                match rustix::io::write(&file.fd, &data) {
-                    Ok(n) => return Ok(n as u32),
-                    Err(Os::AGAIN) => ready.clear_ready(),
-                    Err(Os::INTR) => {}
-                    Err(error) => return Err(os(error)),
-                }
-            }
+            let n = file.when_ready(&cx, Interest::WRITABLE, || rustix::io::write(&file.fd, &data)).await?;
+            Ok(n as u32)
         })
     }
 }
