@@ -1,14 +1,15 @@
 //! 9P2000, 9P2000.u and 9P2000.L as data and state, without I/O, clock, threads or unsafe code.
 //!
 //! Bytes come in as slices, time comes in as an argument, effects go out as values. Start with
-//! [`message`] (the table), [`wire`] (frames), [`dialect`] (negotiation), [`print`](mod@print) (the text form) and
-//! [`server`] (the server's end of a connection).
+//! [`message`] (the table), [`wire`] (frames), [`dialect`] (negotiation), [`print`](mod@print) (the text form),
+//! [`client`] and [`server`] (the two ends of a connection).
 #![no_std]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
 
 pub mod attr;
+pub mod client;
 pub mod dialect;
 pub mod error;
 pub mod message;

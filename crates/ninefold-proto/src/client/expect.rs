@@ -1,0 +1,139 @@
+//! What a request allows its reply to be, and what the two do to the fids.
+
+use super::ServerMisbehaved;
+use crate::dialect::Dialect;
+use crate::message::{R, T};
+use crate::stat::{Stat, dir_entries};
+use crate::types::Fid;
+
+/// What is remembered of a request until its reply is there.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Expect {
+    /// `Twalk`.
+    pub request: &'static str,
+    /// The number of the reply that is no error.
+    pub reply: u8,
+    bound: Bound,
+    /// The fids that it names; they are not clunked before it is done.
+    pub uses: [Option<Fid>; 2],
+    /// The fid that its success establishes.
+    pub makes: Option<Fid>,
+    /// The fid that its reply, success or error, forgets.
+    pub ends: Option<Fid>,
+}
+
+/// What the reply may hold at most.
+#[derive(Clone, Copy, Debug)]
+enum Bound {
+    None,
+    Qids { names: usize },
+    Data { asked: u32 },
+    Entries { asked: u32 },
+    Taken { sent: u32 },
+    Stat,
+}
+
+impl Expect {
+    /// What `request` allows.
+    pub fn of(request: &T<'_>) -> Expect {
+        let mut expect = Expect {
+            request: request.name(),
+            reply: request.number() + 1,
+            bound: Bound::None,
+            uses: [None; 2],
+            makes: None,
+            ends: None,
+        };
+        match *request {
+            T::Version { .. } | T::Flush { .. } => {}
+            T::Auth { afid, .. } => expect.makes = Some(afid),
+            T::Attach { fid, afid, .. } => {
+                expect.makes = Some(fid);
+                expect.uses = [Some(afid).filter(|&afid| afid != Fid::NONE), None];
+            }
+            T::Walk { fid, newfid, wnames } => {
+                expect.bound = Bound::Qids { names: wnames.len() };
+                expect.uses = [Some(fid), None];
+                expect.makes = Some(newfid).filter(|&newfid| newfid != fid);
+            }
+            T::Xattrwalk { fid, newfid, .. } => {
+                expect.uses = [Some(fid), None];
+                expect.makes = Some(newfid).filter(|&newfid| newfid != fid);
+            }
+            T::Read { fid, count, .. } => {
+                expect.bound = Bound::Data { asked: count };
+                expect.uses = [Some(fid), None];
+            }
+            T::Readdir { fid, count, .. } => {
+                expect.bound = Bound::Entries { asked: count };
+                expect.uses = [Some(fid), None];
+            }
+            T::Write { fid, data, .. } => {
+                expect.bound = Bound::Taken { sent: data.0.len() as u32 };
+                expect.uses = [Some(fid), None];
+            }
+            T::Stat { fid } => {
+                expect.bound = Bound::Stat;
+                expect.uses = [Some(fid), None];
+            }
+            T::Clunk { fid } | T::Remove { fid } => {
+                expect.uses = [Some(fid), None];
+                expect.ends = Some(fid);
+            }
+            T::Open { fid, .. }
+            | T::Create { fid, .. }
+            | T::Wstat { fid, .. }
+            | T::Statfs { fid }
+            | T::Lopen { fid, .. }
+            | T::Lcreate { fid, .. }
+            | T::Readlink { fid }
+            | T::Getattr { fid, .. }
+            | T::Setattr { fid, .. }
+            | T::Xattrcreate { fid, .. }
+            | T::Fsync { fid, .. }
+            | T::Lock { fid, .. }
+            | T::Getlock { fid, .. } => expect.uses = [Some(fid), None],
+            T::Symlink { dfid, .. }
+            | T::Mknod { dfid, .. }
+            | T::Mkdir { dfid, .. }
+            | T::Unlinkat { dirfid: dfid, .. } => expect.uses = [Some(dfid), None],
+            T::Rename { fid, dfid, .. } | T::Link { dfid, fid, .. } => expect.uses = [Some(fid), Some(dfid)],
+            T::Renameat { olddirfid, newdirfid, .. } => expect.uses = [Some(olddirfid), Some(newdirfid)],
+            T::Never(never, _) => match never {},
+        }
+        expect
+    }
+
+    /// Compares a reply of the right type with what was asked.
+    pub fn check(&self, reply: &R<'_>, dialect: Dialect) -> Result<(), ServerMisbehaved> {
+        match (self.bound, reply) {
+            (Bound::Qids { names }, R::Walk { wqids }) => match wqids.len() {
+                got if got > names => Err(ServerMisbehaved::TooManyQids { names, got }),
+                0 if names > 0 => Err(ServerMisbehaved::EmptyWalk(names)),
+                _ => Ok(()),
+            },
+            (Bound::Data { asked }, R::Read { data }) => at_most(asked, data.0.len()),
+            (Bound::Entries { asked }, R::Readdir { data }) => {
+                at_most(asked, data.0.len())?;
+                dir_entries(data.0).try_for_each(|entry| entry.map(drop)).map_err(ServerMisbehaved::Entries)
+            }
+            (Bound::Taken { sent }, &R::Write { count: got }) if got > sent => {
+                Err(ServerMisbehaved::TookTooMuch { sent, got })
+            }
+            (Bound::Stat, R::Stat { stat }) => Stat::decode(stat.0, dialect).map(drop).map_err(ServerMisbehaved::Stat),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether `reply`, of the right type, established the fid of [`Expect::makes`]: a walk that ended early did not.
+    pub fn established(&self, reply: &R<'_>) -> bool {
+        match (self.bound, reply) {
+            (Bound::Qids { names }, R::Walk { wqids }) => wqids.len() == names,
+            _ => true,
+        }
+    }
+}
+
+fn at_most(asked: u32, got: usize) -> Result<(), ServerMisbehaved> {
+    if got > asked as usize { Err(ServerMisbehaved::TooMuchData { asked, got }) } else { Ok(()) }
+}

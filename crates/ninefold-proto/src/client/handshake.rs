@@ -1,0 +1,76 @@
+//! The handshake: the frames of a version negotiation.
+
+use alloc::vec::Vec;
+
+use super::ServerMisbehaved;
+use crate::dialect::{Dialect, Negotiation, Step, VersionAnswer};
+use crate::message::{R, T};
+use crate::types::Tag;
+use crate::wire::{HEADER, Reader, split_frame};
+
+/// Version negotiation over frames; the rules are those of [`Negotiation`].
+#[derive(Clone, Debug)]
+pub struct Handshake {
+    negotiation: Negotiation,
+}
+
+/// The longest answer that is read: an Rerror with a text of 65,535 bytes.
+const ANSWER_MAX: u32 = (HEADER + 2 + 65_535 + 4) as u32;
+
+impl Handshake {
+    /// Offers `msize` and the best dialect first, or only `dialect` where one is pinned.
+    pub fn new(msize: u32, dialect: Option<Dialect>) -> Handshake {
+        let negotiation = match dialect {
+            Some(dialect) => Negotiation::pinned(msize, dialect),
+            None => Negotiation::new(msize),
+        };
+        Handshake { negotiation }
+    }
+
+    /// Appends the Tversion to send now.
+    pub fn offer(&self, out: &mut Vec<u8>) {
+        let (version, msize) = self.negotiation.offer();
+        // Tversion is laid out alike in every dialect.
+        T::Version { msize, version: version.as_bytes() }.encode(Tag::NONE, Dialect::Plan9, out);
+    }
+
+    /// The version string offered now.
+    pub fn offered(&self) -> &'static str {
+        self.negotiation.offer().0
+    }
+
+    /// The largest frame that may come now, in bytes.
+    pub fn frame_max(&self) -> u32 {
+        ANSWER_MAX
+    }
+
+    /// Takes the frame that answers the last offer. Errors may come as Rerror, with or without a number, or as
+    /// Rlerror, under whatever tag (research of real servers); their content does not matter.
+    pub fn handle_frame(&mut self, frame: &[u8]) -> Result<Step, ServerMisbehaved> {
+        let (header, body) = split_frame(frame).map_err(ServerMisbehaved::Frame)?;
+        let answer = match R::decode(header.kind, body, Dialect::Plan9) {
+            Ok(R::Version { msize, version }) => VersionAnswer::Version { msize, version },
+            Ok(R::Error { .. }) => VersionAnswer::Refused,
+            _ => match (header.kind, Reader::new(body).remaining()) {
+                // Rlerror, and Rerror with .u's number.
+                (7 | 107, _) => VersionAnswer::Refused,
+                (kind, _) => return Err(wrong_answer(kind)),
+            },
+        };
+        Ok(self.negotiation.handle(answer))
+    }
+
+    /// The connection was closed in place of an answer.
+    pub fn handle_close(&mut self) -> Step {
+        self.negotiation.handle(VersionAnswer::Closed)
+    }
+}
+
+fn wrong_answer(kind: u8) -> ServerMisbehaved {
+    let name = |table: &'static [crate::message::MessageInfo]| table.iter().find(|row| row.number == kind);
+    match (name(R::TABLE), name(T::TABLE)) {
+        (Some(row), _) => ServerMisbehaved::WrongType { request: "Tversion", reply: row.name },
+        (None, Some(row)) => ServerMisbehaved::RequestFromServer(row.name),
+        (None, None) => ServerMisbehaved::UnknownType(kind),
+    }
+}

@@ -1,0 +1,35 @@
+//! The closed list of rules that a server can break.
+
+use crate::types::Tag;
+use crate::wire::DecodeError;
+
+/// A rule that the server broke; nothing more on its connection can be believed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ServerMisbehaved {
+    #[error("bad frame: {0}")]
+    Frame(DecodeError),
+    #[error("its {name} does not decode: {error}")]
+    Body { name: &'static str, error: DecodeError },
+    #[error("message type {0}, which this dialect does not know")]
+    UnknownType(u8),
+    #[error("{0}, a request, where replies come")]
+    RequestFromServer(&'static str),
+    #[error("{reply} in answer to {request}")]
+    WrongType { request: &'static str, reply: &'static str },
+    #[error("a reply to tag {0}, on which nothing was asked")]
+    UnknownTag(Tag),
+    #[error("an error reply with the number 0")]
+    ErrorZero,
+    #[error("{got} bytes where {asked} were asked for")]
+    TooMuchData { asked: u32, got: usize },
+    #[error("{got} bytes taken of {sent} that were sent")]
+    TookTooMuch { sent: u32, got: u32 },
+    #[error("{got} qids for a walk of {names} names")]
+    TooManyQids { names: usize, got: usize },
+    #[error("a walk of {0} names that ends at the first without an error")]
+    EmptyWalk(usize),
+    #[error("directory entries that do not decode: {0}")]
+    Entries(DecodeError),
+    #[error("a stat record that does not decode: {0}")]
+    Stat(DecodeError),
+}

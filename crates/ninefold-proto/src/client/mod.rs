@@ -1,0 +1,26 @@
+//! The client's end of a connection as a state machine: negotiation, tags, fids, outstanding requests and
+//! flushes, without I/O or clock.
+//!
+//! First a [`Handshake`]: send [`Handshake::offer`], hand each frame that comes to [`Handshake::handle_frame`] and do
+//! what its [`Step`](crate::dialect::Step) says. Agreed, a [`Session`] takes over. Its methods are of three kinds:
+//!
+//! 1. commands: [`Session::call`] begins a request, [`Session::cancel`] gives one up, [`Session::abandon`] parts with a fid;
+//! 2. input: [`Session::handle_frame`] takes every whole frame that comes, and tells whose reply it is;
+//! 3. output: [`Session::poll_transmit`], to be called after either until it gives nothing, appends the flushes and
+//!    clunks that follow from them.
+//!
+//! Promises: every reply is suspected: its tag was asked for, its type answers the request, its counts are no greater than
+//! those asked; what is wrong is a [`ServerMisbehaved`], one variant a rule, after which the connection is of no use.
+//! A tag is free only after its reply, or after the Rflush of the Tflush that gave it up; a fid is clunked exactly once,
+//! after the last request that used it; a fid that a late reply established for a request given up is clunked too.
+
+mod expect;
+mod fids;
+mod handshake;
+mod misbehaved;
+mod session;
+
+pub use fids::Parting;
+pub use handshake::Handshake;
+pub use misbehaved::ServerMisbehaved;
+pub use session::{Answer, Limits, Refused, Session};
