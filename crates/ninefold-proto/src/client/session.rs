@@ -52,8 +52,9 @@ pub enum Refused {
 /// What a frame from the server means.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer<'a> {
-    /// The call with this tag succeeded. The tag is free again.
-    Reply { tag: Tag, reply: R<'a> },
+    /// The call with this tag succeeded. The tag is free again. `made`: the newfid that the server knows now; a walk that
+    /// ended early made none, and its newfid is free again.
+    Reply { tag: Tag, reply: R<'a>, made: Option<Fid> },
     /// The server refused the call with this tag. The tag is free again.
     Failed { tag: Tag, error: Error },
     /// It answers something that nobody waits for.
@@ -284,7 +285,8 @@ impl Session {
             self.flushed(oldtag);
             return Ok(Answer::Settled);
         }
-        self.settle_fids(&expect, waiter, failure.is_none() && expect.established(&reply));
+        let made = expect.makes.filter(|_| failure.is_none() && expect.established(&reply));
+        self.settle_fids(&expect, waiter, made.is_some());
         match waiter {
             Waiter::Flushed { .. } => {
                 if let Some(pending) = self.pending.get_mut(&tag) {
@@ -297,7 +299,7 @@ impl Session {
         }
         self.end(tag);
         Ok(match (waiter, failure) {
-            (Waiter::Caller, None) => Answer::Reply { tag, reply },
+            (Waiter::Caller, None) => Answer::Reply { tag, reply, made },
             (Waiter::Caller, Some(error)) => Answer::Failed { tag, error },
             _ => Answer::Settled,
         })
