@@ -154,10 +154,15 @@ impl Negotiation {
         (self.offers[self.at], self.msize)
     }
 
+    /// Whether only one dialect is offered.
+    pub fn is_pinned(&self) -> bool {
+        self.offers.len() == 1
+    }
+
     /// Takes the answer to the last offer.
     pub fn handle(&mut self, answer: VersionAnswer<'_>) -> Step {
         let offered = self.offers[self.at];
-        let pinned = self.offers.len() == 1;
+        let pinned = self.is_pinned();
         match answer {
             VersionAnswer::Version { msize, version } if offered.as_bytes().starts_with(version) => {
                 let Some(dialect) = agreed_dialect(version) else { return self.next(Step::OfferAgain) };

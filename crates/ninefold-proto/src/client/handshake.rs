@@ -39,6 +39,11 @@ impl Handshake {
         self.negotiation.offer().0
     }
 
+    /// Whether only one dialect is offered.
+    pub fn is_pinned(&self) -> bool {
+        self.negotiation.is_pinned()
+    }
+
     /// The largest frame that may come now, in bytes.
     pub fn frame_max(&self) -> u32 {
         ANSWER_MAX

@@ -97,6 +97,8 @@ pub struct Session {
     to_flush: VecDeque<Tag>,
     calls: usize,
     clunks: usize,
+    /// Sent, and answered.
+    flushes: (u64, u64),
     counts: Box<[u64; 256]>,
 }
 
@@ -114,6 +116,7 @@ impl Session {
             to_flush: VecDeque::new(),
             calls: 0,
             clunks: 0,
+            flushes: (0, 0),
             counts: Box::new([0; 256]),
         }
     }
@@ -136,6 +139,11 @@ impl Session {
     /// Fids that the server knows or may know.
     pub fn fids(&self) -> usize {
         self.fids.len()
+    }
+
+    /// Flushes sent, and those of them that were answered. A server that answers none uses up the calls.
+    pub fn flushes(&self) -> (u64, u64) {
+        self.flushes
     }
 
     /// Whether nothing is outstanding and nothing is left to send.
@@ -216,6 +224,7 @@ impl Session {
                 continue;
             }
             pending.waiter = Waiter::Flushed { answered: false };
+            self.flushes.0 += 1;
             self.send_own(&T::Flush { oldtag }, Waiter::Flush(oldtag), out);
             return true;
         }
@@ -281,12 +290,13 @@ impl Session {
         self.counts[usize::from(header.kind)] += 1;
         // An error in answer to a Tflush, which flush(5) forbids and some servers send, says as much as an Rflush.
         if let Waiter::Flush(oldtag) = waiter {
+            self.flushes.1 += 1;
             self.end(tag);
             self.flushed(oldtag);
             return Ok(Answer::Settled);
         }
         let made = expect.makes.filter(|_| failure.is_none() && expect.established(&reply));
-        self.settle_fids(&expect, waiter, made.is_some());
+        self.settle_fids(&expect, waiter, failure.is_none(), made.is_some());
         match waiter {
             Waiter::Flushed { .. } => {
                 if let Some(pending) = self.pending.get_mut(&tag) {
@@ -310,13 +320,13 @@ impl Session {
         let Some(pending) = self.pending.get(&oldtag) else { return };
         let (expect, waiter) = (pending.expect, pending.waiter);
         if waiter == (Waiter::Flushed { answered: false }) {
-            self.settle_fids(&expect, waiter, false);
+            self.settle_fids(&expect, waiter, false, false);
         }
         self.calls -= 1;
         self.end(oldtag);
     }
 
-    fn settle_fids(&mut self, expect: &Expect, waiter: Waiter, success: bool) {
+    fn settle_fids(&mut self, expect: &Expect, waiter: Waiter, success: bool, made: bool) {
         for fid in expect.uses.into_iter().flatten() {
             self.fids.request_done(fid);
         }
@@ -324,10 +334,12 @@ impl Session {
             self.fids.forget(fid);
         }
         if let Some(fid) = expect.makes {
-            match (success, waiter) {
+            match (success, made && waiter == Waiter::Caller) {
                 (false, _) => self.fids.forget(fid),
-                (true, Waiter::Caller) => {}
-                (true, _) => self.fids.abandon(fid, Parting::Clunk),
+                (true, true) => {}
+                // Nobody waits for it any more, or a walk ended early. That makes no fid (walk(5)), but diod makes one
+                // all the same; to clunk a fid that the server does not know harms nobody.
+                (true, false) => self.fids.abandon(fid, Parting::Clunk),
             }
         }
     }
