@@ -5,7 +5,7 @@
 //! | `9p://HOST[:PORT][/PATH]` | TCP, port 5640 when none is given; an IPv6 address in brackets |
 //! | `9ps://HOST[:PORT][/PATH]` | the same over TLS |
 //! | `9p+unix:/SOCKET[:/PATH]` | a Unix socket |
-//! | `9p+ssh://[USER@]HOST[/PATH]` | `ninefold serve --stdio /PATH` on HOST, through ssh |
+//! | `9p+ssh://[USER@]HOST[/PATH]` | PATH on HOST, by `ninefold serve --stdio /` run there through ssh |
 //! | `HOST:/PATH` | short for `9p+ssh://HOST/PATH`, as scp and sshfs have it; nothing in it is decoded |
 //!
 //! `?aname=NAME&dialect=9P2000.u` may follow. In every form but the short one `%HH` stands for a byte: in the query,
@@ -27,7 +27,7 @@ pub const PORT: u16 = 5640;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Address {
     pub place: Place,
-    /// The file meant: empty, or bytes that begin with `/`. To a server reached by ssh, the directory to serve.
+    /// The file meant: empty, or bytes that begin with `/`.
     pub path: Vec<u8>,
     /// The attach name asked for.
     pub aname: Option<Vec<u8>>,

@@ -15,7 +15,7 @@ pub async fn dial(address: &Address) -> io::Result<Stream> {
         match &address.place {
             Place::Tcp { host, port } => tcp::dial(host, *port).await,
             Place::Unix { socket } => unix::dial(socket).await,
-            Place::Ssh { user, host } => ssh::dial(user.as_deref(), host, &address.path),
+            Place::Ssh { user, host } => ssh::dial(user.as_deref(), host),
             Place::Tls { .. } => Err(super::listener::no_tls()),
         }
     };

@@ -19,30 +19,32 @@ pub struct Process {
     input: Option<ChildStdin>,
 }
 
-/// Starts `ninefold serve --stdio PATH` on `host`. What ssh has to ask, it asks on the terminal; what the other end
+/// What runs at the other end: the tree served is the whole file system, so that a path means what it means to scp, and
+/// links lead where they lead there. Cargo's and other private directories of programs are often in the PATH of a login
+/// only, and a binary just copied lies in the home directory: they are looked at last. `sh` reads it, whatever the
+/// login shell is.
+const REMOTE: &str =
+    r#"exec sh -c 'PATH="$PATH:$HOME/.cargo/bin:$HOME/.local/bin:$HOME/bin:$HOME" exec ninefold serve --stdio /'"#;
+
+/// The program to run in place of `ssh`, with arguments of its own, words between spaces: as RSYNC_RSH.
+const PROGRAM: &str = "NINEFOLD_SSH";
+
+/// Starts `ninefold serve --stdio /` on `host`. What ssh has to ask, it asks on the terminal; what the other end
 /// complains about comes on our standard error.
-pub(super) fn dial(user: Option<&str>, host: &str, path: &[u8]) -> io::Result<Stream> {
-    let mut command = Command::new("ssh");
-    command.args(arguments(user, host, path));
-    start(command).map(Stream::Process).map_err(|e| io::Error::new(e.kind(), format!("ssh could not be started: {e}")))
+pub(super) fn dial(user: Option<&str>, host: &str) -> io::Result<Stream> {
+    let program = std::env::var(PROGRAM).unwrap_or_else(|_| "ssh".to_owned());
+    let mut words = program.split_whitespace();
+    let name = words.next().unwrap_or("ssh");
+    let mut command = Command::new(name);
+    command.args(words).args(arguments(user, host));
+    start(command)
+        .map(Stream::Process)
+        .map_err(|e| io::Error::new(e.kind(), format!("{name} could not be started: {e}")))
 }
 
-fn arguments(user: Option<&str>, host: &str, path: &[u8]) -> Vec<std::ffi::OsString> {
-    use std::os::unix::ffi::OsStringExt;
+fn arguments(user: Option<&str>, host: &str) -> [String; 4] {
     let host = user.map_or(host.to_owned(), |user| format!("{user}@{host}"));
-    // The other end's shell reads the command line: the path is quoted for it.
-    let mut remote = b"ninefold serve --stdio -- '".to_vec();
-    for &b in if path.is_empty() { b"/" } else { path } {
-        match b {
-            b'\'' => remote.extend_from_slice(b"'\\''"),
-            b => remote.push(b),
-        }
-    }
-    remote.push(b'\'');
-    let mut words: Vec<_> = ["-T", "--"].map(Into::into).to_vec();
-    words.push(host.into());
-    words.push(std::ffi::OsString::from_vec(remote));
-    words
+    ["-T".to_owned(), "--".to_owned(), host, REMOTE.to_owned()]
 }
 
 fn start(mut command: Command) -> io::Result<Process> {
@@ -102,10 +104,10 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     #[test]
-    fn the_path_is_quoted_for_the_shell_at_the_other_end() {
-        let words = arguments(Some("ken"), "h", b"/a b'; rm -rf $HOME");
-        assert_eq!(words, ["-T", "--", "ken@h", r"ninefold serve --stdio -- '/a b'\''; rm -rf $HOME'"]);
-        assert_eq!(arguments(None, "h", b"")[3], "ninefold serve --stdio -- '/'");
+    fn the_other_end_runs_the_server_in_a_shell_of_its_own() {
+        assert_eq!(arguments(Some("ken"), "h")[..3], ["-T", "--", "ken@h"]);
+        assert_eq!(arguments(None, "h")[2], "h");
+        assert!(REMOTE.starts_with("exec sh -c '") && REMOTE.ends_with("ninefold serve --stdio /'"));
     }
 
     #[tokio::test]

@@ -1,0 +1,140 @@
+//! What can go wrong for a client: a closed list, each with the errno that a program would see.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ninefold_proto::client::ServerMisbehaved;
+use ninefold_proto::types::BadName;
+use ninefold_proto::{Dialect, Errno};
+
+/// Why an operation failed. It names neither the file nor the server: whoever asked knows them.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Error {
+    /// The server refused; nothing is wrong with the connection.
+    #[error("{0}")]
+    Refused(ninefold_proto::Error),
+    /// The server broke the protocol; the connection is closed.
+    #[error("the server broke the protocol: {0}")]
+    Misbehaved(ServerMisbehaved),
+    /// The server's answers are well formed and cannot be true; the connection goes on.
+    #[error("the server is not to be believed: {0}")]
+    Suspect(Suspicion),
+    /// No reply came in time; the request was flushed.
+    #[error("no reply within {0:?}")]
+    TimedOut(Duration),
+    /// The connection ended.
+    #[error("the connection is lost: {0}")]
+    Lost(Loss),
+    /// No connection was made.
+    #[error("cannot connect: {0}")]
+    Dial(Arc<io::Error>),
+    /// The server and we have no dialect in common, or not the one that was pinned.
+    #[error("the server does not speak {0}")]
+    NoDialect(&'static str),
+    /// The dialect has no message for it.
+    #[error("{dialect} cannot {what}")]
+    Unsupported { what: &'static str, dialect: Dialect },
+    /// A name that no file can have.
+    #[error("{0}")]
+    Name(#[from] BadName),
+    /// More symbolic links than a path may go through, 40 as in Linux (path_resolution(7)).
+    #[error("too many levels of symbolic links")]
+    TooManyLinks,
+    /// What was asked does not fit a message or a number on the wire.
+    #[error("{0} is too large for {1}")]
+    TooLarge(&'static str, Dialect),
+    /// All fids of the connection are in use.
+    #[error("too many files are in use on one connection")]
+    TooManyFids,
+}
+
+/// Why the connection ended.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Loss {
+    #[error("the server closed it")]
+    Closed,
+    #[error("{0}")]
+    Io(Arc<io::Error>),
+    #[error("the server does not answer a Tflush")]
+    FlushUnanswered,
+    #[error("it was closed here")]
+    ClosedHere,
+}
+
+/// Well-formed answers that cannot be true.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Suspicion {
+    #[error("its directory has an entry that is no name: {0}")]
+    EntryName(BadName),
+    #[error("its directory does not end: more than {0} entries")]
+    EndlessDirectory(usize),
+    #[error("its directory comes back to the same place")]
+    LoopingDirectory,
+    #[error("its directory holds what is no stat record: {0}")]
+    Stat(ninefold_proto::wire::DecodeError),
+    #[error("it gives a size of {0} bytes")]
+    Size(u64),
+    #[error("it gives a time of {0} nanoseconds in a second")]
+    Time(u64),
+    #[error("it tells no type and permissions")]
+    NoMode,
+    #[error("its qid and its mode disagree whether a file is a directory")]
+    Type,
+    #[error("it takes nothing of what is written and tells no error")]
+    NoProgress,
+    #[error("the target of its symbolic link is empty or holds a NUL")]
+    LinkTarget,
+    #[error("it says that an attribute has {0} bytes")]
+    XattrSize(u64),
+    #[error("it grants more than the lock that was asked, or answers a lock with {0}")]
+    Lock(u8),
+}
+
+impl Error {
+    /// The number that a program's system call would fail with.
+    pub fn errno(&self) -> Errno {
+        match self {
+            Error::Refused(e) => e.errno,
+            Error::Misbehaved(_) | Error::Suspect(_) => Errno::EPROTO,
+            Error::TimedOut(_) => Errno::ETIMEDOUT,
+            Error::Lost(_) => Errno::ECONNRESET,
+            Error::Dial(e) => e.raw_os_error().map_or(Errno::ECONNREFUSED, |n| Errno(n.unsigned_abs())),
+            Error::NoDialect(_) => Errno::EPROTO,
+            Error::Unsupported { .. } => Errno::EOPNOTSUPP,
+            Error::Name(BadName::TooLong) => Errno::ENAMETOOLONG,
+            Error::Name(_) => Errno::EINVAL,
+            Error::TooManyLinks => Errno::ELOOP,
+            Error::TooLarge(..) => Errno::EOVERFLOW,
+            Error::TooManyFids => Errno::EMFILE,
+        }
+    }
+
+    /// Whether the file does not exist.
+    pub fn is_not_found(&self) -> bool {
+        self.errno() == Errno::ENOENT
+    }
+
+    /// Whether nothing more can be asked on this connection.
+    pub fn is_fatal(&self) -> bool {
+        matches!(self, Error::Misbehaved(_) | Error::Lost(_) | Error::Dial(_) | Error::NoDialect(_))
+    }
+}
+
+impl From<Errno> for Error {
+    fn from(errno: Errno) -> Error {
+        Error::Refused(errno.into())
+    }
+}
+
+impl From<Suspicion> for Error {
+    fn from(suspicion: Suspicion) -> Error {
+        Error::Suspect(suspicion)
+    }
+}
+
+impl From<Error> for io::Error {
+    fn from(e: Error) -> io::Error {
+        io::Error::new(io::Error::from_raw_os_error(e.errno().0.cast_signed()).kind(), e)
+    }
+}

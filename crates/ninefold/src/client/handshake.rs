@@ -1,0 +1,133 @@
+//! From an address to a connection that agreed on a dialect.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use ninefold_proto::Dialect;
+use ninefold_proto::client::{Handshake, ServerMisbehaved};
+use ninefold_proto::dialect::Step;
+use ninefold_proto::wire::frame_size;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tracing::debug;
+
+use super::connection::{Handle, Prelude};
+use super::error::{Error, Loss};
+use super::options::Options;
+use crate::transport::{Address, Place, Stream, dial};
+
+/// ssh may be waiting for a person to type: as long as sshd lets that take (sshd_config(5), LoginGraceTime).
+const SSH_LOGIN: Duration = Duration::from_secs(120);
+
+/// What a server that cannot be agreed with is said not to speak.
+const ANY: &str = "9P2000, 9P2000.u or 9P2000.L, or its messages would be under 4096 bytes";
+
+/// Dials and negotiates, dialling again for a server that closes in place of refusing.
+pub(super) async fn connect(address: &Address, options: &Options) -> Result<Handle, Error> {
+    let mut handshake = Handshake::new(options.msize, address.dialect);
+    let mut prelude = Prelude::default();
+    let ssh = matches!(address.place, Place::Ssh { .. });
+    let patience = options.timeout.map(|timeout| if ssh { timeout.max(SSH_LOGIN) } else { timeout });
+    loop {
+        let stream = bounded(options.timeout, dial(address)).await?.map_err(|e| Error::Dial(Arc::new(e)))?;
+        match negotiate(stream, &mut handshake, &mut prelude, (options, patience)).await? {
+            Negotiated::Agreed(handle) => return Ok(handle),
+            // A second ssh would ask for the password again, and the first one's complaint is on standard error.
+            Negotiated::Closed(Step::Redial) if !ssh => {}
+            Negotiated::Closed(_) if prelude.bytes_received == 0 => return Err(Error::Lost(Loss::Closed)),
+            Negotiated::Closed(_) => return Err(no_dialect(address.dialect)),
+        }
+    }
+}
+
+/// Negotiates on a stream that is there already, and cannot be dialled again.
+pub(super) async fn over(stream: Stream, dialect: Option<Dialect>, options: &Options) -> Result<Handle, Error> {
+    let mut handshake = Handshake::new(options.msize, dialect);
+    match negotiate(stream, &mut handshake, &mut Prelude::default(), (options, options.timeout)).await? {
+        Negotiated::Agreed(handle) => Ok(handle),
+        Negotiated::Closed(_) => Err(Error::Lost(Loss::Closed)),
+    }
+}
+
+fn no_dialect(pinned: Option<Dialect>) -> Error {
+    Error::NoDialect(pinned.map_or(ANY, Dialect::as_str))
+}
+
+enum Negotiated {
+    Agreed(Handle),
+    /// The server closed the connection; what to do next.
+    Closed(Step),
+}
+
+async fn negotiate(
+    mut stream: Stream,
+    handshake: &mut Handshake,
+    prelude: &mut Prelude,
+    (options, patience): (&Options, Option<Duration>),
+) -> Result<Negotiated, Error> {
+    let mut arrived = BytesMut::new();
+    loop {
+        let mut offer = Vec::new();
+        handshake.offer(&mut offer);
+        prelude.offers += 1;
+        prelude.bytes_sent += offer.len() as u64;
+        let pinned_or_last = handshake.offered();
+        let answer = bounded(patience, async {
+            stream.write_all(&offer).await?;
+            stream.flush().await?;
+            frame(&mut stream, &mut arrived, handshake.frame_max()).await
+        });
+        let step = match answer.await? {
+            Ok(Some(Ok(frame))) => {
+                prelude.bytes_received += frame.len() as u64;
+                handshake.handle_frame(&frame).map_err(Error::Misbehaved)?
+            }
+            Ok(Some(Err(e))) => return Err(Error::Misbehaved(e)),
+            // A server that closes at once may reset a connection that still carries our offer.
+            Ok(None) => return Ok(Negotiated::Closed(handshake.handle_close())),
+            Err(e) if closed(&e) => return Ok(Negotiated::Closed(handshake.handle_close())),
+            Err(e) => return Err(Error::Lost(Loss::Io(Arc::new(e)))),
+        };
+        debug!(offered = pinned_or_last, ?step, "negotiation");
+        match step {
+            Step::Agreed { dialect, msize } => {
+                let agreed = (dialect, msize);
+                return Ok(Negotiated::Agreed(Handle::start(stream, arrived, agreed, options.timeout, *prelude)));
+            }
+            Step::OfferAgain => {}
+            Step::Redial => return Ok(Negotiated::Closed(Step::Redial)),
+            Step::Failed => return Err(Error::NoDialect(if handshake.is_pinned() { pinned_or_last } else { ANY })),
+        }
+    }
+}
+
+fn closed(e: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(e.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
+}
+
+/// One frame of at most `max` bytes; nothing at the end of the stream.
+async fn frame(
+    stream: &mut Stream,
+    arrived: &mut BytesMut,
+    max: u32,
+) -> io::Result<Option<Result<BytesMut, ServerMisbehaved>>> {
+    loop {
+        match frame_size(arrived, max) {
+            Err(e) => return Ok(Some(Err(ServerMisbehaved::Frame(e)))),
+            Ok(Some(size)) if size <= arrived.len() => return Ok(Some(Ok(arrived.split_to(size)))),
+            Ok(_) => {}
+        }
+        if stream.read_buf(arrived).await? == 0 {
+            return Ok(None);
+        }
+    }
+}
+
+async fn bounded<F: Future>(limit: Option<Duration>, future: F) -> Result<F::Output, Error> {
+    match limit {
+        None => Ok(future.await),
+        Some(limit) => tokio::time::timeout(limit, future).await.map_err(|_| Error::TimedOut(limit)),
+    }
+}

@@ -1,0 +1,37 @@
+//! Use any 9P server: [`Client`] connects and attaches, a [`Node`] is a file walked to, a [`File`] one that is open.
+//!
+//! [`Client::connect`] dials an [`Address`](crate::transport::Address), agrees on the best dialect and attaches;
+//! [`Client::walk`] goes to a file by its path, through symbolic links; a [`Node`]'s methods are the operations on files
+//! and directories, alike in every dialect; what a dialect cannot do is [`Error::Unsupported`]. [`File::reader`] and
+//! [`File::writer`] keep as many requests on the way as the connection's delay and rate ask for.
+//!
+//! Every call has a bound, [`Options::timeout`]; a future that is dropped gives its request up (Tflush); a `Node` or a
+//! `File` that is dropped is clunked. Nothing a server says is believed without a check: see [`Error::Misbehaved`] and
+//! [`Error::Suspect`]. A connection that is lost stays lost: every later call fails with [`Error::Lost`].
+
+#[allow(clippy::module_inception, reason = "the noun of this module")]
+mod client;
+mod connection;
+mod error;
+mod file;
+mod handshake;
+mod lock;
+mod metadata;
+mod names;
+mod node;
+mod options;
+mod read_dir;
+mod resolve;
+mod stats;
+mod xattr;
+
+pub use client::{Attach, Client};
+pub use error::{Error, Loss, Suspicion};
+pub use file::File;
+pub use lock::{Lock, LockKind};
+pub use metadata::{FileType, Metadata};
+pub use node::{Mode, Node};
+pub use options::Options;
+pub use read_dir::{Entry, ReadDir};
+pub use resolve::{Follow, components};
+pub use stats::Stats;

@@ -1,0 +1,141 @@
+//! Names in a directory: made, linked, renamed, removed.
+
+use ninefold_proto::message::{Octal, Perm};
+use ninefold_proto::stat::{Stat, dm, omode};
+use ninefold_proto::types::Name;
+use ninefold_proto::{Dialect, Errno, R, T};
+
+use super::error::Error;
+use super::metadata::FileType;
+use super::node::{Node, own_gid, plan9_kind, plan9_perm, unexpected, wstat};
+
+/// unlinkat(2)'s AT_REMOVEDIR.
+const REMOVEDIR: u32 = 0x200;
+
+impl Node {
+    /// Makes a directory. `perm`: 0 to 0o777 (.u and .L: 0o7777), cut down by the server as it sees fit.
+    pub async fn mkdir(&self, name: &[u8], perm: u32) -> Result<(), Error> {
+        Name::new(name)?;
+        match self.client.dialect() {
+            Dialect::Linux => {
+                let dfid = self.fid.fid();
+                self.client.call(T::Mkdir { dfid, name, mode: Octal(perm), gid: own_gid() }).await.map(drop)
+            }
+            dialect => self.plan9_create(name, dm::DIR | plan9_perm(perm, dialect), b"").await,
+        }
+    }
+
+    /// Makes a symbolic link to `target`; not in 9P2000.
+    pub async fn symlink(&self, name: &[u8], target: &[u8]) -> Result<(), Error> {
+        Name::new(name)?;
+        self.not_plan9("make a symbolic link")?;
+        match self.client.dialect() {
+            Dialect::Linux => {
+                let request = T::Symlink { dfid: self.fid.fid(), name, symtgt: target, gid: own_gid() };
+                self.client.call(request).await.map(drop)
+            }
+            _ => self.plan9_create(name, dm::SYMLINK | 0o777, target).await,
+        }
+    }
+
+    /// Makes another name for `file`; not in 9P2000.
+    pub async fn link(&self, name: &[u8], file: &Node) -> Result<(), Error> {
+        Name::new(name)?;
+        self.not_plan9("make a hard link")?;
+        match self.client.dialect() {
+            Dialect::Linux => {
+                let request = T::Link { dfid: self.fid.fid(), fid: file.fid.fid(), name };
+                self.client.call(request).await.map(drop)
+            }
+            // The extension is the number of the fid to link to (S4, "Details").
+            _ => self.plan9_create(name, dm::LINK | 0o777, file.fid.fid().to_string().as_bytes()).await,
+        }
+    }
+
+    /// Makes a device, fifo or socket; not in 9P2000. `device`: major and minor number.
+    pub async fn mknod(&self, name: &[u8], kind: FileType, perm: u32, device: (u32, u32)) -> Result<(), Error> {
+        Name::new(name)?;
+        self.not_plan9("make a special file")?;
+        let (major, minor) = device;
+        match self.client.dialect() {
+            Dialect::Linux => {
+                let mode = Octal(kind.mode_bits() | perm);
+                let request = T::Mknod { dfid: self.fid.fid(), name, mode, major, minor, gid: own_gid() };
+                self.client.call(request).await.map(drop)
+            }
+            dialect => {
+                let extension = match kind {
+                    FileType::BlockDevice => format!("b {major} {minor}"),
+                    FileType::CharDevice => format!("c {major} {minor}"),
+                    _ => String::new(),
+                };
+                self.plan9_create(name, plan9_kind(kind) | plan9_perm(perm, dialect), extension.as_bytes()).await
+            }
+        }
+    }
+
+    /// Tcreate of something that is not to be open: on a fid of its own, clunked afterwards.
+    async fn plan9_create(&self, name: &[u8], perm: u32, extension: &[u8]) -> Result<(), Error> {
+        let made = self.walk(&[]).await?;
+        let request = T::Create { fid: made.fid.fid(), name, perm: Perm(perm), mode: omode::READ, extension };
+        match self.client.call(request).await?.message()? {
+            R::Create { .. } => Ok(()),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// Removes a name of this directory: of an empty directory when `dir`, else of anything but a directory.
+    pub async fn unlink(&self, name: &[u8], dir: bool) -> Result<(), Error> {
+        Name::new(name)?;
+        if self.client.dialect() == Dialect::Linux {
+            let flags = Octal(if dir { REMOVEDIR } else { 0 });
+            match self.client.call(T::Unlinkat { dirfid: self.fid.fid(), name, flags }).await {
+                // diod does not have it.
+                Err(e) if not_there(&e) => {}
+                other => return other.map(drop),
+            }
+        }
+        let node = self.walk(&[name]).await?;
+        match (node.qid().is_dir(), dir) {
+            (true, false) => Err(Errno::EISDIR.into()),
+            (false, true) => Err(Errno::ENOTDIR.into()),
+            _ => node.remove().await,
+        }
+    }
+
+    /// Renames `name` of this directory to `new_name` in `new_dir`. In .L and .u an existing file there is replaced at
+    /// once; in 9P2000 an existing name is EEXIST. 9P2000 and .u rename within one directory only.
+    pub async fn rename(&self, name: &[u8], new_dir: &Node, new_name: &[u8]) -> Result<(), Error> {
+        Name::new(name)?;
+        Name::new(new_name)?;
+        let dialect = self.client.dialect();
+        if dialect != Dialect::Linux {
+            if self.qid().path != new_dir.qid().path {
+                return Err(Error::Unsupported { what: "move a file to another directory", dialect });
+            }
+            let node = self.walk(&[name]).await?;
+            return wstat(&self.client, node.fid.fid(), &Stat { name: new_name, ..Stat::UNTOUCHED }).await;
+        }
+        let (olddirfid, newdirfid) = (self.fid.fid(), new_dir.fid.fid());
+        let request = T::Renameat { olddirfid, oldname: name, newdirfid, newname: new_name };
+        match self.client.call(request).await {
+            Err(e) if not_there(&e) => {}
+            other => return other.map(drop),
+        }
+        let node = self.walk(&[name]).await?;
+        let request = T::Rename { fid: node.fid.fid(), dfid: newdirfid, name: new_name };
+        self.client.call(request).await.map(drop)
+    }
+
+    fn not_plan9(&self, what: &'static str) -> Result<(), Error> {
+        match self.client.dialect() {
+            dialect @ Dialect::Plan9 => Err(Error::Unsupported { what, dialect }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether the server does not have the message at all.
+fn not_there(e: &Error) -> bool {
+    matches!(e.errno(), Errno::EOPNOTSUPP | Errno::ENOSYS)
+}

@@ -1,0 +1,373 @@
+//! A file that was walked to: its fid, and the operations on it, alike in every dialect.
+
+use ninefold_proto::attr::{SetAttr, SetTime, Statfs, Time, getattr, setattr};
+use ninefold_proto::client::Parting;
+use ninefold_proto::message::{Mask, Names, Octal, Perm, StatBytes};
+use ninefold_proto::open::{Access, lflags};
+use ninefold_proto::stat::{Stat, dm, omode};
+use ninefold_proto::types::MAXWELEM;
+use ninefold_proto::{Dialect, Errno, Fid, Qid, R, T};
+
+use super::client::Client;
+use super::connection::OwnedFid;
+use super::error::{Error, Suspicion};
+use super::file::File;
+use super::metadata::{FileType, Metadata};
+
+/// How to open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mode {
+    pub access: Access,
+    /// Cut the file to nothing.
+    pub truncate: bool,
+}
+
+impl Mode {
+    pub const READ: Mode = Mode { access: Access::Read, truncate: false };
+    pub const WRITE: Mode = Mode { access: Access::Write, truncate: false };
+    pub const READ_WRITE: Mode = Mode { access: Access::ReadWrite, truncate: false };
+    /// For writing, with nothing left of what was there.
+    pub const REPLACE: Mode = Mode { access: Access::Write, truncate: true };
+
+    fn byte(self) -> u8 {
+        let access = match self.access {
+            Access::Read => omode::READ,
+            Access::Write => omode::WRITE,
+            Access::ReadWrite => omode::RDWR,
+            Access::Exec => omode::EXEC,
+        };
+        access | if self.truncate { omode::TRUNC } else { 0 }
+    }
+
+    pub(super) fn lflags(self) -> u32 {
+        let access = match self.access {
+            Access::Read | Access::Exec => 0,
+            Access::Write => lflags::WRONLY,
+            Access::ReadWrite => lflags::RDWR,
+        };
+        access | lflags::LARGEFILE | if self.truncate { lflags::TRUNC } else { 0 }
+    }
+}
+
+/// A file that was walked to and is not open. Its fid is clunked when it is dropped.
+#[derive(Debug)]
+pub struct Node {
+    pub(super) client: Client,
+    pub(super) fid: OwnedFid,
+    qid: Qid,
+}
+
+/// How far a walk came.
+pub(super) enum Walked {
+    Whole(Node),
+    /// The qids of the names that were walked, at least one and not all; no fid was made.
+    Part(Vec<Qid>),
+}
+
+/// Where a walk begins.
+#[derive(Clone, Copy)]
+pub(super) struct From<'a> {
+    client: &'a Client,
+    fid: Fid,
+    /// `None`: the root, whose qid nobody remembers.
+    qid: Option<Qid>,
+}
+
+/// The reply to something else; the state machine lets none through.
+pub(super) fn unexpected() -> Error {
+    Errno::EPROTO.into()
+}
+
+impl Client {
+    pub(super) fn from_root(&self) -> From<'_> {
+        From { client: self, fid: self.root.fid.fid(), qid: Some(self.root.qid) }
+    }
+
+    /// The root of the tree.
+    pub async fn root(&self) -> Result<Node, Error> {
+        self.from_root().walk(&[]).await
+    }
+}
+
+impl From<'_> {
+    /// One walk of at most 16 names.
+    pub async fn walk_some(&self, names: &[&[u8]]) -> Result<Walked, Error> {
+        let mut scratch = Vec::new();
+        let wnames = Names::encode(names.iter().copied(), &mut scratch);
+        let reply = self.client.call_making(|newfid| T::Walk { fid: self.fid, newfid, wnames }).await?;
+        let qids: Vec<Qid> = match reply.message()? {
+            R::Walk { wqids } => wqids.iter().collect(),
+            _ => return Err(unexpected()),
+        };
+        Ok(match (reply.made, qids.last().copied().or(self.qid)) {
+            (Some(fid), Some(qid)) => Walked::Whole(Node { client: self.client.clone(), fid, qid }),
+            _ => Walked::Part(qids),
+        })
+    }
+
+    /// A walk of any length; through no link. A name on the way that does not exist is ENOENT.
+    pub async fn walk(&self, names: &[&[u8]]) -> Result<Node, Error> {
+        let mut at: Option<Node> = None;
+        let mut chunks = names.chunks(MAXWELEM);
+        // No names at all are one walk too: a second fid for the same file.
+        let mut next = Some(chunks.next().unwrap_or(&[]));
+        loop {
+            let here = at.as_ref().map_or(*self, Node::from_here);
+            match (next, at.is_some()) {
+                (Some(names), _) => match here.walk_some(names).await? {
+                    Walked::Whole(node) => at = Some(node),
+                    // The walk tells where it ended and not why.
+                    Walked::Part(_) => return Err(Errno::ENOENT.into()),
+                },
+                (None, _) => return at.ok_or_else(unexpected),
+            }
+            next = chunks.next();
+        }
+    }
+}
+
+impl Node {
+    pub(super) fn from_here(&self) -> From<'_> {
+        From { client: &self.client, fid: self.fid.fid(), qid: Some(self.qid) }
+    }
+
+    pub fn qid(&self) -> Qid {
+        self.qid
+    }
+
+    /// The client that it was walked to with.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The same file, with requests that count as caused by `client`'s replies; see [`Client::fork`].
+    pub fn with_client(mut self, client: &Client) -> Node {
+        self.client = client.clone();
+        self
+    }
+
+    /// A file below this directory, through no symbolic link. Names that do not exist, even in the middle, are ENOENT.
+    pub async fn walk(&self, names: &[&[u8]]) -> Result<Node, Error> {
+        self.from_here().walk(names).await
+    }
+
+    /// The file's attributes.
+    pub async fn metadata(&self) -> Result<Metadata, Error> {
+        metadata(&self.client, self.fid.fid()).await
+    }
+
+    /// Changes attributes; what is `None` stays. 9P2000 and .u change all of it or nothing.
+    pub async fn set(&self, change: &SetAttr) -> Result<(), Error> {
+        set(&self.client, self.fid.fid(), change).await
+    }
+
+    /// Cuts or extends a file to `size` bytes.
+    pub async fn truncate(&self, size: u64) -> Result<(), Error> {
+        self.set(&SetAttr { size: Some(size), ..SetAttr::default() }).await
+    }
+
+    /// Opens it: the fid is the file's from now on.
+    pub async fn open(self, mode: Mode) -> Result<File, Error> {
+        let fid = self.fid.fid();
+        let request = match self.client.dialect() {
+            Dialect::Linux => T::Lopen { fid, flags: Octal(mode.lflags()) },
+            _ => T::Open { fid, mode: mode.byte() },
+        };
+        let (qid, iounit) = match self.client.call(request).await?.message()? {
+            R::Open { qid, iounit } | R::Lopen { qid, iounit } => (qid, iounit),
+            _ => return Err(unexpected()),
+        };
+        if qid.is_dir() != self.qid.is_dir() {
+            return Err(Suspicion::Type.into());
+        }
+        Ok(File::new(self.client, self.fid, qid, iounit, mode))
+    }
+
+    /// Makes a plain file that does not exist in this directory and opens it: the fid is the new file's from now on.
+    /// An existing name is EEXIST. `perm`: 0 to 0o777 (.u and .L: 0o7777), cut down by the server as it sees fit.
+    pub async fn create(self, name: &[u8], mode: Mode, perm: u32) -> Result<File, Error> {
+        let fid = self.fid.fid();
+        let request = match self.client.dialect() {
+            Dialect::Linux => T::Lcreate {
+                fid,
+                name,
+                flags: Octal(mode.lflags() | lflags::CREAT | lflags::EXCL),
+                mode: Octal(perm),
+                gid: own_gid(),
+            },
+            dialect => {
+                T::Create { fid, name, perm: Perm(plan9_perm(perm, dialect)), mode: mode.byte(), extension: b"" }
+            }
+        };
+        let (qid, iounit) = match self.client.call(request).await?.message()? {
+            R::Create { qid, iounit } | R::Lcreate { qid, iounit } => (qid, iounit),
+            _ => return Err(unexpected()),
+        };
+        if qid.is_dir() {
+            return Err(Suspicion::Type.into());
+        }
+        Ok(File::new(self.client, self.fid, qid, iounit, mode))
+    }
+
+    /// Removes the file, or the empty directory. The fid is gone whatever comes of it (remove(5)).
+    pub async fn remove(self) -> Result<(), Error> {
+        self.fid.part(Parting::Remove, &self.client.lane).await
+    }
+
+    /// Clunks the fid and waits for the result.
+    pub async fn clunk(self) -> Result<(), Error> {
+        self.fid.part(Parting::Clunk, &self.client.lane).await
+    }
+
+    /// The target of a symbolic link.
+    pub async fn read_link(&self) -> Result<Vec<u8>, Error> {
+        let target = match self.client.dialect() {
+            Dialect::Linux => match self.client.call(T::Readlink { fid: self.fid.fid() }).await?.message()? {
+                R::Readlink { target } => target.to_vec(),
+                _ => return Err(unexpected()),
+            },
+            _ => self.metadata().await?.link_target.ok_or(Errno::EINVAL)?,
+        };
+        if target.is_empty() || target.contains(&0) {
+            return Err(Suspicion::LinkTarget.into());
+        }
+        Ok(target)
+    }
+
+    /// What statfs(2) tells; .L only.
+    pub async fn statfs(&self) -> Result<Statfs, Error> {
+        self.only_linux("tell of the file system")?;
+        match self.client.call(T::Statfs { fid: self.fid.fid() }).await?.message()? {
+            R::Statfs { fstype, bsize, blocks, bfree, bavail, files, ffree, fsid, namelen } => {
+                Ok(Statfs { fstype: fstype.0, bsize, blocks, bfree, bavail, files, ffree, fsid: fsid.0, namelen })
+            }
+            _ => Err(unexpected()),
+        }
+    }
+
+    pub(super) fn only_linux(&self, what: &'static str) -> Result<(), Error> {
+        match self.client.dialect() {
+            Dialect::Linux => Ok(()),
+            dialect => Err(Error::Unsupported { what, dialect }),
+        }
+    }
+}
+
+/// The group that new files are to have, as Linux's client asks for it.
+pub(super) fn own_gid() -> u32 {
+    rustix::process::getgid().as_raw()
+}
+
+pub(super) async fn metadata(client: &Client, fid: Fid) -> Result<Metadata, Error> {
+    match client.dialect() {
+        Dialect::Linux => {
+            let reply = client.call(T::Getattr { fid, request_mask: Mask(getattr::ALL) }).await?;
+            Metadata::from_getattr(&reply.message()?)
+        }
+        dialect => {
+            let reply = client.call(T::Stat { fid }).await?;
+            let R::Stat { stat } = reply.message()? else { return Err(unexpected()) };
+            let stat = Stat::decode(stat.0, dialect).map_err(|_| unexpected())?;
+            Metadata::from_stat(&stat, dialect)
+        }
+    }
+}
+
+pub(super) async fn set(client: &Client, fid: Fid, change: &SetAttr) -> Result<(), Error> {
+    match client.dialect() {
+        Dialect::Linux => client.call(setattr_request(fid, change)).await.map(drop),
+        dialect => {
+            let mut stat = Stat::UNTOUCHED;
+            if let Some(mode) = change.mode {
+                // The mode word is set whole: what is no permission stays as it is.
+                let old = metadata(client, fid).await?;
+                let kept = !plan9_perm(0o7777, dialect);
+                stat.mode = old.plan9_mode.unwrap_or_default() & kept | plan9_perm(mode, dialect);
+            }
+            if change.uid.is_some() || change.gid.is_some() {
+                if dialect == Dialect::Plan9 {
+                    return Err(Error::Unsupported { what: "change an owner by number", dialect });
+                }
+                stat.n_uid = change.uid.unwrap_or(u32::MAX);
+                stat.n_gid = change.gid.unwrap_or(u32::MAX);
+            }
+            stat.length = change.size.unwrap_or(u64::MAX);
+            stat.atime = change.atime.map_or(Ok(u32::MAX), |time| seconds(time, dialect))?;
+            stat.mtime = change.mtime.map_or(Ok(u32::MAX), |time| seconds(time, dialect))?;
+            wstat(client, fid, &stat).await
+        }
+    }
+}
+
+pub(super) async fn wstat(client: &Client, fid: Fid, stat: &Stat<'_>) -> Result<(), Error> {
+    let mut bytes = Vec::new();
+    stat.encode(client.dialect(), &mut bytes);
+    client.call(T::Wstat { fid, stat: StatBytes(&bytes) }).await.map(drop)
+}
+
+fn setattr_request(fid: Fid, change: &SetAttr) -> T<'static> {
+    let mut valid = 0;
+    let mut bit = |set: bool, bit: u32| valid |= if set { bit } else { 0 };
+    bit(change.mode.is_some(), setattr::MODE);
+    bit(change.uid.is_some(), setattr::UID);
+    bit(change.gid.is_some(), setattr::GID);
+    bit(change.size.is_some(), setattr::SIZE);
+    bit(change.ctime, setattr::CTIME);
+    let mut time = |time: Option<SetTime>, any: u32, given: u32| match time {
+        None => Time::default(),
+        Some(SetTime::Now) => {
+            bit(true, any);
+            Time::default()
+        }
+        Some(SetTime::To(time)) => {
+            bit(true, any | given);
+            time
+        }
+    };
+    let atime = time(change.atime, setattr::ATIME, setattr::ATIME_SET);
+    let mtime = time(change.mtime, setattr::MTIME, setattr::MTIME_SET);
+    T::Setattr {
+        fid,
+        valid: Octal(valid),
+        mode: Octal(change.mode.unwrap_or_default()),
+        uid: change.uid.unwrap_or_default(),
+        gid: change.gid.unwrap_or_default(),
+        size: change.size.unwrap_or_default(),
+        atime_sec: atime.sec.cast_unsigned(),
+        atime_nsec: atime.nsec.into(),
+        mtime_sec: mtime.sec.cast_unsigned(),
+        mtime_nsec: mtime.nsec.into(),
+    }
+}
+
+/// A time as stat(5) has it; "now" is this machine's, for the dialect has no word for the server's.
+fn seconds(time: SetTime, dialect: Dialect) -> Result<u32, Error> {
+    let sec = match time {
+        SetTime::To(time) => time.sec,
+        SetTime::Now => {
+            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+            now.map_or(0, |now| now.as_secs().cast_signed())
+        }
+    };
+    // All ones mean "leave it".
+    u32::try_from(sec).ok().filter(|&sec| sec != u32::MAX).ok_or(Error::TooLarge("the time", dialect))
+}
+
+/// Permissions as stat(5) has them, with .u's bits for set-user-id, set-group-id and sticky.
+pub(super) fn plan9_perm(perm: u32, dialect: Dialect) -> u32 {
+    let special = [(0o4000, dm::SETUID), (0o2000, dm::SETGID), (0o1000, dm::SETVTX)];
+    let extra = special.into_iter().filter(|(bit, _)| perm & bit != 0 && dialect == Dialect::Unix);
+    extra.fold(perm & 0o777, |perm, (_, bit)| perm | bit)
+}
+
+/// What kind of file a mode word of 9P2000 or .u asks for.
+pub(super) fn plan9_kind(kind: FileType) -> u32 {
+    match kind {
+        FileType::File => 0,
+        FileType::Dir => dm::DIR,
+        FileType::Symlink => dm::SYMLINK,
+        FileType::CharDevice | FileType::BlockDevice => dm::DEVICE,
+        FileType::Fifo => dm::NAMEDPIPE,
+        FileType::Socket => dm::SOCKET,
+    }
+}

@@ -1,0 +1,52 @@
+//! What a client asks of its server and of itself.
+
+use std::time::Duration;
+
+use ninefold_proto::types::NONUNAME;
+use rustix::process::getuid;
+
+/// How to connect, and what to bound. The default suits every server known to us.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// Bytes of the largest message to offer, 4,096 to 8 MiB. 1 MiB: beyond it a message costs more in buffers than it
+    /// saves in messages.
+    pub msize: u32,
+    /// The longest wait for any one reply, and for a connection; `None` waits for ever.
+    pub timeout: Option<Duration>,
+    /// The user to attach as: a name, and a number for the dialects that carry one.
+    pub user: (Vec<u8>, u32),
+    /// The most entries of one directory; more is a server that does not end.
+    pub dir_entries_max: usize,
+    /// The most bytes on the way at a time in a pipelined read or write.
+    pub window_max: usize,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            msize: 1 << 20,
+            timeout: Some(Duration::from_secs(60)),
+            user: this_user(),
+            // Twice what ext4 holds in one directory with its default hash tree.
+            dir_entries_max: 20_000_000,
+            // 10 Gbit/s over 50 ms.
+            window_max: 64 << 20,
+        }
+    }
+}
+
+/// The name and number of the user that this process acts as.
+fn this_user() -> (Vec<u8>, u32) {
+    let uid = getuid();
+    let known = nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(uid.as_raw())).ok().flatten();
+    let name = known.map_or_else(|| uid.as_raw().to_string(), |user| user.name);
+    (name.into_bytes(), uid.as_raw())
+}
+
+impl Options {
+    /// Attaches as a user known by name alone.
+    pub fn user_name(mut self, name: impl Into<Vec<u8>>) -> Options {
+        self.user = (name.into(), NONUNAME);
+        self
+    }
+}

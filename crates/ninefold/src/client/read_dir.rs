@@ -1,0 +1,129 @@
+//! What a directory holds.
+
+use std::collections::{HashSet, VecDeque};
+
+use bytes::Bytes;
+use ninefold_proto::stat::{dir_entries, stats};
+use ninefold_proto::types::{BadName, Name};
+use ninefold_proto::{Dialect, Errno, Qid, T};
+
+use super::error::{Error, Suspicion};
+use super::file::File;
+use super::metadata::{FileType, Metadata};
+use super::node::{Mode, Node};
+
+/// One name in a directory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// 1 to 255 bytes, no `/`, no NUL, neither `.` nor `..`.
+    pub name: Vec<u8>,
+    pub qid: Qid,
+    pub kind: FileType,
+    /// Where the dialect lists it: 9P2000 and .u.
+    pub metadata: Option<Metadata>,
+}
+
+/// A directory being read, in the server's order, `.` and `..` left out.
+#[derive(Debug)]
+pub struct ReadDir {
+    file: File,
+    /// Where the next read goes on: bytes read so far, or .L's cookie.
+    offset: u64,
+    /// Cookies that were read from: one that comes again is a directory that never ends.
+    cookies: HashSet<u64>,
+    /// Read, and not yet given.
+    entries: VecDeque<Entry>,
+    count: usize,
+    ended: bool,
+}
+
+impl Node {
+    /// Reads the directory, on a fid of its own.
+    pub async fn read_dir(&self) -> Result<ReadDir, Error> {
+        if !self.qid().is_dir() {
+            return Err(Errno::ENOTDIR.into());
+        }
+        let file = self.walk(&[]).await?.open(Mode::READ).await?;
+        let (offset, cookies) = (0, HashSet::new());
+        Ok(ReadDir { file, offset, cookies, entries: VecDeque::new(), count: 0, ended: false })
+    }
+}
+
+impl ReadDir {
+    /// The next entry; `None` at the end.
+    pub async fn next(&mut self) -> Result<Option<Entry>, Error> {
+        while self.entries.is_empty() && !self.ended {
+            self.read().await?;
+        }
+        Ok(self.entries.pop_front())
+    }
+
+    /// All entries that are left. Bounded by [`Options::dir_entries_max`](super::Options::dir_entries_max).
+    pub async fn all(mut self) -> Result<Vec<Entry>, Error> {
+        let mut all = Vec::new();
+        while let Some(entry) = self.next().await? {
+            all.push(entry);
+        }
+        Ok(all)
+    }
+
+    async fn read(&mut self) -> Result<(), Error> {
+        let dialect = self.file.client().dialect();
+        let before = self.entries.len();
+        match dialect {
+            Dialect::Linux => self.read_entries().await?,
+            dialect => self.read_stats(dialect).await?,
+        }
+        self.count += self.entries.len() - before;
+        let most = self.file.client().options().dir_entries_max;
+        if self.count > most { Err(Suspicion::EndlessDirectory(most).into()) } else { Ok(()) }
+    }
+
+    async fn read_entries(&mut self) -> Result<(), Error> {
+        if !self.cookies.insert(self.offset) {
+            return Err(Suspicion::LoopingDirectory.into());
+        }
+        let count = self.file.read_max();
+        let request = T::Readdir { fid: self.file.fid.fid(), offset: self.offset, count };
+        let data: Bytes = self.file.client.call(request).await?.data();
+        self.ended = data.is_empty();
+        for entry in dir_entries(&data).flatten() {
+            self.offset = entry.offset;
+            if matches!(entry.name, b"." | b"..") {
+                continue;
+            }
+            let kind = listed_kind(entry.kind, entry.qid);
+            self.entries.push_back(Entry { name: checked(entry.name)?, qid: entry.qid, kind, metadata: None });
+        }
+        Ok(())
+    }
+
+    async fn read_stats(&mut self, dialect: Dialect) -> Result<(), Error> {
+        let data = self.file.read_at(self.offset, self.file.read_max()).await?;
+        self.offset += data.len() as u64;
+        self.ended = data.is_empty();
+        for stat in stats(&data, dialect) {
+            let stat = stat.map_err(Suspicion::Stat)?;
+            let metadata = Metadata::from_stat(&stat, dialect)?;
+            let (name, qid, kind) = (checked(stat.name)?, stat.qid, metadata.kind);
+            self.entries.push_back(Entry { name, qid, kind, metadata: Some(metadata) });
+        }
+        Ok(())
+    }
+}
+
+fn checked(name: &[u8]) -> Result<Vec<u8>, Error> {
+    match Name::new(name) {
+        Ok(name) => Ok(name.as_bytes().to_vec()),
+        Err(e) => Err(entry_name(e)),
+    }
+}
+
+fn entry_name(e: BadName) -> Error {
+    Suspicion::EntryName(e).into()
+}
+
+/// The kind from getdents(2)'s DT_ number, which is st_mode's format shifted; from the qid where that is unknown.
+fn listed_kind(dt: u8, qid: Qid) -> FileType {
+    FileType::from_mode(u32::from(dt) << 12).unwrap_or_else(|| FileType::from_qid(qid.kind))
+}

@@ -1,0 +1,55 @@
+//! The client against our own server, in memory and in virtual time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use ninefold::client::{Attach, Client, FileType, Follow, Mode, Options};
+use ninefold::proto::attr::SetAttr;
+use ninefold::proto::{Dialect, Errno};
+use ninefold::server::Server;
+use ninefold::transport::{Peer, memory};
+use ninefold::tree::ramfs::RamFs;
+
+/// Bytes that each way of the connection holds.
+const BUFFER: usize = 64 * 1024;
+
+fn serve() -> Arc<Server> {
+    Server::builder().export("", Arc::new(RamFs::new()), false).build()
+}
+
+async fn client(server: &Arc<Server>, dialect: Dialect) -> Client {
+    let (ours, theirs) = memory::pair(BUFFER);
+    tokio::spawn(server.serve(theirs, Peer::Stdio));
+    let attach = Attach { dialect: Some(dialect), ..Attach::default() };
+    Client::over(ours, &attach, Options::default()).await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn files_are_made_written_read_renamed_and_removed_alike_in_every_dialect() {
+    for dialect in Dialect::ALL {
+        let server = serve();
+        let client = client(&server, dialect).await;
+        let root = client.root().await.unwrap();
+        root.mkdir(b"d", 0o755).await.unwrap();
+        let dir = client.walk("/d", Follow::All).await.unwrap();
+        let file = dir.walk(&[]).await.unwrap().create(b"f", Mode::READ_WRITE, 0o640).await.unwrap();
+        assert_eq!(file.write_at(0, Bytes::from_static(b"hello")).await.unwrap(), 5);
+        assert_eq!(file.read_at(1, 100).await.unwrap(), "ello");
+        file.close().await.unwrap();
+        let node = client.walk("/d/./x/../f", Follow::All).await.unwrap();
+        node.set(&SetAttr { mode: Some(0o600), size: Some(3), ..SetAttr::default() }).await.unwrap();
+        let meta = node.metadata().await.unwrap();
+        assert_eq!((meta.kind, meta.mode, meta.size), (FileType::File, 0o600, 3), "{dialect}");
+        dir.rename(b"f", &dir, b"g").await.unwrap();
+        let names: Vec<_> = dir.read_dir().await.unwrap().all().await.unwrap();
+        assert_eq!(names.iter().map(|entry| entry.name.as_slice()).collect::<Vec<_>>(), [b"g"]);
+        assert_eq!(root.unlink(b"d", true).await.unwrap_err().errno(), Errno::ENOTEMPTY);
+        dir.unlink(b"g", false).await.unwrap();
+        drop(dir);
+        root.unlink(b"d", true).await.unwrap();
+        assert!(client.walk("/d", Follow::All).await.unwrap_err().is_not_found());
+        drop((node, root));
+        client.close(Duration::from_secs(1)).await.unwrap();
+    }
+}
