@@ -66,7 +66,7 @@ pub(super) enum Walked {
 
 /// Where a walk begins.
 #[derive(Clone, Copy)]
-pub(super) struct From<'a> {
+pub(super) struct Start<'a> {
     client: &'a Client,
     fid: Fid,
     /// `None`: the root, whose qid nobody remembers.
@@ -79,17 +79,17 @@ pub(super) fn unexpected() -> Error {
 }
 
 impl Client {
-    pub(super) fn from_root(&self) -> From<'_> {
-        From { client: self, fid: self.root.fid.fid(), qid: Some(self.root.qid) }
+    pub(super) fn start(&self) -> Start<'_> {
+        Start { client: self, fid: self.root.fid.fid(), qid: Some(self.root.qid) }
     }
 
     /// The root of the tree.
     pub async fn root(&self) -> Result<Node, Error> {
-        self.from_root().walk(&[]).await
+        self.start().walk(&[]).await
     }
 }
 
-impl From<'_> {
+impl Start<'_> {
     /// One walk of at most 16 names.
     pub async fn walk_some(&self, names: &[&[u8]]) -> Result<Walked, Error> {
         let mut scratch = Vec::new();
@@ -112,7 +112,7 @@ impl From<'_> {
         // No names at all are one walk too: a second fid for the same file.
         let mut next = Some(chunks.next().unwrap_or(&[]));
         loop {
-            let here = at.as_ref().map_or(*self, Node::from_here);
+            let here = at.as_ref().map_or(*self, Node::start);
             match (next, at.is_some()) {
                 (Some(names), _) => match here.walk_some(names).await? {
                     Walked::Whole(node) => at = Some(node),
@@ -127,8 +127,8 @@ impl From<'_> {
 }
 
 impl Node {
-    pub(super) fn from_here(&self) -> From<'_> {
-        From { client: &self.client, fid: self.fid.fid(), qid: Some(self.qid) }
+    pub(super) fn start(&self) -> Start<'_> {
+        Start { client: &self.client, fid: self.fid.fid(), qid: Some(self.qid) }
     }
 
     pub fn qid(&self) -> Qid {
@@ -148,7 +148,7 @@ impl Node {
 
     /// A file below this directory, through no symbolic link. Names that do not exist, even in the middle, are ENOENT.
     pub async fn walk(&self, names: &[&[u8]]) -> Result<Node, Error> {
-        self.from_here().walk(names).await
+        self.start().walk(names).await
     }
 
     /// The file's attributes.

@@ -69,10 +69,10 @@ pub(super) async fn walk_names(client: &Client, names: Vec<Vec<u8>>, follow: Fol
         if names.is_empty() {
             return match at {
                 Some(node) => Ok(node),
-                None => client.from_root().walk(&[]).await,
+                None => client.start().walk(&[]).await,
             };
         }
-        let from = at.as_ref().map_or_else(|| client.from_root(), Node::from_here);
+        let from = at.as_ref().map_or_else(|| client.start(), Node::start);
         let walked = from.walk_some(&names).await?;
         let (node, count) = match walked {
             Walked::Whole(node) => (node, names.len()),
