@@ -1,25 +1,60 @@
 //! The command line: the one definition from which parser, help, completions and manual are made.
 
+mod files;
+
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 use ninefold::transport::Address;
 
-/// Serve file trees over 9P, and watch 9P at work.
+pub use files::*;
+
+/// Use the files of any 9P server as if they were here, serve file trees, and watch 9P at work.
 #[derive(Debug, Parser)]
 #[command(name = "ninefold", version, max_term_width = 100, arg_required_else_help = true)]
 pub struct Args {
     /// Log more on standard error: who connects; twice for who is taken for whom.
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub verbose: u8,
+    /// The longest wait for any one reply of a server, and for a connection; 0 waits for ever.
+    #[arg(long, global = true, value_name = "SECS", default_value = "60", value_parser = seconds)]
+    pub timeout: Duration,
+    /// Write what passed between us and the servers to FILE, as JSON; - is standard error.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub stats: Option<PathBuf>,
     #[command(subcommand)]
     pub command: Command,
+}
+
+/// Seconds, fractions allowed; no more than a month, so that sums with it stay far from any overflow.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "expected a number of seconds".to_owned())?;
+    let most = 31.0 * 24.0 * 3600.0;
+    if !(0.0..=most).contains(&seconds) {
+        return Err(format!("expected 0 to {most} seconds"));
+    }
+    Ok(Duration::from_secs_f64(seconds))
 }
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Serve(Serve),
+    Ls(Ls),
+    Cat(Cat),
+    Stat(Stat),
+    Du(Du),
+    Find(Find),
+    Write(Write),
+    Rm(Rm),
+    Mv(Mv),
+    Mkdir(Mkdir),
+    Ln(Ln),
+    Chmod(Chmod),
+    Chown(Chown),
+    Truncate(Truncate),
+    Cp(Cp),
     Trace(Trace),
     Iostat(Iostat),
     /// Show that it works on this machine: serve a private directory and use it in every dialect, over every transport.

@@ -7,9 +7,14 @@
 mod args;
 mod demo;
 mod failure;
+mod files;
 mod iostat;
+mod out;
 mod output;
+mod place;
+mod report;
 mod serve;
+mod servers;
 mod signals;
 mod trace;
 
@@ -23,11 +28,13 @@ use tracing_subscriber::EnvFilter;
 
 use args::{Args, Command};
 use failure::Usage;
+use report::Report;
+use servers::Servers;
 
 fn main() -> ExitCode {
     let args = Args::parse();
     log_to_stderr(args.verbose);
-    match run(args.command) {
+    match run(args) {
         Ok(code) => code,
         Err(e) => {
             eprintln!("ninefold: {e:#}");
@@ -36,8 +43,8 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> anyhow::Result<ExitCode> {
-    match command {
+fn run(args: Args) -> anyhow::Result<ExitCode> {
+    match args.command {
         Command::Serve(args) => block_on(serve::run(args)),
         Command::Trace(args) => block_on(trace::run(args)),
         Command::Iostat(args) => block_on(iostat::run(args)),
@@ -51,6 +58,10 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             let mut page = Vec::new();
             args::manual(&mut page)?;
             print(&page)
+        }
+        command => {
+            let world = files::World { servers: Servers::new(args.timeout, args.stats), report: Report::default() };
+            block_on(files::run(command, world))
         }
     }
 }

@@ -1,0 +1,260 @@
+//! The commands on files: what they take.
+//!
+//! A URL is an address as [`ninefold::transport::Address`] has it; its path is the file meant.
+
+use clap::ArgAction;
+
+use crate::place::Place;
+
+/// List directories, as ls does.
+#[derive(Debug, clap::Args)]
+pub struct Ls {
+    /// The files and directories.
+    #[arg(required = true, value_name = "URL")]
+    pub urls: Vec<Place>,
+    /// One line a file, with its attributes.
+    #[arg(short)]
+    pub long: bool,
+    /// Directories in directories too.
+    #[arg(short = 'R')]
+    pub recursive: bool,
+    /// Names that begin with a dot too.
+    #[arg(short)]
+    pub all: bool,
+    /// The directory itself, not what it holds.
+    #[arg(short)]
+    pub directory: bool,
+    /// Sizes in KiB, MiB, GiB.
+    #[arg(short = 'H', long)]
+    pub human_readable: bool,
+    /// One JSON object a line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Print files, one after another.
+#[derive(Debug, clap::Args)]
+pub struct Cat {
+    /// The files.
+    #[arg(required = true, value_name = "URL")]
+    pub urls: Vec<Place>,
+}
+
+/// Print all that is known of files, as stat does.
+#[derive(Debug, clap::Args)]
+pub struct Stat {
+    /// The files; a symbolic link itself, not what it points to.
+    #[arg(required = true, value_name = "URL")]
+    pub urls: Vec<Place>,
+    /// Go through a symbolic link.
+    #[arg(short = 'L', long)]
+    pub dereference: bool,
+    /// One JSON object a line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Sum up the disk space of directories, as du does, in KiB.
+#[derive(Debug, clap::Args)]
+pub struct Du {
+    /// The files and directories.
+    #[arg(required = true, value_name = "URL")]
+    pub urls: Vec<Place>,
+    /// Only the sum of each URL.
+    #[arg(short, long, conflicts_with = "all")]
+    pub summarize: bool,
+    /// Files too.
+    #[arg(short, long)]
+    pub all: bool,
+    /// The bytes in files and not the disk space, which 9P2000 and 9P2000.u do not tell.
+    #[arg(long)]
+    pub apparent_size: bool,
+    /// Sizes in bytes; with --apparent-size.
+    #[arg(short, long)]
+    pub bytes: bool,
+    /// Sizes in KiB, MiB, GiB.
+    #[arg(short = 'H', long)]
+    pub human_readable: bool,
+    /// One JSON object a line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Find files below directories, as find does.
+#[derive(Debug, clap::Args)]
+pub struct Find {
+    /// Where to begin.
+    #[arg(required = true, value_name = "URL")]
+    pub urls: Vec<Place>,
+    /// Only names that match the pattern: * ? [a-z].
+    #[arg(long, value_name = "GLOB", allow_hyphen_values = true)]
+    pub name: Option<String>,
+    /// Only files of this kind: f d l c b p s.
+    #[arg(long = "type", value_name = "LETTER")]
+    pub kind: Option<char>,
+    /// No deeper than N below where it began.
+    #[arg(long, value_name = "N")]
+    pub maxdepth: Option<usize>,
+    /// Not less deep than N.
+    #[arg(long, value_name = "N")]
+    pub mindepth: Option<usize>,
+    /// Names end in a NUL and not in a newline.
+    #[arg(long)]
+    pub print0: bool,
+    /// One JSON object a line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Write standard input to a file: a whole file appears under its name, or none.
+#[derive(Debug, clap::Args)]
+pub struct Write {
+    /// The file; made if there is none.
+    pub url: Place,
+    /// Add to the end of the file.
+    #[arg(short, long)]
+    pub append: bool,
+}
+
+/// Remove files.
+#[derive(Debug, clap::Args)]
+pub struct Rm {
+    /// The files.
+    #[arg(required = true, value_name = "URL")]
+    pub urls: Vec<Place>,
+    /// Directories and all that is in them.
+    #[arg(short, short_alias = 'R', long)]
+    pub recursive: bool,
+    /// Do not complain of what is not there.
+    #[arg(short, long)]
+    pub force: bool,
+    /// Empty directories.
+    #[arg(short, long)]
+    pub dir: bool,
+}
+
+/// Rename files, within one server.
+#[derive(Debug, clap::Args)]
+pub struct Mv {
+    /// The files, and at the end the new name or the directory to move into.
+    #[arg(required = true, num_args = 2.., value_name = "URL")]
+    pub urls: Vec<Place>,
+    /// Leave a file that exists already.
+    #[arg(short, long)]
+    pub no_clobber: bool,
+}
+
+/// Make directories.
+#[derive(Debug, clap::Args)]
+pub struct Mkdir {
+    /// The directories.
+    #[arg(required = true, value_name = "URL")]
+    pub urls: Vec<Place>,
+    /// Those above them too; one that exists is no error.
+    #[arg(short, long)]
+    pub parents: bool,
+    /// Permissions: octal, or as chmod has them.
+    #[arg(short, long, value_name = "MODE")]
+    pub mode: Option<String>,
+}
+
+/// Make links.
+#[derive(Debug, clap::Args)]
+pub struct Ln {
+    /// Symbolic: TARGET is a text.
+    #[arg(short, long)]
+    pub symbolic: bool,
+    /// What the link points to: a URL, or with -s any text.
+    pub target: String,
+    /// The link to make, or the directory to make it in.
+    #[arg(value_name = "URL")]
+    pub link: Place,
+    /// Replace a file that exists already.
+    #[arg(short, long)]
+    pub force: bool,
+}
+
+/// Change permissions.
+#[derive(Debug, clap::Args)]
+pub struct Chmod {
+    /// Octal, or symbolic: u+x,go-w.
+    #[arg(allow_hyphen_values = true)]
+    pub mode: String,
+    /// The files.
+    #[arg(required = true, value_name = "URL")]
+    pub urls: Vec<Place>,
+    /// Directories and all that is in them.
+    #[arg(short = 'R', long)]
+    pub recursive: bool,
+}
+
+/// Change owners, by number.
+#[derive(Debug, clap::Args)]
+pub struct Chown {
+    /// UID, UID:GID or :GID.
+    pub owner: String,
+    /// The files; a symbolic link itself.
+    #[arg(required = true, value_name = "URL")]
+    pub urls: Vec<Place>,
+    /// Directories and all that is in them.
+    #[arg(short = 'R', long)]
+    pub recursive: bool,
+}
+
+/// Cut or extend files.
+#[derive(Debug, clap::Args)]
+pub struct Truncate {
+    /// Bytes, or with K, M, G, T (powers of 1024); +N and -N change the size that is.
+    #[arg(short, long, value_name = "N", allow_hyphen_values = true)]
+    pub size: String,
+    /// Do not make a file that is not there.
+    #[arg(short = 'c', long)]
+    pub no_create: bool,
+    /// The files.
+    #[arg(required = true, value_name = "URL")]
+    pub urls: Vec<Place>,
+}
+
+/// Copy files between here and servers, and between servers.
+///
+/// A file appears under its name when it is whole: it is written under a temporary name beside it, then renamed.
+/// Devices, files with several names and files that cannot be replaced are written in place, and cp says so.
+#[derive(Debug, clap::Args)]
+pub struct Cp {
+    /// What to copy, and at the end where to: local paths or URLs.
+    #[arg(required = true, num_args = 2.., value_name = "PLACE")]
+    pub places: Vec<Place>,
+    /// Directories and all that is in them.
+    #[arg(short, short_alias = 'R', long)]
+    pub recursive: bool,
+    /// Keep permissions, times, and owners where that is allowed.
+    #[arg(short, long)]
+    pub preserve: bool,
+    /// Files at a time.
+    #[arg(short, long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub jobs: u16,
+    /// Go on where an interrupted copy ended, and leave what is there already.
+    #[arg(long)]
+    pub resume: bool,
+    /// Read every file back and compare; with --resume, compare what is there by content too.
+    #[arg(long)]
+    pub checksum: bool,
+    /// Move data in 9P messages, never in a stream beside them.
+    #[arg(long)]
+    pub no_stream: bool,
+    /// Say what would be done.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Copy only files whose path below what is copied matches; may be repeated.
+    #[arg(long, value_name = "GLOB", action = ArgAction::Append)]
+    pub include: Vec<String>,
+    /// Leave out what matches, with all that is in it; may be repeated.
+    #[arg(long, value_name = "GLOB", action = ArgAction::Append)]
+    pub exclude: Vec<String>,
+    /// No progress bar.
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// One JSON object for each file, and one for the whole.
+    #[arg(long)]
+    pub json: bool,
+}

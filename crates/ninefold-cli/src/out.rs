@@ -1,0 +1,59 @@
+//! Standard output of a command that prints data: gathered, written in large pieces, and off the thread that moves
+//! messages, so that a reader who stops does not stop Ctrl-C.
+
+use std::io;
+
+use bytes::Bytes;
+use tokio::io::{AsyncWriteExt, Stdout, stdout};
+
+/// Bytes gathered before they are written.
+const GATHER: usize = 64 * 1024;
+
+/// See the module. [`Out::finish`] must come last, or the last lines are lost.
+#[derive(Debug)]
+pub struct Out {
+    to: Stdout,
+    gathered: Vec<u8>,
+}
+
+impl Out {
+    pub fn new() -> Out {
+        Out { to: stdout(), gathered: Vec::new() }
+    }
+
+    /// Prints bytes.
+    pub async fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.gathered.extend_from_slice(bytes);
+        if self.gathered.len() >= GATHER { self.flush().await } else { Ok(()) }
+    }
+
+    /// Prints a JSON value on a line of its own.
+    pub async fn json(&mut self, value: &serde_json::Value) -> io::Result<()> {
+        self.put(format!("{value}\n").as_bytes()).await
+    }
+
+    /// Prints a large piece as it is.
+    pub async fn data(&mut self, data: Bytes) -> io::Result<()> {
+        self.flush().await?;
+        self.to.write_all(&data).await
+    }
+
+    async fn flush(&mut self) -> io::Result<()> {
+        let gathered = std::mem::take(&mut self.gathered);
+        self.to.write_all(&gathered).await
+    }
+
+    /// Prints what is left.
+    pub async fn finish(mut self) -> io::Result<()> {
+        self.flush().await?;
+        self.to.flush().await
+    }
+}
+
+/// A name or path in JSON, without loss: a string where it is UTF-8, else `{"bytes": [104, 255]}`.
+pub fn text(bytes: &[u8]) -> serde_json::Value {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => text.into(),
+        Err(_) => serde_json::json!({ "bytes": bytes }),
+    }
+}

@@ -1,0 +1,86 @@
+//! Failures of single files: told as they come, while the command goes on with the others.
+
+use std::fmt;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ninefold::client::{Error, Loss};
+use ninefold::proto::Errno;
+
+/// A failure of one file: what, where, and what to do about it.
+#[derive(Debug)]
+pub struct Failure {
+    /// The file, as the user knows it.
+    pub file: String,
+    /// What was tried when it failed: "cannot open". May be empty.
+    pub tried: &'static str,
+    pub error: Error,
+}
+
+impl Failure {
+    pub fn new(file: impl fmt::Display, tried: &'static str, error: Error) -> Failure {
+        Failure { file: file.to_string(), tried, error }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", Printable(&self.file))?;
+        if !self.tried.is_empty() {
+            write!(f, "{}: ", self.tried)?;
+        }
+        write!(f, "{}", self.error)?;
+        hint(&self.error).map_or(Ok(()), |hint| write!(f, ": {hint}"))
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// What to do about an error, where its own words do not say it.
+fn hint(error: &Error) -> Option<&'static str> {
+    Some(match error {
+        Error::TimedOut(_) => "try again, or give it longer with --timeout",
+        Error::Lost(Loss::Closed) => "is it a 9P server, and is ninefold in the PATH there?",
+        Error::Lost(_) => "the server, or the way to it, is gone: try again",
+        Error::Misbehaved(_) | Error::Suspect(_) => "look at what it says with ninefold trace",
+        Error::Unsupported { .. } => "a server of 9P2000.L can",
+        Error::Refused(e) if e.errno == Errno::EROFS => "the server exports it read-only",
+        _ => return None,
+    })
+}
+
+/// A text without anything that a terminal would obey.
+pub struct Printable<'a>(pub &'a str);
+
+impl fmt::Display for Printable<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for c in self.0.chars() {
+            if c.is_control() { write!(f, "{}", c.escape_default())? } else { write!(f, "{c}")? }
+        }
+        Ok(())
+    }
+}
+
+/// Collects failures. One of a command.
+#[derive(Debug, Default)]
+pub struct Report {
+    failed: AtomicBool,
+}
+
+impl Report {
+    /// Tells a failure on standard error; the command goes on, and ends with exit status 1.
+    pub fn complain(&self, failure: impl fmt::Display) {
+        self.failed.store(true, Ordering::Relaxed);
+        self.warn(failure);
+    }
+
+    /// Tells what is no failure.
+    pub fn warn(&self, remark: impl fmt::Display) {
+        eprintln!("ninefold: {remark}");
+    }
+
+    /// 0, or 1 after a complaint.
+    pub fn exit_code(&self) -> ExitCode {
+        if self.failed.load(Ordering::Relaxed) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    }
+}
