@@ -18,7 +18,8 @@ pub struct Args {
     /// Log more on standard error: who connects; twice for who is taken for whom.
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub verbose: u8,
-    /// The longest wait for any one reply of a server, and for a connection; 0 waits for ever.
+    /// The longest wait for any one reply of a server, and for a connection; 0 waits for ever. A login over ssh may take
+    /// two minutes.
     #[arg(long, global = true, value_name = "SECS", default_value = "60", value_parser = seconds)]
     pub timeout: Duration,
     /// Write what passed between us and the servers to FILE, as JSON; - is standard error.

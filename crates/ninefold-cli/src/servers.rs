@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
-use ninefold::client::{Client, Options};
+use ninefold::client::{Client, Error, Options};
 use ninefold::proto::Dialect;
 use ninefold::transport::{Address, Place};
 use serde_json::json;
@@ -45,7 +45,11 @@ impl Servers {
             return Ok(client.clone());
         }
         let client = Client::connect(address, self.options.clone());
-        let client = client.await.map_err(|e| Failure::new(&address.place, "cannot connect", e))?;
+        let client = client.await.map_err(|e| {
+            // An error of dialling says so itself.
+            let tried = if matches!(e, Error::Dial(_)) { "" } else { "cannot connect" };
+            Failure::new(&address.place, tried, e)
+        })?;
         clients.insert(key, client.clone());
         Ok(client)
     }

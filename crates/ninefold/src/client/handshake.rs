@@ -15,7 +15,7 @@ use tracing::debug;
 use super::connection::{Handle, Prelude};
 use super::error::{Error, Loss};
 use super::options::Options;
-use crate::transport::{Address, Place, Stream, dial};
+use crate::transport::{Address, Place, Stream, reach};
 
 /// ssh may be waiting for a person to type: as long as sshd lets that take (sshd_config(5), LoginGraceTime).
 const SSH_LOGIN: Duration = Duration::from_secs(120);
@@ -30,7 +30,7 @@ pub(super) async fn connect(address: &Address, options: &Options) -> Result<Hand
     let ssh = matches!(address.place, Place::Ssh { .. });
     let patience = options.timeout.map(|timeout| if ssh { timeout.max(SSH_LOGIN) } else { timeout });
     loop {
-        let stream = bounded(options.timeout, dial(address)).await?.map_err(|e| Error::Dial(Arc::new(e)))?;
+        let stream = bounded(options.timeout, reach(address)).await?.map_err(|e| Error::Dial(Arc::new(e)))?;
         match negotiate(stream, &mut handshake, &mut prelude, (options, patience)).await? {
             Negotiated::Agreed(handle) => return Ok(handle),
             // A second ssh would ask for the password again, and the first one's complaint is on standard error.
@@ -87,6 +87,8 @@ async fn negotiate(
             // A server that closes at once may reset a connection that still carries our offer.
             Ok(None) => return Ok(Negotiated::Closed(handshake.handle_close())),
             Err(e) if closed(&e) => return Ok(Negotiated::Closed(handshake.handle_close())),
+            // ssh tells only now that it did not get through.
+            Err(e) if e.kind() == io::ErrorKind::NotConnected => return Err(Error::Dial(Arc::new(e))),
             Err(e) => return Err(Error::Lost(Loss::Io(Arc::new(e)))),
         };
         debug!(offered = pinned_or_last, ?step, "negotiation");

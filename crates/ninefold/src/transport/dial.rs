@@ -11,6 +11,11 @@ pub const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Connects to the server at `address`. The error names the address.
 pub async fn dial(address: &Address) -> io::Result<Stream> {
+    reach(address).await.map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", address.place)))
+}
+
+/// The same for whoever names the address anyhow.
+pub(crate) async fn reach(address: &Address) -> io::Result<Stream> {
     let connect = async {
         match &address.place {
             Place::Tcp { host, port } => tcp::dial(host, *port).await,
@@ -30,9 +35,9 @@ pub async fn dial(address: &Address) -> io::Result<Stream> {
             io::ErrorKind::NotFound if matches!(address.place, Place::Unix { .. }) => {
                 "there is no such socket: start the server, or check the path".to_owned()
             }
-            _ => e.to_string(),
+            _ => return e,
         };
-        io::Error::new(e.kind(), format!("{}: {why}", address.place))
+        io::Error::new(e.kind(), why)
     })
 }
 

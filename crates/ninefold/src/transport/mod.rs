@@ -8,6 +8,7 @@ mod dial;
 mod listener;
 pub mod memory;
 mod peer;
+mod process;
 mod ssh;
 pub mod stdio;
 mod stream;
@@ -15,6 +16,7 @@ mod tcp;
 mod unix;
 
 pub use address::{Address, BadAddress, PORT, Place};
+pub(crate) use dial::reach;
 pub use dial::{DIAL_TIMEOUT, dial};
 pub use listener::Listener;
 pub use peer::Peer;

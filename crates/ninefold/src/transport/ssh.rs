@@ -1,122 +1,190 @@
 //! A server started at the other end of ssh: `ninefold serve --stdio`, its input and output the connection.
+//!
+//! [`dial`] starts the system's ssh; what becomes of it is told by a [`Far`], in words that say what to do.
 
-use std::io::{self, IoSlice};
-use std::pin::Pin;
-use std::process::Stdio;
-use std::task::{Context, Poll};
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::process::Command;
 
 use super::Stream;
-
-/// A process whose standard input and output are a connection. It is killed when this is dropped.
-#[derive(Debug)]
-pub struct Process {
-    _child: Child,
-    output: ChildStdout,
-    /// None once it is shut down.
-    input: Option<ChildStdin>,
-}
+use super::process::Process;
 
 /// What runs at the other end: the tree served is the whole file system, so that a path means what it means to scp, and
 /// links lead where they lead there. Cargo's and other private directories of programs are often in the PATH of a login
 /// only, and a binary just copied lies in the home directory: they are looked at last. `sh` reads it, whatever the
-/// login shell is.
+/// login shell is: single quotes mean the same to all of them.
 const REMOTE: &str =
     r#"exec sh -c 'PATH="$PATH:$HOME/.cargo/bin:$HOME/.local/bin:$HOME/bin:$HOME" exec ninefold serve --stdio /'"#;
 
-/// The program to run in place of `ssh`, with arguments of its own, words between spaces: as RSYNC_RSH.
+/// Words of a shell to run in place of [`SSH`], as git has GIT_SSH_COMMAND: `ssh -p 2222 -i 'my key'`.
 const PROGRAM: &str = "NINEFOLD_SSH";
 
-/// Starts `ninefold serve --stdio /` on `host`. What ssh has to ask, it asks on the terminal; what the other end
+/// As scp calls it: nothing that a user's configuration adds to a login is wanted here.
+const SSH: &str =
+    "ssh -x -oClearAllForwardings=yes -oForwardAgent=no -oPermitLocalCommand=no -oRemoteCommand=none -oRequestTTY=no";
+
+/// What the shell around ssh ends with when there is no such program: EX_UNAVAILABLE (sysexits(3)).
+const MISSING: i32 = 69;
+
+/// Starts `ninefold serve --stdio /` on `host`. What ssh has to ask, it asks on the terminal; what it or the other end
 /// complains about comes on our standard error.
 pub(super) fn dial(user: Option<&str>, host: &str) -> io::Result<Stream> {
-    let program = std::env::var(PROGRAM).unwrap_or_else(|_| "ssh".to_owned());
-    let mut words = program.split_whitespace();
-    let name = words.next().unwrap_or("ssh");
-    let mut command = Command::new(name);
-    command.args(words).args(arguments(user, host));
-    start(command)
-        .map(Stream::Process)
-        .map_err(|e| io::Error::new(e.kind(), format!("{name} could not be started: {e}")))
-}
-
-fn arguments(user: Option<&str>, host: &str) -> [String; 4] {
+    let program = std::env::var_os(PROGRAM).filter(|program| !program.is_empty());
     let host = user.map_or(host.to_owned(), |user| format!("{user}@{host}"));
-    ["-T".to_owned(), "--".to_owned(), host, REMOTE.to_owned()]
+    let far = Far { host, ours: program.is_none() };
+    let command = command(program.as_deref().unwrap_or(SSH.as_ref()), &far.host);
+    Process::start(command, far).map(Stream::Process)
 }
 
-fn start(mut command: Command) -> io::Result<Process> {
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true).spawn()?;
-    match (child.stdin.take(), child.stdout.take()) {
-        (Some(input), Some(output)) => Ok(Process { _child: child, output, input: Some(input) }),
-        _ => Err(io::Error::other("a process was started without its pipes")),
+/// Ctrl-C reaches every process of the terminal's foreground group, but ssh must outlive it by the moment in which a
+/// temporary file is removed at the other end: it ignores SIGINT, and ends when we do. In a group of its own it would
+/// be spared too, and could ask for no password.
+fn command(program: &OsStr, host: &str) -> Command {
+    let mut script = OsString::from("trap '' INT; set -- ");
+    script.push(program);
+    script.push(format!(r#" "$@"; command -v "$1" >/dev/null || exit {MISSING}; exec "$@""#));
+    let mut command = Command::new("/bin/sh");
+    command.arg("-c").arg(script).args(["sh", "-T", "--", host, REMOTE]);
+    command
+}
+
+/// The other end, to be named in errors.
+#[derive(Debug)]
+pub(super) struct Far {
+    /// As ssh is given it: `[USER@]HOST`.
+    pub host: String,
+    /// Whether it is reached by [`SSH`], and not by what [`PROGRAM`] says.
+    pub ours: bool,
+}
+
+impl Far {
+    /// ssh ended, or at least its output did, before the server's first message; `seen` was printed in its place.
+    pub fn not_started(&self, status: Option<ExitStatus>, seen: &[u8]) -> io::Error {
+        let Far { host, .. } = self;
+        let end = status.map_or_else(|| "ssh closed its output".to_owned(), end);
+        let printed = if seen.is_empty() { String::new() } else { format!(", having printed {}", quoted(seen)) };
+        let why = match status.and_then(|status| status.code()) {
+            Some(MISSING) if self.ours => return not_connected("ssh is missing here: install OpenSSH's client"),
+            Some(MISSING) => {
+                return not_connected(format!(
+                    "the program that {PROGRAM} names is missing here: correct it, or unset it"
+                ));
+            }
+            Some(127) => format!(
+                "{host} has no ninefold where programs are looked for: copy this one there, nothing else is needed: \
+                 scp $(command -v ninefold) {host}:"
+            ),
+            Some(126) => format!("the ninefold of {host} cannot be run: is it built for that machine, and executable?"),
+            Some(255) => format!("it did not get through to {host}, and says why above: try ssh {host} true"),
+            Some(2) => format!(
+                "the ninefold of {host} does not know what it is asked: compare ssh {host} ninefold --version with \
+                 ninefold --version"
+            ),
+            Some(0) => {
+                format!("what {host} ran was no 9P server: is another command forced there (sshd(8), command=)?")
+            }
+            _ => format!("the server did not start on {host}: see what is said above, or try ssh {host} true"),
+        };
+        not_connected(format!("{end}{printed}: {why}"))
+    }
+
+    /// Something came that is no 9P: a login shell that talks.
+    pub fn noise(&self, seen: &[u8]) -> io::Error {
+        let Far { host, .. } = self;
+        not_connected(format!(
+            "the login shell of {host} prints {} where the server's first message should be: see what ssh {host} true \
+             prints, and take it out of the shell's start-up files (~/.bashrc, ~/.profile), or print it only where \
+             standard output is a terminal",
+            quoted(seen)
+        ))
+    }
+
+    /// ssh ended in the middle of a connection.
+    pub fn broke(&self, status: ExitStatus) -> io::Error {
+        io::Error::new(io::ErrorKind::ConnectionAborted, end(status))
     }
 }
 
-impl AsyncRead for Process {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().output).poll_read(cx, buf)
+/// There never was a connection: nothing that was asked can have been done.
+fn not_connected(text: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::NotConnected, text.into())
+}
+
+fn end(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("ssh ended with status {code}"),
+        (None, Some(signal)) => format!("ssh was killed by signal {signal}"),
+        (None, None) => "ssh ended".to_owned(),
     }
 }
 
-impl AsyncWrite for Process {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        match &mut self.get_mut().input {
-            Some(input) => Pin::new(input).poll_write(cx, buf),
-            None => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
-        }
-    }
+/// The first line, without anything that a terminal would obey.
+fn quoted(seen: &[u8]) -> String {
+    /// Bytes that tell enough.
+    const MOST: usize = 60;
+    let line = seen.split(|b| *b == b'\n').find(|line| !line.is_empty()).unwrap_or(seen);
+    let (line, more) = if line.len() > MOST { (&line[..MOST], "…") } else { (line, "") };
+    let line: String = line.utf8_chunks().map(printable).collect();
+    format!("'{line}{more}'")
+}
 
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        match &mut self.get_mut().input {
-            Some(input) => Pin::new(input).poll_write_vectored(cx, bufs),
-            None => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
-        }
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.input.as_ref().is_some_and(AsyncWrite::is_write_vectored)
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.get_mut().input {
-            Some(input) => Pin::new(input).poll_flush(cx),
-            None => Poll::Ready(Ok(())),
-        }
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // A pipe ends for its reader when its writer is closed.
-        self.get_mut().input = None;
-        Poll::Ready(Ok(()))
-    }
+fn printable(chunk: std::str::Utf8Chunk<'_>) -> String {
+    let escaped = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    let valid: String = chunk.valid().chars().map(escaped).collect();
+    format!("{valid}{}", chunk.invalid().escape_ascii())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    fn arguments(command: &Command) -> Vec<&str> {
+        command.as_std().get_args().map(|arg| arg.to_str().unwrap()).collect()
+    }
+
+    fn status(code: i32) -> Option<ExitStatus> {
+        Some(ExitStatus::from_raw(code << 8))
+    }
 
     #[test]
     fn the_other_end_runs_the_server_in_a_shell_of_its_own() {
-        assert_eq!(arguments(Some("ken"), "h")[..3], ["-T", "--", "ken@h"]);
-        assert_eq!(arguments(None, "h")[2], "h");
+        let command = command("ssh -p '2 2'".as_ref(), "ken@h");
+        let arguments = arguments(&command);
+        assert!(arguments[1].contains(r#"set -- ssh -p '2 2' "$@""#), "{arguments:?}");
+        assert_eq!(arguments[3..6], ["-T", "--", "ken@h"]);
+        assert_eq!(arguments[6], REMOTE);
         assert!(REMOTE.starts_with("exec sh -c '") && REMOTE.ends_with("ninefold serve --stdio /'"));
     }
 
-    #[tokio::test]
-    async fn a_process_reads_to_our_shutdown_and_we_to_its_end() {
-        let mut process = start(Command::new("cat")).unwrap();
-        process.write_all(b"through").await.unwrap();
-        process.shutdown().await.unwrap();
-        let mut got = String::new();
-        process.read_to_string(&mut got).await.unwrap();
-        assert_eq!(got, "through");
+    #[test]
+    fn an_end_before_the_first_message_says_what_to_do() {
+        let far = Far { host: "ken@h".to_owned(), ours: true };
+        let text = |status, seen: &[u8]| far.not_started(status, seen).to_string();
+        for (code, advice) in [
+            (127, "scp $(command -v ninefold) ken@h:"),
+            (126, "built for that machine"),
+            (255, "ssh ken@h true"),
+            (2, "--version"),
+            (1, "did not start on ken@h"),
+            (0, "command="),
+        ] {
+            let text = text(status(code), b"");
+            assert!(text.starts_with(&format!("ssh ended with status {code}: ")) && text.contains(advice), "{text}");
+        }
+        assert!(text(status(MISSING), b"").contains("install OpenSSH"));
+        assert!(text(Some(ExitStatus::from_raw(9)), b"").starts_with("ssh was killed by signal 9"));
+        assert!(text(None, b"hi\n").starts_with("ssh closed its output, having printed 'hi': "));
+        let other = Far { ours: false, ..far };
+        assert!(other.not_started(status(MISSING), b"").to_string().contains("NINEFOLD_SSH"));
+    }
+
+    #[test]
+    fn what_a_shell_prints_is_quoted_without_what_a_terminal_obeys() {
+        assert_eq!(quoted(b"\n\x1b[31mHi\xff\r\nthere"), r"'\u{1b}[31mHi\xff\r'");
+        assert_eq!(quoted("é".as_bytes()), "'é'");
+        assert_eq!(quoted(&[b'x'; 61]), format!("'{}…'", "x".repeat(60)));
     }
 }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
-use super::ssh::Process;
+use super::process::Process;
 use super::stdio::Stdio;
 
 /// A connection. `shutdown` closes the way out only; dropping it closes both.
