@@ -28,7 +28,6 @@ use tracing_subscriber::EnvFilter;
 
 use args::{Args, Command};
 use failure::Usage;
-use report::Report;
 use servers::Servers;
 
 fn main() -> ExitCode {
@@ -60,7 +59,7 @@ fn run(args: Args) -> anyhow::Result<ExitCode> {
             print(&page)
         }
         command => {
-            let world = files::World { servers: Servers::new(args.timeout, args.stats), report: Report::default() };
+            let world = files::World::new(Servers::new(args.timeout, args.stats));
             block_on(files::run(command, world))
         }
     }

@@ -42,9 +42,7 @@ impl clap::builder::TypedValueParser for PlaceParser {
 
     fn parse_ref(&self, command: &clap::Command, arg: Option<&clap::Arg>, value: &OsStr) -> Result<Place, clap::Error> {
         match value.to_str() {
-            Some("") => {
-                Err(clap::Error::raw(clap::error::ErrorKind::InvalidValue, "an empty word names no file\n"))
-            }
+            Some("") => Err(clap::Error::raw(clap::error::ErrorKind::InvalidValue, "an empty word names no file\n")),
             Some(_) => Place::from_str.parse_ref(command, arg, value),
             None => Ok(Place::Local(OsString::from(value).into())),
         }

@@ -13,11 +13,16 @@ use tokio::sync::Mutex;
 
 use crate::report::Failure;
 
-/// How long the end of a command waits for its last clunks, beside the round trips that they take.
+/// How long the end of a command waits for its last clunks.
 const FAREWELL: Duration = Duration::from_secs(2);
 
 /// The same after Ctrl-C, when a person waits.
 const FAREWELL_IN_HASTE: Duration = Duration::from_millis(80);
+
+/// How long the end of a command may take to tidy up: in haste when a person waits for it.
+pub fn patience(in_haste: bool) -> Duration {
+    if in_haste { FAREWELL_IN_HASTE } else { FAREWELL }
+}
 
 /// Where a connection leads: whatever else an address has is a file's path.
 type Key = (Place, Option<Vec<u8>>, Option<Dialect>);
@@ -54,11 +59,10 @@ impl Servers {
         Ok(client)
     }
 
-    /// Writes the statistics and ends the connections. In haste when a person waits for the end.
-    pub async fn close(&self, in_haste: bool) -> anyhow::Result<()> {
+    /// Writes the statistics and ends the connections, each within `patience`.
+    pub async fn close(&self, patience: Duration) -> anyhow::Result<()> {
         let clients = std::mem::take(&mut *self.clients.lock().await);
         let written = self.stats.as_deref().map_or(Ok(()), |file| write_stats(file, &clients));
-        let patience = if in_haste { FAREWELL_IN_HASTE } else { FAREWELL };
         // Whatever a farewell comes to, the work is done: a server that failed told so before.
         let farewells = clients.into_values().map(|client| client.close(patience));
         let _ = futures_util::future::join_all(farewells).await;

@@ -10,25 +10,42 @@ mod ln;
 mod ls;
 mod mkdir;
 mod mv;
+mod replace;
 mod rm;
 mod stat;
+mod temporaries;
 mod truncate;
 mod write;
 
 use std::process::ExitCode;
 
 use anyhow::Context;
+use rustix::fs::Mode;
 
 use crate::args::Command;
-use crate::report::Report;
-use crate::servers::Servers;
+use crate::report::{Printable, Report};
+use crate::servers::{self, Servers};
 use crate::signals::Signals;
+use temporaries::Temporaries;
 
 /// What a command on files works with.
 #[derive(Debug)]
 pub struct World {
     pub servers: Servers,
     pub report: Report,
+    pub temporaries: Temporaries,
+    /// Permissions that new files do not get (umask(2)); servers leave it to their clients.
+    pub umask: u32,
+}
+
+impl World {
+    /// Must be called while there is one thread.
+    pub fn new(servers: Servers) -> World {
+        // It can be read only by setting it.
+        let umask = rustix::process::umask(Mode::empty());
+        rustix::process::umask(umask);
+        World { servers, report: Report::default(), temporaries: Temporaries::default(), umask: umask.as_raw_mode() }
+    }
 }
 
 /// Exit status after SIGINT or SIGTERM, as a shell tells it for SIGINT.
@@ -42,7 +59,13 @@ pub async fn run(command: Command, world: World) -> anyhow::Result<ExitCode> {
         result = dispatch(command, &world) => (result, false),
         () = signals.next() => (Ok(ExitCode::from(INTERRUPTED)), true),
     };
-    let closed = world.servers.close(in_haste).await;
+    world.temporaries.end();
+    let patience = servers::patience(in_haste);
+    let _ = tokio::time::timeout(patience, world.temporaries.settled()).await;
+    let closed = world.servers.close(patience).await;
+    for file in world.temporaries.left() {
+        world.report.complain(format_args!("{}: this temporary file may be left: remove it", Printable(&file)));
+    }
     match result {
         // Whoever reads has seen enough: `ninefold cat URL | head`.
         Err(e) if is_broken_pipe(&e) => Ok(world.report.exit_code()),

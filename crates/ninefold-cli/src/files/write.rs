@@ -1,9 +1,105 @@
-//! `ninefold write`.
+//! `ninefold write`: standard input to a file, which appears whole or not at all.
+
+use std::io;
+
+use bytes::{Bytes, BytesMut};
+use ninefold::client::{Client, Error, File, Follow, Mode, Suspicion};
+use ninefold::proto::Dialect;
+use ninefold::transport::Address;
+use tokio::io::{AsyncReadExt, Stdin, stdin};
 
 use super::World;
+use super::replace::{InPlace, Replacement, Target};
 use crate::args::Write;
+use crate::report::Failure;
+
+/// Permissions of a new file before the umask takes some away, as every program that makes plain files asks for them.
+const NEW_FILE: u32 = 0o666;
 
 pub async fn run(args: Write, world: &World) -> anyhow::Result<()> {
-    let _ = (args, world);
-    anyhow::bail!("write is not built yet")
+    let address = args.url.remote("cat")?;
+    let client = match world.servers.client(address).await {
+        Ok(client) => client,
+        Err(failure) => {
+            world.report.complain(failure);
+            return Ok(());
+        }
+    };
+    let written = match args.append {
+        true => append(&client, address, world).await,
+        false => replace(&client, address, world).await,
+    };
+    match written {
+        Ok(()) => {}
+        Err(Trouble::File(e)) => world.report.complain(Failure::new(address, "cannot write", e)),
+        Err(Trouble::Input(e)) => {
+            world.report.complain(format_args!("standard input: cannot read: {e}: {address} is as it was before"));
+        }
+    }
+    Ok(())
+}
+
+/// What ended the writing.
+enum Trouble {
+    File(Error),
+    Input(io::Error),
+}
+
+impl From<Error> for Trouble {
+    fn from(e: Error) -> Trouble {
+        Trouble::File(e)
+    }
+}
+
+async fn replace(client: &Client, address: &Address, world: &World) -> Result<(), Trouble> {
+    let target = Target::locate(client, address).await?;
+    let replacement = Replacement::begin(&world.temporaries, &target, NEW_FILE & !world.umask).await?;
+    let in_place = |why: &InPlace| world.report.warn(format_args!("{address}: written in place: {why}"));
+    replacement.in_place().into_iter().for_each(in_place);
+    match pour(&mut stdin(), replacement.file(), 0).await {
+        Ok(()) => {}
+        Err(trouble) => {
+            // What became of the temporary file is told at the end.
+            let _ = replacement.abandon().await;
+            return Err(trouble);
+        }
+    }
+    replacement.commit(true).await?.iter().for_each(in_place);
+    Ok(())
+}
+
+/// Adds to the end of the file; nothing of it needs undoing.
+async fn append(client: &Client, address: &Address, world: &World) -> Result<(), Trouble> {
+    let at_end = if client.dialect() == Dialect::Plan9 { Mode::WRITE } else { Mode::APPEND };
+    let file = match client.walk(&address.path, Follow::All).await {
+        Ok(node) => node.open(at_end).await?,
+        Err(e) if e.is_not_found() => {
+            let target = Target::locate(client, address).await?;
+            target.dir.walk(&[]).await?.create(&target.name, at_end, NEW_FILE & !world.umask).await?
+        }
+        Err(e) => return Err(e.into()),
+    };
+    // 9P2000 has no word for "at the end": at the end as it is now.
+    let offset = file.metadata().await?.size;
+    pour(&mut stdin(), &file, offset).await?;
+    Ok(file.close().await?)
+}
+
+/// Standard input to `file`, from `offset` on.
+async fn pour(input: &mut Stdin, file: &File, mut offset: u64) -> Result<(), Trouble> {
+    loop {
+        let mut buffer = BytesMut::with_capacity(file.write_max() as usize);
+        if input.read_buf(&mut buffer).await.map_err(Trouble::Input)? == 0 {
+            return Ok(());
+        }
+        let mut data: Bytes = buffer.freeze();
+        while !data.is_empty() {
+            let took = file.write_at(offset, data.clone()).await?;
+            if took == 0 {
+                return Err(Error::from(Suspicion::NoProgress).into());
+            }
+            let _ = data.split_to((took as usize).min(data.len()));
+            offset += u64::from(took);
+        }
+    }
 }

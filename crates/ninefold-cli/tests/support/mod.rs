@@ -1,6 +1,8 @@
 //! What the tests of the command share: running it, and speaking a little 9P to it.
 #![allow(dead_code, reason = "each test program uses its own part")]
 
+pub mod share;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Output, Stdio};

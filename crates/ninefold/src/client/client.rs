@@ -11,7 +11,7 @@ use super::error::Error;
 use super::handshake;
 use super::node::{Node, unexpected};
 use super::options::Options;
-use super::resolve::{self, Follow};
+use super::resolve::{self, Follow, Located};
 use super::stats::{Lane, Stats};
 use crate::transport::{Address, Stream};
 
@@ -121,6 +121,12 @@ impl Client {
         let mut names = resolve::components(path.as_ref())?;
         let name = names.pop().ok_or(ninefold_proto::Errno::EBUSY)?;
         Ok((resolve::walk_names(self, names, Follow::All).await?, name))
+    }
+
+    /// Goes to the directory that really holds a file, which need not exist: where the path ends at a symbolic link, to
+    /// where that leads. The root is `EISDIR`, and so is a link to what ends in `..`.
+    pub async fn locate(&self, path: impl AsRef<[u8]>) -> Result<Located, Error> {
+        resolve::locate(self, path.as_ref()).await
     }
 
     /// Ends the connection: waits until what was dropped is clunked, but no longer than `patience`. Nodes and files

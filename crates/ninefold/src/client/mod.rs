@@ -33,5 +33,5 @@ pub use metadata::{FileType, Metadata};
 pub use node::{Mode, Node};
 pub use options::Options;
 pub use read_dir::{Entry, ReadDir};
-pub use resolve::{Follow, components};
+pub use resolve::{Follow, Located, components};
 pub use stats::Stats;

@@ -20,23 +20,32 @@ pub struct Mode {
     pub access: Access,
     /// Cut the file to nothing.
     pub truncate: bool,
+    /// Write at the end, wherever that is by then; .u and .L.
+    pub append: bool,
 }
 
 impl Mode {
-    pub const READ: Mode = Mode { access: Access::Read, truncate: false };
-    pub const WRITE: Mode = Mode { access: Access::Write, truncate: false };
-    pub const READ_WRITE: Mode = Mode { access: Access::ReadWrite, truncate: false };
+    pub const READ: Mode = Mode { access: Access::Read, truncate: false, append: false };
+    pub const WRITE: Mode = Mode { access: Access::Write, truncate: false, append: false };
+    pub const READ_WRITE: Mode = Mode { access: Access::ReadWrite, truncate: false, append: false };
     /// For writing, with nothing left of what was there.
-    pub const REPLACE: Mode = Mode { access: Access::Write, truncate: true };
+    pub const REPLACE: Mode = Mode { truncate: true, ..Mode::WRITE };
+    /// For writing at the end.
+    pub const APPEND: Mode = Mode { append: true, ..Mode::WRITE };
 
-    fn byte(self) -> u8 {
+    fn byte(self, dialect: Dialect) -> Result<u8, Error> {
         let access = match self.access {
             Access::Read => omode::READ,
             Access::Write => omode::WRITE,
             Access::ReadWrite => omode::RDWR,
             Access::Exec => omode::EXEC,
         };
-        access | if self.truncate { omode::TRUNC } else { 0 }
+        let append = match (self.append, dialect) {
+            (false, _) => 0,
+            (true, Dialect::Plan9) => return Err(Error::Unsupported { what: "open a file to append", dialect }),
+            (true, _) => omode::APPEND,
+        };
+        Ok(access | append | if self.truncate { omode::TRUNC } else { 0 })
     }
 
     pub(super) fn lflags(self) -> u32 {
@@ -45,7 +54,8 @@ impl Mode {
             Access::Write => lflags::WRONLY,
             Access::ReadWrite => lflags::RDWR,
         };
-        access | lflags::LARGEFILE | if self.truncate { lflags::TRUNC } else { 0 }
+        let truncate = if self.truncate { lflags::TRUNC } else { 0 };
+        access | lflags::LARGEFILE | truncate | if self.append { lflags::APPEND } else { 0 }
     }
 }
 
@@ -171,7 +181,7 @@ impl Node {
         let fid = self.fid.fid();
         let request = match self.client.dialect() {
             Dialect::Linux => T::Lopen { fid, flags: Octal(mode.lflags()) },
-            _ => T::Open { fid, mode: mode.byte() },
+            dialect => T::Open { fid, mode: mode.byte(dialect)? },
         };
         let (qid, iounit) = match self.client.call(request).await?.message()? {
             R::Open { qid, iounit } | R::Lopen { qid, iounit } => (qid, iounit),
@@ -196,7 +206,8 @@ impl Node {
                 gid: own_gid(),
             },
             dialect => {
-                T::Create { fid, name, perm: Perm(plan9_perm(perm, dialect)), mode: mode.byte(), extension: b"" }
+                let (perm, mode) = (Perm(plan9_perm(perm, dialect)), mode.byte(dialect)?);
+                T::Create { fid, name, perm, mode, extension: b"" }
             }
         };
         let (qid, iounit) = match self.client.call(request).await?.message()? {

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use ninefold_proto::types::{MAXWELEM, Name};
-use ninefold_proto::{Qid, QidType};
+use ninefold_proto::{Errno, Qid, QidType};
 
 use super::client::Client;
 use super::error::Error;
@@ -46,11 +46,73 @@ enum Step {
 }
 
 pub(super) async fn walk_names(client: &Client, names: Vec<Vec<u8>>, follow: Follow) -> Result<Node, Error> {
-    let mut left: VecDeque<Step> = names.into_iter().map(Step::Name).collect();
+    let steps = names.into_iter().map(Step::Name).collect();
+    Ok(walk_steps(client, steps, follow, &mut 0).await?.0)
+}
+
+/// Where a file really is, behind all symbolic links.
+#[derive(Debug)]
+pub struct Located {
+    /// The directory that holds it.
+    pub dir: Node,
+    /// The names from the root of the tree to the directory, none of them a link.
+    pub dir_path: Vec<Vec<u8>>,
+    /// Its name there, which need not exist.
+    pub name: Vec<u8>,
+}
+
+pub(super) async fn locate(client: &Client, path: &[u8]) -> Result<Located, Error> {
+    let mut steps: VecDeque<Step> = components(path)?.into_iter().map(Step::Name).collect();
+    let mut links = 0;
+    loop {
+        let name = match steps.pop_back() {
+            Some(Step::Name(name)) => name,
+            // A link's target that ends in `..` or at the root: a directory.
+            _ => return Err(Errno::EISDIR.into()),
+        };
+        let (dir, mut dir_path) = walk_steps(client, steps, Follow::All, &mut links).await?;
+        let link = match dir.walk(&[&name]).await {
+            Ok(node) if node.qid().kind.has(QidType::SYMLINK) => node,
+            Err(e) if !e.is_not_found() => return Err(e),
+            _ => return Ok(Located { dir, dir_path, name }),
+        };
+        let target = follow_link(&link, &mut links).await?;
+        if target.starts_with(b"/") {
+            dir_path.clear();
+        }
+        steps = dir_path.into_iter().map(Step::Name).collect();
+        steps.extend(target_steps(&target)?);
+    }
+}
+
+/// The target of a link that a path goes through, the `links`th.
+async fn follow_link(link: &Node, links: &mut usize) -> Result<Vec<u8>, Error> {
+    *links += 1;
+    if *links > LINKS_MAX {
+        return Err(Error::TooManyLinks);
+    }
+    link.read_link().await
+}
+
+fn target_steps(target: &[u8]) -> Result<Vec<Step>, Error> {
+    let parts = target.split(|&b| b == b'/').filter(|part| !matches!(*part, b"" | b"."));
+    let step = |part: &[u8]| match part {
+        b".." => Ok(Step::Parent),
+        name => Ok(Step::Name(Name::new(name)?.as_bytes().to_vec())),
+    };
+    parts.map(step).collect()
+}
+
+/// The node, and the names from the root to it, none of them a link before the last.
+async fn walk_steps(
+    client: &Client,
+    mut left: VecDeque<Step>,
+    follow: Follow,
+    links: &mut usize,
+) -> Result<(Node, Vec<Vec<u8>>), Error> {
     // The names from the root to `at`, none of them a link: `..` of a link's target may be taken from it.
     let mut trail: Vec<Vec<u8>> = Vec::new();
     let mut at: Option<Node> = None;
-    let mut links = 0;
     loop {
         if let Some(Step::Parent) = left.front() {
             left.pop_front();
@@ -67,10 +129,11 @@ pub(super) async fn walk_names(client: &Client, names: Vec<Vec<u8>>, follow: Fol
             .take(MAXWELEM)
             .collect();
         if names.is_empty() {
-            return match at {
-                Some(node) => Ok(node),
-                None => client.start().walk(&[]).await,
+            let node = match at {
+                Some(node) => node,
+                None => client.start().walk(&[]).await?,
             };
+            return Ok((node, trail));
         }
         let from = at.as_ref().map_or_else(|| client.start(), Node::start);
         let walked = from.walk_some(&names).await?;
@@ -95,21 +158,13 @@ pub(super) async fn walk_names(client: &Client, names: Vec<Vec<u8>>, follow: Fol
             at = Some(node);
             continue;
         }
-        links += 1;
-        if links > LINKS_MAX {
-            return Err(Error::TooManyLinks);
-        }
-        let target = node.read_link().await?;
+        let target = follow_link(&node, links).await?;
         trail.pop();
         if target.starts_with(b"/") {
             trail.clear();
         }
-        for part in target.split(|&b| b == b'/').rev() {
-            match part {
-                b"" | b"." => {}
-                b".." => left.push_front(Step::Parent),
-                name => left.push_front(Step::Name(Name::new(name)?.as_bytes().to_vec())),
-            }
+        for step in target_steps(&target)?.into_iter().rev() {
+            left.push_front(step);
         }
         restart(&mut trail, &mut at, &mut left);
     }

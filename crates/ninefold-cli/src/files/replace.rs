@@ -1,0 +1,463 @@
+//! A file appears under its name whole, or not at all: it is written under a temporary name beside it, then renamed.
+//!
+//! [`Replacement::begin`] makes the temporary file, [`Replacement::file`] is written to, [`Replacement::commit`] puts it
+//! under its name, with the permissions and the owner of the file that it replaces. One that is dropped or given up
+//! ([`Replacement::abandon`]) is removed. Where a rename is no way to replace a file, the file itself is opened and
+//! emptied, and [`Replacement::in_place`] says why: the caller tells the user.
+//!
+//! A task does the making, renaming and removing, because Ctrl-C drops whoever waits for them: a create that was given up
+//! may have made a file, and a rename that was given up may have happened. The task waits for the answer whatever comes,
+//! then cleans up; [`Temporaries`] knows what is not settled yet.
+//!
+//! Where a rename does not replace (9P2000), the old file is renamed aside, the new one to its name, and the old one
+//! removed. Between the first two there is no file of that name; nothing half-written ever has it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use ninefold::client::{Client, Error, File, FileType, Located, Metadata, Mode, Node};
+use ninefold::proto::attr::SetAttr;
+use ninefold::proto::{Errno, QidType};
+use ninefold::transport::Address;
+use tokio::sync::oneshot;
+
+use super::temporaries::{Entry, Temporaries};
+
+/// What stands in every temporary name between the file's name and the random characters.
+pub const MARK: &str = ".ninefold-";
+
+/// Random characters at the end of a temporary name, of 36: two thousand million names.
+const RANDOM: usize = 6;
+
+/// Bytes of the longest name (Linux's NAME_MAX).
+const NAME_MAX: usize = 255;
+
+/// Names tried until it is no accident that all exist.
+const ATTEMPTS: usize = 8;
+
+/// `.NAME.ninefold-XXXXXX`, NAME cut so that it fits, between characters where it is UTF-8.
+pub fn temporary_name(name: &[u8]) -> Vec<u8> {
+    let room = NAME_MAX - 1 - MARK.len() - RANDOM;
+    let cut = match std::str::from_utf8(name) {
+        Ok(text) => (0..=room.min(name.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0),
+        Err(_) => name.len().min(room),
+    };
+    let random = (0..RANDOM).map(|_| fastrand::alphanumeric().to_ascii_lowercase() as u8);
+    b".".iter().chain(&name[..cut]).chain(MARK.as_bytes()).copied().chain(random).collect()
+}
+
+/// Why a file is written in place and not replaced.
+#[derive(Clone, Debug)]
+pub enum InPlace {
+    /// A device, fifo, socket, or a file that the server says is append-only or exclusive.
+    NotPlain,
+    /// The other names would keep the old content.
+    SeveralNames(u64),
+    /// The directory takes no new files.
+    NoNewFiles(Error),
+    /// The new file would be another user's, or have other permissions.
+    NotAlike(Error),
+    /// The server does not put one file in the place of another.
+    NoRename(Error),
+}
+
+impl fmt::Display for InPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            InPlace::NotPlain => f.write_str("it is no plain file"),
+            InPlace::SeveralNames(n) => write!(f, "it has {n} names"),
+            InPlace::NoNewFiles(e) => write!(f, "its directory takes no new file: {e}"),
+            InPlace::NotAlike(e) => write!(f, "a new file cannot have its owner and permissions: {e}"),
+            InPlace::NoRename(e) => write!(f, "the server does not rename onto it: {e}"),
+        }
+    }
+}
+
+/// The file to be.
+#[derive(Clone, Debug)]
+pub struct Target {
+    pub dir: Arc<Node>,
+    /// No symbolic link: [`Target::locate`] goes to where one leads.
+    pub name: Vec<u8>,
+    /// Of the directory, for messages.
+    pub address: Address,
+}
+
+impl Target {
+    /// The file at an address, behind all symbolic links.
+    pub async fn locate(client: &Client, address: &Address) -> Result<Target, Error> {
+        let Located { dir, dir_path, name } = client.locate(&address.path).await?;
+        let path = dir_path.iter().flat_map(|name| b"/".iter().chain(name)).copied().collect();
+        Ok(Target { dir: Arc::new(dir), name, address: Address { path, ..address.clone() } })
+    }
+
+    async fn find(&self) -> Result<Option<Node>, Error> {
+        match self.dir.walk(&[&self.name]).await {
+            Ok(node) => Ok(Some(node)),
+            Err(e) if e.is_not_found() => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// A new name beside it, and how to find it.
+    fn temporary(&self) -> (Vec<u8>, String) {
+        let name = temporary_name(&self.name);
+        let address = Address { path: [&self.address.path[..], b"/", &name].concat(), ..self.address.clone() };
+        (name, address.to_string())
+    }
+}
+
+/// A file being written that is to appear whole. See the module.
+#[derive(Debug)]
+pub struct Replacement {
+    /// There until the end.
+    file: Option<File>,
+    way: Way,
+}
+
+#[derive(Debug)]
+enum Way {
+    /// The task waits to hear what becomes of the file.
+    Beside(Option<oneshot::Sender<Verdict>>),
+    InPlace(InPlace),
+}
+
+/// What becomes of a temporary file.
+#[derive(Debug)]
+enum Verdict {
+    Commit { file: File, sync: bool, answer: oneshot::Sender<Result<Option<InPlace>, Error>> },
+    Remove { file: File, answer: Option<oneshot::Sender<Result<(), Error>>> },
+}
+
+/// Why there is no temporary file.
+#[derive(Debug)]
+enum Refusal {
+    Failed(Error),
+    InPlace(InPlace),
+}
+
+impl Replacement {
+    /// Makes a file to write to. `perm`, 0 to 0o777, is for a file that is new; one that exists keeps what it has, and
+    /// must be one that may be written, as cat(1) and cp(1) have it. A directory is EISDIR, a symbolic link ELOOP.
+    pub async fn begin(temporaries: &Temporaries, target: &Target, perm: u32) -> Result<Replacement, Error> {
+        let Some(node) = target.find().await? else {
+            let made = beside(temporaries, target, None, perm).await;
+            return made.map_err(|refusal| match refusal {
+                Refusal::Failed(e) | Refusal::InPlace(InPlace::NoNewFiles(e) | InPlace::NotAlike(e)) => e,
+                Refusal::InPlace(_) => Errno::EPERM.into(),
+            });
+        };
+        let old = node.metadata().await?;
+        let why = match (old.kind, old.nlink) {
+            (FileType::Dir, _) => return Err(Errno::EISDIR.into()),
+            (FileType::Symlink, _) => return Err(Errno::ELOOP.into()),
+            (FileType::File, Some(names)) if names > 1 => InPlace::SeveralNames(names),
+            (FileType::File, _) if !has_rules_of_its_own(&old) => {
+                drop(node.open(Mode::WRITE).await?);
+                let perm = old.mode & 0o777;
+                match beside(temporaries, target, Some(old.clone()), perm).await {
+                    Ok(replacement) => return Ok(replacement),
+                    Err(Refusal::Failed(e)) => return Err(e),
+                    Err(Refusal::InPlace(why)) => why,
+                }
+            }
+            _ => InPlace::NotPlain,
+        };
+        let node = target.dir.walk(&[&target.name]).await?;
+        // What has no content to empty may not like to be asked.
+        let mode = if old.kind == FileType::File && old.size > 0 { Mode::REPLACE } else { Mode::WRITE };
+        Ok(Replacement { file: Some(node.open(mode).await?), way: Way::InPlace(why) })
+    }
+
+    /// What to write to, from offset 0.
+    pub fn file(&self) -> &File {
+        self.file.as_ref().expect("there until the end, which takes self")
+    }
+
+    /// Why what is written is seen at once, half of it too.
+    pub fn in_place(&self) -> Option<&InPlace> {
+        match &self.way {
+            Way::InPlace(why) => Some(why),
+            Way::Beside(_) => None,
+        }
+    }
+
+    /// The file is whole: puts it under its name. With `sync` it is on the server's disk before it gets the name, so that
+    /// not even a crash of the server shows half of it. Tells when the server refused to rename it, and it was copied in
+    /// place instead. After an error the temporary file is removed, unless the error is that nobody knows what happened.
+    pub async fn commit(mut self, sync: bool) -> Result<Option<InPlace>, Error> {
+        let Some(file) = self.file.take() else { return Ok(None) };
+        match &mut self.way {
+            Way::InPlace(_) => {
+                if sync {
+                    flush(&file).await?;
+                }
+                file.close().await.map(|()| None)
+            }
+            Way::Beside(task) => {
+                let (answer, result) = oneshot::channel();
+                tell(task, Verdict::Commit { file, sync, answer });
+                result.await.unwrap_or_else(|_| Err(Errno::ECANCELED.into()))
+            }
+        }
+    }
+
+    /// Gives it up: the temporary file is removed. One that is written in place stays as it is.
+    pub async fn abandon(mut self) -> Result<(), Error> {
+        let Some(file) = self.file.take() else { return Ok(()) };
+        match &mut self.way {
+            Way::InPlace(_) => file.close().await,
+            Way::Beside(task) => {
+                let (answer, result) = oneshot::channel();
+                tell(task, Verdict::Remove { file, answer: Some(answer) });
+                result.await.unwrap_or_else(|_| Err(Errno::ECANCELED.into()))
+            }
+        }
+    }
+}
+
+impl Drop for Replacement {
+    fn drop(&mut self) {
+        if let (Way::Beside(task), Some(file)) = (&mut self.way, self.file.take()) {
+            tell(task, Verdict::Remove { file, answer: None });
+        }
+    }
+}
+
+/// A task that is gone leaves the file to its own drop, which removes it.
+fn tell(task: &mut Option<oneshot::Sender<Verdict>>, verdict: Verdict) {
+    if let Some(task) = task.take() {
+        let _ = task.send(verdict);
+    }
+}
+
+/// Append-only and exclusive files, which a new file would not be.
+fn has_rules_of_its_own(old: &Metadata) -> bool {
+    let kind = old.qid.kind;
+    kind.has(QidType::APPEND) || kind.has(QidType::EXCL) || kind.has(QidType::AUTH)
+}
+
+async fn beside(
+    temporaries: &Temporaries,
+    target: &Target,
+    old: Option<Metadata>,
+    perm: u32,
+) -> Result<Replacement, Refusal> {
+    let (made, result) = oneshot::channel();
+    let task = Task { temporaries: temporaries.clone(), target: target.clone(), old };
+    tokio::spawn(task.run(perm, made));
+    result.await.unwrap_or(Err(Refusal::Failed(Errno::ECANCELED.into())))
+}
+
+/// Sees a temporary file through from its making to its end.
+#[derive(Debug)]
+struct Task {
+    temporaries: Temporaries,
+    target: Target,
+    /// The file to replace.
+    old: Option<Metadata>,
+}
+
+/// A temporary file's name, with its entry.
+#[derive(Debug)]
+struct Temporary {
+    name: Vec<u8>,
+    entry: Entry,
+}
+
+impl Task {
+    async fn run(self, perm: u32, made: oneshot::Sender<Result<Replacement, Refusal>>) {
+        let (file, temporary) = match self.make(perm).await {
+            Ok(it) => it,
+            Err(refusal) => {
+                let _ = made.send(Err(refusal));
+                return;
+            }
+        };
+        let (task, verdict) = oneshot::channel();
+        // Nobody waits for it any more: it is dropped here, and the verdict is known.
+        let _ = made.send(Ok(Replacement { file: Some(file), way: Way::Beside(Some(task)) }));
+        match verdict.await {
+            Ok(Verdict::Commit { file, sync, answer }) => {
+                let result = self.commit(file, sync, temporary).await;
+                let _ = answer.send(result);
+            }
+            Ok(Verdict::Remove { file, answer }) => {
+                let result = file.remove().await;
+                temporary.entry.removed(&result);
+                answer.map(|answer| answer.send(result));
+            }
+            Err(_) => temporary.entry.left(),
+        }
+    }
+
+    async fn make(&self, perm: u32) -> Result<(File, Temporary), Refusal> {
+        let (file, temporary) = self.create(perm).await.map_err(|e| match may_go_in_place(&e) {
+            true => Refusal::InPlace(InPlace::NoNewFiles(e)),
+            false => Refusal::Failed(e),
+        })?;
+        let Some(old) = &self.old else { return Ok((file, temporary)) };
+        let Err(e) = make_alike(&file, old).await else { return Ok((file, temporary)) };
+        temporary.entry.removed(&file.remove().await);
+        Err(if may_go_in_place(&e) { Refusal::InPlace(InPlace::NotAlike(e)) } else { Refusal::Failed(e) })
+    }
+
+    async fn create(&self, perm: u32) -> Result<(File, Temporary), Error> {
+        let mut attempts = 1;
+        loop {
+            let dir = self.target.dir.walk(&[]).await?;
+            let (name, shown) = self.target.temporary();
+            let entry = self.temporaries.enter(shown);
+            match dir.create(&name, Mode::WRITE, perm).await {
+                Ok(mut file) => {
+                    file.remove_on_drop();
+                    return Ok((file, Temporary { name, entry }));
+                }
+                Err(e) if e.errno() == Errno::EEXIST && attempts < ATTEMPTS => attempts += 1,
+                Err(e) => {
+                    if !matches!(e, Error::Refused(_)) {
+                        entry.left();
+                    }
+                    return Err(e);
+                }
+            }
+        }
+    }
+
+    async fn commit(&self, file: File, sync: bool, temporary: Temporary) -> Result<Option<InPlace>, Error> {
+        if sync && let Err(e) = flush(&file).await {
+            temporary.entry.removed(&file.remove().await);
+            return Err(e);
+        }
+        // Closed first: some servers tell only here that they could not write.
+        let closed = file.close().await;
+        let result = match closed {
+            Ok(()) => self.install(&temporary.name).await,
+            Err(e) => Err(e),
+        };
+        match &result {
+            Ok(None) => {}
+            // A rename that nobody knows the end of may have happened: what has the name now is no longer temporary.
+            Err(e) if !matches!(e, Error::Refused(_) | Error::Unsupported { .. }) => temporary.entry.left(),
+            _ => {
+                let removed = self.target.dir.unlink(&temporary.name, false).await;
+                temporary.entry.removed(&removed);
+            }
+        }
+        result
+    }
+
+    /// Gets the temporary file its name; where that is refused, copies it in place and leaves it.
+    async fn install(&self, temporary: &[u8]) -> Result<Option<InPlace>, Error> {
+        let Target { dir, name, .. } = &self.target;
+        let Err(refused) = dir.rename(temporary, dir, name).await else { return Ok(None) };
+        if !may_go_in_place(&refused) {
+            return Err(refused);
+        }
+        match self.target.find().await? {
+            None => self.copy(temporary, None, refused).await,
+            Some(old) if old.qid().is_dir() => Err(Errno::EISDIR.into()),
+            Some(old) => match self.swap(temporary).await {
+                Ok(()) => Ok(None),
+                Err(e) if may_go_in_place(&e) => self.copy(temporary, Some(old), refused).await,
+                Err(e) => Err(e),
+            },
+        }
+    }
+
+    /// The old file aside, the new one in its place, the old one removed.
+    async fn swap(&self, temporary: &[u8]) -> Result<(), Error> {
+        let Target { dir, name, .. } = &self.target;
+        let (aside, shown) = self.target.temporary();
+        let entry = self.temporaries.enter(format!("{shown}, the old '{}'", String::from_utf8_lossy(name)));
+        if let Err(e) = dir.rename(name, dir, &aside).await {
+            if !matches!(e, Error::Refused(_) | Error::Unsupported { .. }) {
+                entry.left();
+            }
+            return Err(e);
+        }
+        if let Err(e) = dir.rename(temporary, dir, name).await {
+            // Nobody but this user's other programs can have taken the name meanwhile.
+            if dir.rename(&aside, dir, name).await.is_err() {
+                entry.left();
+            }
+            return Err(e);
+        }
+        entry.removed(&dir.unlink(&aside, false).await);
+        Ok(())
+    }
+
+    /// Copies the temporary file to where it should be, through here, since the server does not rename it.
+    async fn copy(&self, temporary: &[u8], old: Option<Node>, refused: Error) -> Result<Option<InPlace>, Error> {
+        let from = self.target.dir.walk(&[temporary]).await?.open(Mode::READ).await?;
+        let to = match old {
+            Some(node) => node.open(Mode::REPLACE).await?,
+            None => {
+                let perm = from.metadata().await?.mode & 0o777;
+                self.target.dir.walk(&[]).await?.create(&self.target.name, Mode::WRITE, perm).await?
+            }
+        };
+        tokio::select! {
+            copied = pour(&from, &to) => copied?,
+            () = self.temporaries.ended() => return Err(Errno::ECANCELED.into()),
+        }
+        to.close().await?;
+        Ok(Some(InPlace::NoRename(refused)))
+    }
+}
+
+/// All of `from` to `to`.
+async fn pour(from: &File, to: &File) -> Result<(), Error> {
+    let mut offset = 0;
+    loop {
+        let mut data = from.read_at(offset, from.read_max()).await?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        while !data.is_empty() {
+            let took = to.write_at(offset, data.clone()).await?;
+            if took == 0 {
+                return Err(ninefold::client::Suspicion::NoProgress.into());
+            }
+            let _ = data.split_to((took as usize).min(data.len()));
+            offset += u64::from(took);
+        }
+    }
+}
+
+/// Gives a new file the owner and the permissions of the old one.
+async fn make_alike(file: &File, old: &Metadata) -> Result<(), Error> {
+    let new = file.metadata().await?;
+    let owners = |it: &Metadata| (it.uid, it.gid, it.owner.clone(), it.group.clone());
+    let owned_alike = owners(&new) == owners(old);
+    if !owned_alike {
+        file.set(&SetAttr { uid: old.uid, gid: old.gid, ..SetAttr::default() }).await?;
+    }
+    // A change of owner may have taken bits away.
+    if !owned_alike || new.mode & 0o777 != old.mode & 0o777 {
+        file.set(&SetAttr { mode: Some(old.mode & 0o777), ..SetAttr::default() }).await?;
+    }
+    Ok(())
+}
+
+/// Waits until it is on the server's disk, where the server has a word for that.
+async fn flush(file: &File) -> Result<(), Error> {
+    match file.sync().await {
+        Err(Error::Refused(e)) if !matches!(e.errno, Errno::EIO | Errno::ENOSPC | Errno::EDQUOT) => Ok(()),
+        other => other,
+    }
+}
+
+/// Whether a refusal is about the new file or the rename alone: on a disk that is full or broken the old content would be
+/// lost for nothing.
+fn may_go_in_place(e: &Error) -> bool {
+    let hopeless =
+        [Errno::ENOSPC, Errno::EDQUOT, Errno::EIO, Errno::EROFS, Errno::ENOMEM, Errno::EMFILE, Errno::ENFILE];
+    match e {
+        // EIO stands for every text of a 9P2000 server that means nothing to us.
+        Error::Refused(e) if e.errno == Errno::EIO => e.text() != Errno::EIO.text(),
+        Error::Refused(e) => !hopeless.contains(&e.errno),
+        Error::Unsupported { .. } => true,
+        _ => false,
+    }
+}
