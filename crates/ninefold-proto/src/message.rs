@@ -117,10 +117,16 @@ trait Field<'a>: Sized {
     const KIND: FieldKind;
     fn get(r: &mut Reader<'a>, name: &'static str) -> Result<Self, DecodeError>;
     fn put(&self, w: &mut Writer<'_>);
+
+    /// Bytes behind a length of two bytes: over 65,535 they would be cut.
+    fn counted16(&self) -> usize {
+        0
+    }
 }
 
 macro_rules! field {
-    ($ty:ty, $kind:ident, |$r:ident, $name:ident| $get:expr, |$v:ident, $w:ident| $put:expr) => {
+    ($ty:ty, $kind:ident, |$r:ident, $name:ident| $get:expr, |$v:ident, $w:ident| $put:expr
+     $(, |$c:ident| $counted:expr)?) => {
         impl<'a> Field<'a> for $ty {
             const KIND: FieldKind = FieldKind::$kind;
             fn get($r: &mut Reader<'a>, $name: &'static str) -> Result<Self, DecodeError> {
@@ -130,6 +136,10 @@ macro_rules! field {
                 let $v = self;
                 $put
             }
+            $(fn counted16(&self) -> usize {
+                let $c = self;
+                $counted
+            })?
         }
     };
 }
@@ -141,7 +151,7 @@ field!(u64, U64, |r, name| r.u64(name), |v, w| w.u64(*v));
 field!(Fid, Fid, |r, name| r.fid(name), |v, w| w.u32(v.0));
 field!(Tag, Tag, |r, name| r.tag(name), |v, w| w.u16(v.0));
 field!(Qid, Qid, |r, name| r.qid(name), |v, w| w.qid(v));
-field!(Str<'a>, Str, |r, name| r.string(name), |v, w| w.string(v));
+field!(Str<'a>, Str, |r, name| r.string(name), |v, w| w.string(v), |s| s.len());
 field!(Perm, Perm, |r, name| r.u32(name).map(Perm), |v, w| w.u32(v.0));
 field!(Octal, Octal, |r, name| r.u32(name).map(Octal), |v, w| w.u32(v.0));
 field!(Mask, Mask, |r, name| r.u64(name).map(Mask), |v, w| w.u64(v.0));
@@ -198,7 +208,7 @@ field!(
     },
     |v, w| w.u32(v.0.len() as u32)
 );
-field!(StatBytes<'a>, Stat, |r, name| r.string(name).map(StatBytes), |v, w| w.string(v.0));
+field!(StatBytes<'a>, Stat, |r, name| r.string(name).map(StatBytes), |v, w| w.string(v.0), |s| s.0.len());
 
 /// One field of a message, as the text form and the documents see it.
 #[derive(Clone, Copy, Debug)]
@@ -287,6 +297,17 @@ macro_rules! side {
             pub fn name(&self) -> &'static str {
                 match self {
                     $($side::$name { .. } => concat!($letter, $text),)*
+                    $side::Never(never, _) => match *never {},
+                }
+            }
+
+            /// Whether a string is longer than its length can tell: it would be cut when it is encoded.
+            pub fn is_overlong(&self) -> bool {
+                match self {
+                    $($side::$name { $($field),* } => {
+                        let counted: &[usize] = &[$(Field::counted16($field)),*];
+                        counted.iter().any(|&n| n > usize::from(u16::MAX))
+                    })*
                     $side::Never(never, _) => match *never {},
                 }
             }

@@ -3,7 +3,7 @@
 use super::ServerMisbehaved;
 use crate::dialect::Dialect;
 use crate::message::{R, T};
-use crate::stat::{Stat, dir_entries};
+use crate::stat::{Stat, dir_entries, dm};
 use crate::types::Fid;
 
 /// What is remembered of a request until its reply is there.
@@ -79,6 +79,11 @@ impl Expect {
             T::Clunk { fid } | T::Remove { fid } => {
                 expect.uses = [Some(fid), None];
                 expect.ends = Some(fid);
+            }
+            // .u: the fid of the file to link to is in the extension, and must not come to mean another meanwhile.
+            T::Create { fid, perm, extension, .. } if perm.0 & dm::LINK != 0 => {
+                let target = str::from_utf8(extension).ok().and_then(|text| text.trim().parse().ok());
+                expect.uses = [Some(fid), target.map(Fid)];
             }
             T::Open { fid, .. }
             | T::Create { fid, .. }

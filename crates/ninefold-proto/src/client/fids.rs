@@ -1,8 +1,13 @@
-//! The client's fids: which are free, which are in use by requests, which wait to be clunked.
+//! The client's fids: which are free, which the server knows, which are in use by requests, which wait to be clunked.
+//!
+//! A fid goes from new (taken, the server does not know it) to making (a request that is to establish it is
+//! outstanding) to held (established), when its owner parts with it to leaving (to be clunked; no request names it any
+//! more), to ending (its Tclunk or Tremove is outstanding), and is free again when that was answered and no other request
+//! outstanding names it. A request that was to establish it and did not frees it.
 
 use alloc::collections::{BTreeMap, VecDeque};
-use alloc::vec::Vec;
 
+use super::expect::Expect;
 use crate::types::Fid;
 
 /// How the client parts with a fid.
@@ -14,9 +19,22 @@ pub enum Parting {
     Remove,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    New,
+    Making,
+    Held,
+    Leaving,
+    Ending,
+    /// The server has forgotten it. Requests that named it are outstanding, and it may not know yet which file they
+    /// meant, so that the number cannot be another file's.
+    Gone,
+}
+
+#[derive(Clone, Copy, Debug)]
 struct Holding {
-    /// Requests outstanding that name it.
+    state: State,
+    /// Requests outstanding that name it, other than the one that is to establish it.
     uses: u32,
     /// Its owner is gone.
     parting: Option<Parting>,
@@ -26,17 +44,19 @@ struct Holding {
 #[derive(Debug, Default)]
 pub(super) struct Fids {
     held: BTreeMap<Fid, Holding>,
-    free: Vec<Fid>,
+    /// The one that is free for the longest is taken first: whoever parts with a fid that is no longer his then
+    /// hardly ever meets another owner of the number.
+    free: VecDeque<Fid>,
     /// The lowest fid never used.
     next: u32,
-    /// No request names them any more.
+    /// Those in this state, in its order.
     leaving: VecDeque<(Fid, Parting)>,
 }
 
 impl Fids {
     /// A fid that the server does not know; `None` when all 2^32 - 1 are in use.
     pub fn take(&mut self) -> Option<Fid> {
-        let fid = match self.free.pop() {
+        let fid = match self.free.pop_front() {
             Some(fid) => fid,
             None => {
                 let fid = Fid(self.next);
@@ -44,44 +64,104 @@ impl Fids {
                 fid
             }
         };
-        self.held.insert(fid, Holding::default());
+        self.held.insert(fid, Holding { state: State::New, uses: 0, parting: None });
         Some(fid)
     }
 
-    pub fn knows(&self, fid: Fid) -> bool {
-        self.held.get(&fid).is_some_and(|holding| holding.parting.is_none())
+    /// Takes back a new one.
+    pub fn release(&mut self, fid: Fid) {
+        if self.is(fid, State::New) {
+            self.free(fid);
+        }
     }
 
+    /// Whether a request may name it: it is established, and nobody has parted with it.
+    pub fn can_use(&self, fid: Fid) -> bool {
+        self.held.get(&fid).is_some_and(|holding| holding.state == State::Held && holding.parting.is_none())
+    }
+
+    /// Whether a request may establish it: it is new.
+    pub fn can_make(&self, fid: Fid) -> bool {
+        self.is(fid, State::New)
+    }
+
+    /// Whether it is not free.
+    pub fn knows(&self, fid: Fid) -> bool {
+        self.held.contains_key(&fid)
+    }
+
+    /// Fids that are not free.
     pub fn len(&self) -> usize {
         self.held.len()
     }
 
-    pub fn use_by_request(&mut self, fid: Fid) {
+    fn is(&self, fid: Fid, state: State) -> bool {
+        self.held.get(&fid).is_some_and(|holding| holding.state == state)
+    }
+
+    fn set(&mut self, fid: Fid, state: State) {
         if let Some(holding) = self.held.get_mut(&fid) {
-            holding.uses += 1;
+            holding.state = state;
         }
     }
 
-    pub fn request_done(&mut self, fid: Fid) {
-        if let Some(holding) = self.held.get_mut(&fid) {
-            holding.uses = holding.uses.saturating_sub(1);
+    /// A request is sent.
+    pub fn begin(&mut self, expect: &Expect) {
+        for fid in expect.uses.into_iter().flatten() {
+            if let Some(holding) = self.held.get_mut(&fid) {
+                holding.uses += 1;
+            }
+        }
+        if let Some(fid) = expect.makes {
+            self.set(fid, State::Making);
+        }
+        if let Some(fid) = expect.ends {
+            self.set(fid, State::Ending);
+        }
+    }
+
+    /// A request is answered, or never will be. `made`: it may have established its fid; `wanted`: it has, and
+    /// somebody waits for that.
+    pub fn settle(&mut self, expect: &Expect, made: bool, wanted: bool) {
+        for fid in expect.uses.into_iter().flatten() {
+            if let Some(holding) = self.held.get_mut(&fid) {
+                holding.uses -= 1;
+            }
+        }
+        if let Some(fid) = expect.ends {
+            self.set(fid, State::Gone);
+        }
+        if let Some(holding) = expect.makes.and_then(|fid| self.held.get_mut(&fid)) {
+            holding.state = if made { State::Held } else { State::Gone };
+            if !wanted {
+                holding.parting.get_or_insert(Parting::Clunk);
+            }
+        }
+        for fid in expect.uses.into_iter().chain([expect.makes]).flatten() {
             self.leave_if_unused(fid);
         }
     }
 
     /// The owner is gone: the fid is clunked when the last request that names it is done.
     pub fn abandon(&mut self, fid: Fid, parting: Parting) {
-        if let Some(holding) = self.held.get_mut(&fid)
-            && holding.parting.is_none()
-        {
-            holding.parting = Some(parting);
-            self.leave_if_unused(fid);
+        match self.held.get_mut(&fid) {
+            Some(Holding { state: State::New, .. }) => self.free(fid),
+            Some(holding @ Holding { state: State::Making | State::Held, parting: None, .. }) => {
+                holding.parting = Some(parting);
+                self.leave_if_unused(fid);
+            }
+            _ => {}
         }
     }
 
     fn leave_if_unused(&mut self, fid: Fid) {
-        if let Some(&Holding { uses: 0, parting: Some(parting) }) = self.held.get(&fid) {
-            self.leaving.push_back((fid, parting));
+        match self.held.get_mut(&fid) {
+            Some(holding @ Holding { state: State::Held, uses: 0, parting: Some(_), .. }) => {
+                holding.state = State::Leaving;
+                self.leaving.extend(holding.parting.map(|parting| (fid, parting)));
+            }
+            Some(Holding { state: State::Gone, uses: 0, .. }) => self.free(fid),
+            _ => {}
         }
     }
 
@@ -94,10 +174,8 @@ impl Fids {
         !self.leaving.is_empty()
     }
 
-    /// The server does not know it, or no longer.
-    pub fn forget(&mut self, fid: Fid) {
-        if self.held.remove(&fid).is_some() {
-            self.free.push(fid);
-        }
+    fn free(&mut self, fid: Fid) {
+        self.held.remove(&fid);
+        self.free.push_back(fid);
     }
 }

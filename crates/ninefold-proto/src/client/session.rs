@@ -2,7 +2,7 @@
 
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Write;
@@ -13,17 +13,23 @@ use super::fids::{Fids, Parting};
 use crate::dialect::Dialect;
 use crate::error::{Errno, Error};
 use crate::message::{R, T, info};
-use crate::types::{Fid, Tag};
-use crate::wire::split_frame;
+use crate::types::{Fid, MAXWELEM, Tag};
+use crate::wire::{DecodeError, split_frame};
 
 /// What a session allows itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Calls outstanding. A server may stop reading at fewer, which is its way to slow us down.
+    /// Calls outstanding, 1 to 30,000. A server may stop reading at fewer, which is its way to slow us down.
     pub calls: usize,
-    /// Clunks outstanding that nobody waits for.
+    /// Clunks of abandoned fids outstanding, 1 to 5,000.
     pub clunks: usize,
 }
+
+/// The most calls, and the most clunks, that a session allows itself. Each call may need a second tag, for its Tflush;
+/// so all of them together leave some of the 65,535 tags free at any time, whatever the peer or the caller does.
+const CALLS_MAX: usize = 30_000;
+const CLUNKS_MAX: usize = 5_000;
+const _: () = assert!(2 * CALLS_MAX + CLUNKS_MAX < Tag::NONE.0 as usize);
 
 impl Default for Limits {
     /// 1,024 calls: at 64 KiB each, 64 MiB on the way, more than 150 ms of 1 Gbit/s. 64 clunks: enough to fill a round
@@ -39,21 +45,34 @@ pub enum Refused {
     /// [`Limits::calls`] are outstanding: call again after the next reply.
     #[error("too many requests are outstanding")]
     Full,
+    /// It is not established, or was parted with.
     #[error("fid {0} is not one of this session")]
     UnknownFid(Fid),
+    /// A newfid that [`Session::new_fid`] gave and no request has named yet is needed.
+    #[error("fid {0} is not a new one")]
+    FidInUse(Fid),
     /// The frame would be over msize; `size` counts the data too.
     #[error("a message of {size} bytes does not fit the msize of {msize}")]
     TooLarge { size: usize, msize: u32 },
     /// The dialect agreed has no such message.
     #[error("{dialect} has no {message}")]
     NotInDialect { message: &'static str, dialect: Dialect },
+    /// Tversion, which would end the session, or Tflush: see [`Session::cancel`].
+    #[error("{0} is not for callers")]
+    NotACall(&'static str),
+    /// walk(5) allows 16.
+    #[error("a walk of {0} names")]
+    TooManyNames(usize),
+    /// Its length would not fit its two bytes.
+    #[error("a string of {message} is over 65,535 bytes")]
+    StringTooLong { message: &'static str },
 }
 
 /// What a frame from the server means.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer<'a> {
     /// The call with this tag succeeded. The tag is free again. `made`: the newfid that the server knows now; a walk that
-    /// ended early made none, and its newfid is free again.
+    /// ended early made none, and its newfid is not the caller's any more.
     Reply { tag: Tag, reply: R<'a>, made: Option<Fid> },
     /// The server refused the call with this tag. The tag is free again.
     Failed { tag: Tag, error: Error },
@@ -61,10 +80,12 @@ pub enum Answer<'a> {
     Settled,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Pending {
     expect: Expect,
     waiter: Waiter,
+    /// When its waiter went, in the order of all of them; 0 while there is one.
+    unattended: u64,
 }
 
 /// Who waits for a reply.
@@ -77,10 +98,13 @@ enum Waiter {
     Flushed {
         answered: bool,
     },
+    /// The call was given up, and only its own reply ends it: a clunk, in which there is nothing to flush, or one whose
+    /// Tflush was answered with an error.
+    Gone,
     /// A Tflush of ours, of this tag.
     Flush(Tag),
-    /// A clunk of ours, or a clunk given up: there is nothing to flush in it.
-    Nobody,
+    /// A clunk of ours.
+    Clunk,
 }
 
 /// See the [module](super).
@@ -90,32 +114,37 @@ pub struct Session {
     msize: u32,
     limits: Limits,
     pending: BTreeMap<Tag, Pending>,
-    free_tags: Vec<Tag>,
+    /// Where the search for a free tag begins.
     next_tag: u16,
     fids: Fids,
     /// Calls given up whose Tflush must be sent.
     to_flush: VecDeque<Tag>,
     calls: usize,
     clunks: usize,
+    /// Those of [`Pending::unattended`].
+    unattended: BTreeSet<u64>,
+    next_unattended: u64,
     /// Sent, and answered.
     flushes: (u64, u64),
     counts: Box<[u64; 256]>,
 }
 
 impl Session {
-    /// A session on a connection that agreed on `dialect` and `msize`.
+    /// A session on a connection that agreed on `dialect` and `msize`. Limits out of their ranges are brought into them.
     pub fn new(dialect: Dialect, msize: u32, limits: Limits) -> Session {
+        let limits = Limits { calls: limits.calls.clamp(1, CALLS_MAX), clunks: limits.clunks.clamp(1, CLUNKS_MAX) };
         Session {
             dialect,
             msize,
             limits,
             pending: BTreeMap::new(),
-            free_tags: Vec::new(),
             next_tag: 0,
             fids: Fids::default(),
             to_flush: VecDeque::new(),
             calls: 0,
             clunks: 0,
+            unattended: BTreeSet::new(),
+            next_unattended: 1,
             flushes: (0, 0),
             counts: Box::new([0; 256]),
         }
@@ -131,12 +160,25 @@ impl Session {
         self.msize
     }
 
-    /// Calls whose reply, or whose Rflush, has not come yet.
+    /// Calls that hold a tag: those whose reply has not come, and those given up whose Rflush has not.
     pub fn calls(&self) -> usize {
         self.calls
     }
 
-    /// Fids that the server knows or may know.
+    /// Requests that nobody waits for any more and that the server has not let go of: calls given up, until their reply
+    /// or Rflush, and clunks of abandoned fids. No caller's deadline covers them, and each holds a place in [`Limits`].
+    pub fn unattended(&self) -> usize {
+        self.unattended.len()
+    }
+
+    /// The serial number of the oldest of [`Session::unattended`]; later ones are greater. When it stays the same for
+    /// longer than a server may take for a Tflush or a Tclunk, the connection is of no use any more: what it holds
+    /// will not come back.
+    pub fn oldest_unattended(&self) -> Option<u64> {
+        self.unattended.first().copied()
+    }
+
+    /// Fids that are not free: new ones, and those that the server knows or may know.
     pub fn fids(&self) -> usize {
         self.fids.len()
     }
@@ -157,13 +199,18 @@ impl Session {
     }
 
     /// A fid to establish by the next call; it must be named by one as newfid, or given to [`Session::release`].
+    ///
+    /// From that call on it is the session's. It becomes the caller's with the [`Answer::Reply`] that says that it was
+    /// made; with any other answer, and when the call is cancelled, the session clunks it if need be and frees it.
+    /// The caller's ends with [`Session::abandon`], or with a call of Tclunk or Tremove. A fid that is not the caller's
+    /// may be somebody else's by the next call: it must not be abandoned then.
     pub fn new_fid(&mut self) -> Option<Fid> {
         self.fids.take()
     }
 
-    /// Takes back a fid of [`Session::new_fid`] that no call named.
+    /// Takes back a fid of [`Session::new_fid`] that no call named; without effect on any other.
     pub fn release(&mut self, fid: Fid) {
-        self.fids.forget(fid);
+        self.fids.release(fid);
     }
 
     /// Begins a request: appends its head to `out` (the caller sends the payload behind it) and returns its tag.
@@ -173,20 +220,15 @@ impl Session {
         if self.calls >= self.limits.calls {
             return Err(Refused::Full);
         }
-        if info(request.number(), self.dialect).is_none() {
-            return Err(Refused::NotInDialect { message: request.name(), dialect: self.dialect });
-        }
+        self.check(request)?;
         let expect = Expect::of(request);
-        if let Some(fid) = expect.uses.into_iter().flatten().chain(expect.makes).find(|&fid| !self.fids.knows(fid)) {
-            return Err(Refused::UnknownFid(fid));
-        }
+        self.check_fids(&expect)?;
         let start = out.len();
         let tag = self.take_tag();
         request.encode_head(tag, self.dialect, out);
         let size = out.len() - start + request.payload().len();
         if size > self.msize as usize {
             out.truncate(start);
-            self.free_tags.push(tag);
             return Err(Refused::TooLarge { size, msize: self.msize });
         }
         self.begin(tag, request.number(), expect, Waiter::Caller);
@@ -194,23 +236,52 @@ impl Session {
         Ok(tag)
     }
 
-    /// Gives up a call: nobody waits for it any more. A clunk goes on; everything else is flushed.
-    pub fn cancel(&mut self, tag: Tag) {
-        let Some(pending) = self.pending.get_mut(&tag) else { return };
-        if pending.waiter != Waiter::Caller {
-            return;
+    fn check(&self, request: &T<'_>) -> Result<(), Refused> {
+        let message = request.name();
+        if info(request.number(), self.dialect).is_none() {
+            return Err(Refused::NotInDialect { message, dialect: self.dialect });
         }
-        if pending.expect.ends.is_some() {
-            pending.waiter = Waiter::Nobody;
-            self.calls -= 1;
-            self.clunks += 1;
-        } else {
-            pending.waiter = Waiter::GoneUnflushed;
-            self.to_flush.push_back(tag);
+        match request {
+            T::Version { .. } | T::Flush { .. } => Err(Refused::NotACall(message)),
+            T::Walk { wnames, .. } if wnames.len() > MAXWELEM => Err(Refused::TooManyNames(wnames.len())),
+            _ if request.is_overlong() => Err(Refused::StringTooLong { message }),
+            _ => Ok(()),
         }
     }
 
-    /// Parts with a fid: [`Session::poll_transmit`] sends the Tclunk, or the Tremove, as soon as no request names it.
+    /// Nothing may name a fid before the reply that establishes it, for 9P promises no order among requests.
+    fn check_fids(&self, expect: &Expect) -> Result<(), Refused> {
+        if let Some(fid) = expect.uses.into_iter().flatten().find(|&fid| !self.fids.can_use(fid)) {
+            return Err(Refused::UnknownFid(fid));
+        }
+        match expect.makes {
+            Some(fid) if !self.fids.knows(fid) => Err(Refused::UnknownFid(fid)),
+            Some(fid) if !self.fids.can_make(fid) => Err(Refused::FidInUse(fid)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives up a call: nobody waits for it any more, and nothing more is told of it. A clunk goes on; everything else
+    /// is flushed. Without effect on a tag whose answer was given: from then on it may be another call's.
+    pub fn cancel(&mut self, tag: Tag) {
+        let Some(&Pending { expect, waiter: Waiter::Caller, .. }) = self.pending.get(&tag) else { return };
+        let waiter = if expect.ends.is_some() { Waiter::Gone } else { Waiter::GoneUnflushed };
+        if waiter == Waiter::GoneUnflushed {
+            self.to_flush.push_back(tag);
+        }
+        let unattended = self.unattend();
+        self.pending.insert(tag, Pending { expect, waiter, unattended });
+    }
+
+    fn unattend(&mut self) -> u64 {
+        let number = self.next_unattended;
+        self.next_unattended += 1;
+        self.unattended.insert(number);
+        number
+    }
+
+    /// Parts with a fid: [`Session::poll_transmit`] sends the Tclunk, or the Tremove, as soon as no request names it. One
+    /// that no call named is released; one that a call is to make is clunked when it was made.
     pub fn abandon(&mut self, fid: Fid, parting: Parting) {
         self.fids.abandon(fid, parting);
     }
@@ -236,7 +307,7 @@ impl Session {
                 Parting::Remove => T::Remove { fid },
             };
             self.clunks += 1;
-            self.send_own(&request, Waiter::Nobody, out);
+            self.send_own(&request, Waiter::Clunk, out);
             return true;
         }
         false
@@ -250,31 +321,37 @@ impl Session {
 
     fn begin(&mut self, tag: Tag, number: u8, expect: Expect, waiter: Waiter) {
         self.counts[usize::from(number)] += 1;
-        for fid in expect.uses.into_iter().flatten() {
-            self.fids.use_by_request(fid);
-        }
-        self.pending.insert(tag, Pending { expect, waiter });
+        self.fids.begin(&expect);
+        let unattended = if waiter == Waiter::Clunk { self.unattend() } else { 0 };
+        self.pending.insert(tag, Pending { expect, waiter, unattended });
     }
 
-    /// Tags never run out: calls, their flushes and the clunks are bounded far below 65,535.
+    /// The next free tag, round and round: a reply that comes late, from a server that does not keep to flush(5), then
+    /// meets a tag on which nothing is outstanding, and not another request's. One is free: see [`CALLS_MAX`].
     fn take_tag(&mut self) -> Tag {
-        self.free_tags.pop().unwrap_or_else(|| {
+        loop {
             let tag = Tag(self.next_tag);
-            self.next_tag += 1;
-            tag
-        })
+            self.next_tag = (self.next_tag + 1) % Tag::NONE.0;
+            if !self.pending.contains_key(&tag) {
+                return tag;
+            }
+        }
     }
 
     /// Takes one whole frame from the server.
     pub fn handle_frame<'f>(&mut self, frame: &'f [u8]) -> Result<Answer<'f>, ServerMisbehaved> {
         let (header, body) = split_frame(frame).map_err(ServerMisbehaved::Frame)?;
         let tag = header.tag;
+        if header.size > self.msize {
+            let (size, msize) = (header.size, self.msize);
+            return Err(ServerMisbehaved::Frame(DecodeError::SizeTooLarge { size, msize }));
+        }
         let Some(row) = info(header.kind, self.dialect) else { return Err(ServerMisbehaved::UnknownType(header.kind)) };
         if header.kind % 2 == 0 {
             return Err(ServerMisbehaved::RequestFromServer(row.name));
         }
-        let pending = self.pending.get(&tag).ok_or(ServerMisbehaved::UnknownTag(tag))?;
-        let (expect, waiter) = (pending.expect, pending.waiter);
+        let pending = *self.pending.get(&tag).ok_or(ServerMisbehaved::UnknownTag(tag))?;
+        let Pending { expect, waiter, .. } = pending;
         if matches!(waiter, Waiter::Flushed { answered: true }) {
             return Err(ServerMisbehaved::UnknownTag(tag));
         }
@@ -288,23 +365,24 @@ impl Session {
             expect.check(&reply, self.dialect)?;
         }
         self.counts[usize::from(header.kind)] += 1;
-        // An error in answer to a Tflush, which flush(5) forbids and some servers send, says as much as an Rflush.
         if let Waiter::Flush(oldtag) = waiter {
             self.flushes.1 += 1;
             self.end(tag);
-            self.flushed(oldtag);
+            self.flushed(oldtag, failure.is_none());
             return Ok(Answer::Settled);
         }
         let made = expect.makes.filter(|_| failure.is_none() && expect.established(&reply));
-        self.settle_fids(&expect, waiter, failure.is_none(), made.is_some());
+        // A walk that ended early makes no fid (walk(5)), but diod makes one all the same; to clunk a fid that the server
+        // does not know harms nobody.
+        let wanted = made.is_some() && waiter == Waiter::Caller;
+        self.fids.settle(&expect, failure.is_none(), wanted);
         match waiter {
             Waiter::Flushed { .. } => {
-                if let Some(pending) = self.pending.get_mut(&tag) {
-                    pending.waiter = Waiter::Flushed { answered: true };
-                }
+                // Its tag stays in use until the Rflush (flush(5)).
+                self.pending.insert(tag, Pending { waiter: Waiter::Flushed { answered: true }, ..pending });
                 return Ok(Answer::Settled);
             }
-            Waiter::Nobody => self.clunks -= 1,
+            Waiter::Clunk => self.clunks -= 1,
             _ => self.calls -= 1,
         }
         self.end(tag);
@@ -315,38 +393,27 @@ impl Session {
         })
     }
 
-    /// The Rflush for `oldtag` came: whatever has not been answered now never will be, and never happened.
-    fn flushed(&mut self, oldtag: Tag) {
-        let Some(pending) = self.pending.get(&oldtag) else { return };
-        let (expect, waiter) = (pending.expect, pending.waiter);
-        if waiter == (Waiter::Flushed { answered: false }) {
-            self.settle_fids(&expect, waiter, false, false);
+    /// The Tflush of `oldtag` was answered. After an Rflush, whatever has not been answered never will be, and never
+    /// happened. After an error, which flush(5) forbids, nothing was flushed: servers without flush (libixp's, where
+    /// the file server has none) answer the old request in its time, and its tag must not be another's then.
+    fn flushed(&mut self, oldtag: Tag, done: bool) {
+        let Some(&pending) = self.pending.get(&oldtag) else { return };
+        let answered = pending.waiter == (Waiter::Flushed { answered: true });
+        if !answered && !done {
+            self.pending.insert(oldtag, Pending { waiter: Waiter::Gone, ..pending });
+            return;
+        }
+        if !answered {
+            self.fids.settle(&pending.expect, false, false);
         }
         self.calls -= 1;
         self.end(oldtag);
     }
 
-    fn settle_fids(&mut self, expect: &Expect, waiter: Waiter, success: bool, made: bool) {
-        for fid in expect.uses.into_iter().flatten() {
-            self.fids.request_done(fid);
-        }
-        if let Some(fid) = expect.ends {
-            self.fids.forget(fid);
-        }
-        if let Some(fid) = expect.makes {
-            match (success, made && waiter == Waiter::Caller) {
-                (false, _) => self.fids.forget(fid),
-                (true, true) => {}
-                // Nobody waits for it any more, or a walk ended early. That makes no fid (walk(5)), but diod makes one
-                // all the same; to clunk a fid that the server does not know harms nobody.
-                (true, false) => self.fids.abandon(fid, Parting::Clunk),
-            }
-        }
-    }
-
     fn end(&mut self, tag: Tag) {
-        self.pending.remove(&tag);
-        self.free_tags.push(tag);
+        if let Some(pending) = self.pending.remove(&tag) {
+            self.unattended.remove(&pending.unattended);
+        }
     }
 }
 
