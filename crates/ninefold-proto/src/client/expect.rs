@@ -18,8 +18,20 @@ pub(super) struct Expect {
     pub uses: [Option<Fid>; 2],
     /// The fid that its success establishes.
     pub makes: Option<Fid>,
+    /// The fid of a directory that its success turns into the new file's.
+    pub creates: Option<Fid>,
     /// The fid that its reply, success or error, forgets.
     pub ends: Option<Fid>,
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Outcome {
+    /// Refused, or flushed before it was carried out.
+    Nothing,
+    /// A walk that ended early. It makes no fid (walk(5)), but diod makes one all the same.
+    Partial,
+    Success,
 }
 
 /// What the reply may hold at most.
@@ -42,6 +54,7 @@ impl Expect {
             bound: Bound::None,
             uses: [None; 2],
             makes: None,
+            creates: None,
             ends: None,
         };
         match *request {
@@ -80,17 +93,21 @@ impl Expect {
                 expect.uses = [Some(fid), None];
                 expect.ends = Some(fid);
             }
-            // .u: the fid of the file to link to is in the extension, and must not come to mean another meanwhile.
-            T::Create { fid, perm, extension, .. } if perm.0 & dm::LINK != 0 => {
-                let target = str::from_utf8(extension).ok().and_then(|text| text.trim().parse().ok());
+            T::Create { fid, perm, extension, .. } => {
+                expect.creates = Some(fid);
+                // .u: the fid of the file to link to is in the extension, and must not come to mean another meanwhile.
+                let link = Some(extension).filter(|_| perm.0 & dm::LINK != 0);
+                let target = link.and_then(|text| str::from_utf8(text).ok()?.trim().parse().ok());
                 expect.uses = [Some(fid), target.map(Fid)];
             }
+            T::Lcreate { fid, .. } => {
+                expect.creates = Some(fid);
+                expect.uses = [Some(fid), None];
+            }
             T::Open { fid, .. }
-            | T::Create { fid, .. }
             | T::Wstat { fid, .. }
             | T::Statfs { fid }
             | T::Lopen { fid, .. }
-            | T::Lcreate { fid, .. }
             | T::Readlink { fid }
             | T::Getattr { fid, .. }
             | T::Setattr { fid, .. }
@@ -130,11 +147,12 @@ impl Expect {
         }
     }
 
-    /// Whether `reply`, of the right type, established the fid of [`Expect::makes`]: a walk that ended early did not.
-    pub fn established(&self, reply: &R<'_>) -> bool {
+    /// How the request ended by `reply`, which [`Expect::check`] let pass.
+    pub fn outcome(&self, reply: &R<'_>) -> Outcome {
         match (self.bound, reply) {
-            (Bound::Qids { names }, R::Walk { wqids }) => wqids.len() == names,
-            _ => true,
+            (_, R::Error { .. } | R::Lerror { .. }) => Outcome::Nothing,
+            (Bound::Qids { names }, R::Walk { wqids }) if wqids.len() < names => Outcome::Partial,
+            _ => Outcome::Success,
         }
     }
 }

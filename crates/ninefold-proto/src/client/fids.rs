@@ -7,7 +7,7 @@
 
 use alloc::collections::{BTreeMap, VecDeque};
 
-use super::expect::Expect;
+use super::expect::{Expect, Outcome};
 use crate::types::Fid;
 
 /// How the client parts with a fid.
@@ -15,7 +15,8 @@ use crate::types::Fid;
 pub enum Parting {
     /// Tclunk.
     Clunk,
-    /// Tremove: the file goes too. For a file that must not be left behind half-written.
+    /// Tremove: the file goes too. For a file that must not be left behind half-written. A fid on which a create failed,
+    /// or was given up in time, names the directory still, whether or not its owner knows: it is clunked.
     Remove,
 }
 
@@ -38,6 +39,8 @@ struct Holding {
     uses: u32,
     /// Its owner is gone.
     parting: Option<Parting>,
+    /// A create on it made nothing.
+    uncreated: bool,
 }
 
 /// See the module.
@@ -64,7 +67,7 @@ impl Fids {
                 fid
             }
         };
-        self.held.insert(fid, Holding { state: State::New, uses: 0, parting: None });
+        self.held.insert(fid, Holding { state: State::New, uses: 0, parting: None, uncreated: false });
         Some(fid)
     }
 
@@ -120,9 +123,8 @@ impl Fids {
         }
     }
 
-    /// A request is answered, or never will be. `made`: it may have established its fid; `wanted`: it has, and
-    /// somebody waits for that.
-    pub fn settle(&mut self, expect: &Expect, made: bool, wanted: bool) {
+    /// A request is answered, or never will be; `waited`: its caller is told.
+    pub fn settle(&mut self, expect: &Expect, outcome: Outcome, waited: bool) {
         for fid in expect.uses.into_iter().flatten() {
             if let Some(holding) = self.held.get_mut(&fid) {
                 holding.uses -= 1;
@@ -132,10 +134,16 @@ impl Fids {
             self.set(fid, State::Gone);
         }
         if let Some(holding) = expect.makes.and_then(|fid| self.held.get_mut(&fid)) {
-            holding.state = if made { State::Held } else { State::Gone };
-            if !wanted {
-                holding.parting.get_or_insert(Parting::Clunk);
-            }
+            holding.state = if outcome == Outcome::Nothing { State::Gone } else { State::Held };
+            holding.parting = match (outcome, holding.parting) {
+                (Outcome::Success, None) if waited => None,
+                (Outcome::Success, parting) => parting.or(Some(Parting::Clunk)),
+                // To clunk a fid that the server may not know harms nobody; to remove whatever it names might.
+                _ => Some(Parting::Clunk),
+            };
+        }
+        if let Some(holding) = expect.creates.and_then(|fid| self.held.get_mut(&fid)) {
+            holding.uncreated = outcome == Outcome::Nothing;
         }
         for fid in expect.uses.into_iter().chain([expect.makes]).flatten() {
             self.leave_if_unused(fid);
@@ -155,12 +163,14 @@ impl Fids {
     }
 
     fn leave_if_unused(&mut self, fid: Fid) {
-        match self.held.get_mut(&fid) {
-            Some(holding @ Holding { state: State::Held, uses: 0, parting: Some(_), .. }) => {
+        let Some(holding) = self.held.get_mut(&fid).filter(|holding| holding.uses == 0) else { return };
+        match (holding.state, holding.parting) {
+            (State::Gone, _) => self.free(fid),
+            (State::Held, Some(parting)) => {
+                let parting = if holding.uncreated { Parting::Clunk } else { parting };
                 holding.state = State::Leaving;
-                self.leaving.extend(holding.parting.map(|parting| (fid, parting)));
+                self.leaving.push_back((fid, parting));
             }
-            Some(Holding { state: State::Gone, uses: 0, .. }) => self.free(fid),
             _ => {}
         }
     }

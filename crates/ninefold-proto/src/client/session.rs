@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use core::fmt::Write;
 
 use super::ServerMisbehaved;
-use super::expect::Expect;
+use super::expect::{Expect, Outcome};
 use super::fids::{Fids, Parting};
 use crate::dialect::Dialect;
 use crate::error::{Errno, Error};
@@ -371,11 +371,9 @@ impl Session {
             self.flushed(oldtag, failure.is_none());
             return Ok(Answer::Settled);
         }
-        let made = expect.makes.filter(|_| failure.is_none() && expect.established(&reply));
-        // A walk that ended early makes no fid (walk(5)), but diod makes one all the same; to clunk a fid that the server
-        // does not know harms nobody.
-        let wanted = made.is_some() && waiter == Waiter::Caller;
-        self.fids.settle(&expect, failure.is_none(), wanted);
+        let outcome = expect.outcome(&reply);
+        let made = expect.makes.filter(|_| outcome == Outcome::Success);
+        self.fids.settle(&expect, outcome, waiter == Waiter::Caller);
         match waiter {
             Waiter::Flushed { .. } => {
                 // Its tag stays in use until the Rflush (flush(5)).
@@ -404,7 +402,7 @@ impl Session {
             return;
         }
         if !answered {
-            self.fids.settle(&pending.expect, false, false);
+            self.fids.settle(&pending.expect, Outcome::Nothing, false);
         }
         self.calls -= 1;
         self.end(oldtag);
