@@ -7,7 +7,6 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use ninefold::proto::Dialect;
 use support::share::{Share, feed};
 
-
 /// Runs a command that fails; what it says.
 #[track_caller]
 fn bad(args: &[&str]) -> String {

@@ -269,12 +269,20 @@ impl Handle {
         let tag = match state.session.call(request, &mut head) {
             Ok(tag) => tag,
             Err(Refused::Full) => return None,
-            Err(Refused::TooLarge { .. }) => return Some(Err(Error::TooLarge("it", self.dialect()))),
+            Err(Refused::TooLarge { .. } | Refused::StringTooLong { .. }) => {
+                return Some(Err(Error::TooLarge("it", self.dialect())));
+            }
             Err(Refused::NotInDialect { message, dialect }) => {
                 return Some(Err(Error::Unsupported { what: message, dialect }));
             }
             // Every fid here is owned; one that the session does not know is a bug, told as a bad descriptor.
-            Err(Refused::UnknownFid(_)) => return Some(Err(ninefold_proto::Errno::EBADF.into())),
+            Err(Refused::UnknownFid(_) | Refused::FidInUse(_)) => {
+                return Some(Err(ninefold_proto::Errno::EBADF.into()));
+            }
+            // As is what this library never asks.
+            Err(Refused::NotACall(_) | Refused::TooManyNames(_)) => {
+                return Some(Err(ninefold_proto::Errno::EINVAL.into()));
+            }
         };
         state.out.push_back(head.into());
         if !payload.is_empty() {
