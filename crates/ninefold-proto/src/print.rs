@@ -233,10 +233,8 @@ struct QidText(Qid);
 impl fmt::Display for QidText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "({:x} {} ", self.0.path, Number32(self.0.version))?;
-        for (bit, letter) in QidType::LETTERS {
-            if self.0.kind.0 & bit != 0 {
-                f.write_char(letter)?;
-            }
+        for letter in self.0.kind.letters() {
+            f.write_char(letter)?;
         }
         f.write_char(')')
     }

@@ -75,6 +75,12 @@ impl QidType {
     pub fn has(self, other: QidType) -> bool {
         self.0 & other.0 == other.0
     }
+
+    /// A letter for each bit that is set: `d` directory, `a` append only, `l` exclusive use, `m` mounted channel,
+    /// `A` authentication file, `t` not backed up, `L` symbolic link, `h` hard link.
+    pub fn letters(self) -> impl Iterator<Item = char> {
+        QidType::LETTERS.into_iter().filter(move |(bit, _)| self.0 & bit != 0).map(|(_, letter)| letter)
+    }
 }
 
 impl core::ops::BitOr for QidType {
