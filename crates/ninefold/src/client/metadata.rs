@@ -237,8 +237,9 @@ fn device_numbers(extension: &[u8]) -> Option<(u32, u32)> {
     Some((words.next()?.ok()?, words.next()?.ok()?))
 }
 
-/// .u has no field for it; servers tell it in the extension of a file: `HARDLINKCOUNT 2`.
+/// .u has no field for it; servers tell it in the extension of a file or directory: `HARDLINKCOUNT 2`.
 fn hard_links(stat: &Stat<'_>, kind: FileType, unix: bool) -> Option<u64> {
-    let told = stat.extension.strip_prefix(b"HARDLINKCOUNT ").filter(|_| unix && kind == FileType::File)?;
+    let tells = unix && matches!(kind, FileType::File | FileType::Dir);
+    let told = stat.extension.strip_prefix(b"HARDLINKCOUNT ").filter(|_| tells)?;
     std::str::from_utf8(told.trim_ascii_end()).ok()?.parse().ok()
 }
