@@ -1,6 +1,7 @@
 //! The command line: the one definition from which parser, help, completions and manual are made.
 
 mod files;
+mod words;
 
 use std::io;
 use std::path::PathBuf;
@@ -10,6 +11,7 @@ use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 use ninefold::transport::Address;
 
 pub use files::*;
+pub use words::with_two_dashes;
 
 /// Use the files of any 9P server as if they were here, serve file trees, and watch 9P at work.
 #[derive(Debug, Parser)]

@@ -8,6 +8,7 @@ mod args;
 mod demo;
 mod failure;
 mod files;
+mod given;
 mod iostat;
 mod out;
 mod output;
@@ -31,7 +32,7 @@ use failure::Usage;
 use servers::Servers;
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = Args::parse_from(args::with_two_dashes(std::env::args_os()));
     log_to_stderr(args.verbose);
     match run(args) {
         Ok(code) => code,

@@ -1,7 +1,7 @@
 //! Standard output of a command that prints data: gathered, written in large pieces, and off the thread that moves
 //! messages, so that a reader who stops does not stop Ctrl-C.
 
-use std::io;
+use std::io::{self, IsTerminal};
 
 use bytes::Bytes;
 use tokio::io::{AsyncWriteExt, Stdout, stdout};
@@ -14,11 +14,12 @@ const GATHER: usize = 64 * 1024;
 pub struct Out {
     to: Stdout,
     gathered: Vec<u8>,
+    looked_at: bool,
 }
 
 impl Out {
     pub fn new() -> Out {
-        Out { to: stdout(), gathered: Vec::new() }
+        Out { to: stdout(), gathered: Vec::new(), looked_at: std::io::stdout().is_terminal() }
     }
 
     /// Prints bytes.
@@ -30,6 +31,11 @@ impl Out {
     /// Prints a JSON value on a line of its own.
     pub async fn json(&mut self, value: &serde_json::Value) -> io::Result<()> {
         self.put(format!("{value}\n").as_bytes()).await
+    }
+
+    /// Before a wait: whoever looks on at a terminal sees what there is.
+    pub async fn pause(&mut self) -> io::Result<()> {
+        if self.looked_at { self.flush().await } else { Ok(()) }
     }
 
     /// Prints a large piece as it is.

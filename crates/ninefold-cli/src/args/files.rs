@@ -2,32 +2,43 @@
 //!
 //! A URL is an address as [`ninefold::transport::Address`] has it; its path is the file meant.
 
-use clap::ArgAction;
+use std::ffi::OsString;
 
+use clap::ArgAction;
+use ninefold::client::FileType;
+
+use crate::given::Given;
 use crate::place::Place;
 
 /// List directories, as ls does.
-#[derive(Debug, clap::Args)]
+///
+/// Sorted by bytes, one name a line unless standard output is a terminal. What the dialect does not tell is `?` with -l:
+/// the number of links in 9P2000. Only 9P2000.L tells the disk space that `total` sums up; elsewhere a file is taken to
+/// fill blocks of 4 KiB, and a directory to have one.
+#[derive(Clone, Debug, clap::Args)]
 pub struct Ls {
     /// The files and directories.
     #[arg(required = true, value_name = "URL")]
-    pub urls: Vec<Place>,
-    /// One line a file, with its attributes.
+    pub urls: Vec<Given>,
+    /// One line a file, with its attributes; times in this machine's zone (TZ).
     #[arg(short)]
     pub long: bool,
     /// Directories in directories too.
-    #[arg(short = 'R')]
+    #[arg(short = 'R', long)]
     pub recursive: bool,
     /// Names that begin with a dot too.
-    #[arg(short)]
+    #[arg(short, long)]
     pub all: bool,
     /// The directory itself, not what it holds.
-    #[arg(short)]
+    #[arg(short, long)]
     pub directory: bool,
+    /// One name a line on a terminal too.
+    #[arg(short = '1')]
+    pub one: bool,
     /// Sizes in KiB, MiB, GiB.
     #[arg(short = 'H', long)]
     pub human_readable: bool,
-    /// One JSON object a line.
+    /// One JSON object a line, with all attributes; -l or not.
     #[arg(long)]
     pub json: bool,
 }
@@ -37,15 +48,18 @@ pub struct Ls {
 pub struct Cat {
     /// The files.
     #[arg(required = true, value_name = "URL")]
-    pub urls: Vec<Place>,
+    pub urls: Vec<Given>,
 }
 
 /// Print all that is known of files, as stat does.
+///
+/// The inode is the qid's path. What the dialect does not tell is `-`: the device everywhere, blocks and the times of
+/// change and birth in 9P2000.u and 9P2000, links and the numbers of owners in 9P2000.
 #[derive(Debug, clap::Args)]
 pub struct Stat {
     /// The files; a symbolic link itself, not what it points to.
     #[arg(required = true, value_name = "URL")]
-    pub urls: Vec<Place>,
+    pub urls: Vec<Given>,
     /// Go through a symbolic link.
     #[arg(short = 'L', long)]
     pub dereference: bool,
@@ -55,55 +69,77 @@ pub struct Stat {
 }
 
 /// Sum up the disk space of directories, as du does, in KiB.
+///
+/// A file with several names counts once. Only 9P2000.L tells the disk space of a file; in 9P2000.u and 9P2000 a file
+/// is taken to fill blocks of 4 KiB, and a directory to have one.
 #[derive(Debug, clap::Args)]
 pub struct Du {
     /// The files and directories.
     #[arg(required = true, value_name = "URL")]
-    pub urls: Vec<Place>,
+    pub urls: Vec<Given>,
     /// Only the sum of each URL.
     #[arg(short, long, conflicts_with = "all")]
     pub summarize: bool,
     /// Files too.
     #[arg(short, long)]
     pub all: bool,
-    /// The bytes in files and not the disk space, which 9P2000 and 9P2000.u do not tell.
+    /// The bytes that files say they have, and not the disk space.
     #[arg(long)]
     pub apparent_size: bool,
-    /// Sizes in bytes; with --apparent-size.
+    /// The same, in bytes and not in KiB.
     #[arg(short, long)]
     pub bytes: bool,
     /// Sizes in KiB, MiB, GiB.
     #[arg(short = 'H', long)]
     pub human_readable: bool,
-    /// One JSON object a line.
+    /// One JSON object a line, with its size in bytes.
     #[arg(long)]
     pub json: bool,
 }
 
 /// Find files below directories, as find does.
+///
+/// The options may be written with one dash, as find has them.
 #[derive(Debug, clap::Args)]
 pub struct Find {
     /// Where to begin.
     #[arg(required = true, value_name = "URL")]
-    pub urls: Vec<Place>,
-    /// Only names that match the pattern: * ? [a-z].
+    pub urls: Vec<Given>,
+    /// Only names that match the pattern, byte by byte: * ? [a-z] [!a-z].
     #[arg(long, value_name = "GLOB", allow_hyphen_values = true)]
-    pub name: Option<String>,
-    /// Only files of this kind: f d l c b p s.
-    #[arg(long = "type", value_name = "LETTER")]
-    pub kind: Option<char>,
+    pub name: Option<OsString>,
+    /// Only files of these kinds: f d l c b p s, with commas between them.
+    #[arg(long = "type", value_name = "LETTERS", value_delimiter = ',', value_parser = kind_letter)]
+    pub kinds: Vec<FileType>,
     /// No deeper than N below where it began.
     #[arg(long, value_name = "N")]
     pub maxdepth: Option<usize>,
     /// Not less deep than N.
-    #[arg(long, value_name = "N")]
-    pub mindepth: Option<usize>,
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub mindepth: usize,
     /// Names end in a NUL and not in a newline.
     #[arg(long)]
     pub print0: bool,
-    /// One JSON object a line.
+    /// Names end in a newline, as they do anyway.
+    #[arg(long, hide = true, conflicts_with = "print0")]
+    pub print: bool,
+    /// One JSON object a line, with all attributes.
     #[arg(long)]
     pub json: bool,
+}
+
+/// A kind of file by find(1)'s letter.
+fn kind_letter(text: &str) -> Result<FileType, String> {
+    Ok(match text {
+        "f" => FileType::File,
+        "d" => FileType::Dir,
+        "l" => FileType::Symlink,
+        "c" => FileType::CharDevice,
+        "b" => FileType::BlockDevice,
+        "p" => FileType::Fifo,
+        "s" => FileType::Socket,
+        _ => return Err("expected letters out of f d l c b p s".to_owned()),
+    })
 }
 
 /// Write standard input to a file: a whole file appears under its name, or none.

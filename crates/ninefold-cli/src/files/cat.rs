@@ -1,18 +1,17 @@
 //! `ninefold cat`: files, one after another, on standard output.
 
 use ninefold::client::{Error, Follow, Mode};
-use ninefold::transport::Address;
 
 use super::World;
 use crate::args::Cat;
+use crate::given::{self, Remote};
 use crate::out::Out;
 use crate::report::Failure;
 
 pub async fn run(args: Cat, world: &World) -> anyhow::Result<()> {
     let mut out = Out::new();
-    for place in &args.urls {
-        let address = place.remote("cat")?;
-        if let Err(e) = one(address, world, &mut out).await {
+    for given in given::remote(args.urls, "cat")? {
+        if let Err(e) = one(&given, world, &mut out).await {
             match e {
                 Trouble::Output(e) => return Err(e.into()),
                 Trouble::File(failure) => world.report.complain(failure),
@@ -29,10 +28,9 @@ enum Trouble {
     File(Failure),
 }
 
-async fn one(address: &Address, world: &World, out: &mut Out) -> Result<(), Trouble> {
-    let file_failed = |e: Error| Trouble::File(Failure::new(address, "", e));
-    let client = world.servers.client(address).await.map_err(Trouble::File)?;
-    let node = client.walk(&address.path, Follow::All).await.map_err(file_failed)?;
+async fn one(given: &Remote, world: &World, out: &mut Out) -> Result<(), Trouble> {
+    let file_failed = |e: Error| Trouble::File(given.failed("", e));
+    let node = given.walk(world, Follow::All).await.map_err(Trouble::File)?;
     if node.qid().is_dir() {
         return Err(file_failed(ninefold::proto::Errno::EISDIR.into()));
     }

@@ -1,9 +1,117 @@
-//! `ninefold find`.
+//! `ninefold find`: as find(1) prints, directories in the server's order.
+
+use std::os::unix::ffi::OsStrExt;
+
+use ninefold::client::{FileType, Follow};
 
 use super::World;
+use super::look::json;
+use super::look::names::Names;
+use super::look::pattern::Pattern;
+use super::look::tree::{self, Attributes, Item, Tree, Wants, is_over, path};
 use crate::args::Find;
+use crate::failure::Usage;
+use crate::given::{self, Remote};
+use crate::out::Out;
+use crate::report::Failure;
 
 pub async fn run(args: Find, world: &World) -> anyhow::Result<()> {
-    let _ = (args, world);
-    anyhow::bail!("find is not built yet")
+    let given = given::remote(args.urls.clone(), "find")?;
+    let pattern = args.name.as_ref().map(|name| Pattern::new(name.as_bytes())).transpose();
+    let pattern = pattern.map_err(|e| Usage::error(format!("--name: {e}")))?;
+    let mut find = Finder { args, world, pattern, names: Names::for_stdout(), out: Out::new() };
+    for given in &given {
+        find.below(given).await?;
+    }
+    Ok(find.out.finish().await?)
+}
+
+struct Finder<'w> {
+    args: Find,
+    world: &'w World,
+    pattern: Option<Pattern>,
+    names: Names,
+    out: Out,
+}
+
+/// A directory that is being visited: its path, and what is left of it.
+type Frame = (Vec<u8>, std::vec::IntoIter<Item>);
+
+impl Finder<'_> {
+    async fn below(&mut self, given: &Remote) -> anyhow::Result<()> {
+        let look = async {
+            let node = given.walk(self.world, Follow::NotLast).await?;
+            // A qid alone does not tell a device from a file.
+            let item = tree::single(&node, given.name(), true).await;
+            Ok((node, item.map_err(|e| given.failed("cannot access", e))?))
+        };
+        let (node, item) = match look.await {
+            Ok(found) => found,
+            Err::<_, Failure>(failure) => {
+                self.world.report.complain(failure);
+                return Ok(());
+            }
+        };
+        let is_dir = item.kind == FileType::Dir;
+        self.visit(given, b"", &item, 0).await?;
+        let Some(levels) = self.args.maxdepth.unwrap_or(usize::MAX).checked_sub(1).filter(|_| is_dir) else {
+            return Ok(());
+        };
+        let json = self.args.json;
+        let wants = Wants { attributes: json, targets: json, hidden: true, dots: false, sorted: false, levels };
+        let mut tree = Tree::new(node, wants);
+        let mut frames: Vec<Frame> = Vec::new();
+        // The first directory is entered without having been found in one.
+        let mut enters = true;
+        loop {
+            if enters {
+                self.out.pause().await?;
+                let Some(listing) = tree.next().await else { return Ok(()) };
+                if let Some(trouble) = listing.trouble {
+                    let complaint = trouble.of(given.join_text(&listing.below));
+                    self.world.report.complain(&complaint);
+                    if complaint.is_over() {
+                        return Ok(());
+                    }
+                }
+                frames.push((listing.below, listing.items.into_iter()));
+            }
+            enters = false;
+            let depth = frames.len();
+            let Some((below, items)) = frames.last_mut() else { return Ok(()) };
+            let Some(item) = items.next() else {
+                frames.pop();
+                continue;
+            };
+            let path = path(below, &item.name);
+            self.visit(given, &path, &item, depth).await?;
+            if let Attributes::Failed(e) = &item.attributes
+                && is_over(e)
+            {
+                return Ok(());
+            }
+            enters = item.descends;
+        }
+    }
+
+    /// Prints a file if it is one of those wanted.
+    async fn visit(&mut self, given: &Remote, below: &[u8], item: &Item, depth: usize) -> anyhow::Result<()> {
+        if let Attributes::Failed(e) = &item.attributes {
+            self.world.report.complain(Failure::new(given.join_text(below), "cannot access", e.clone()));
+        }
+        let kinds = &self.args.kinds;
+        let is_wanted = depth >= self.args.mindepth
+            && (kinds.is_empty() || kinds.contains(&item.kind))
+            && self.pattern.as_ref().is_none_or(|pattern| pattern.matches(&item.name));
+        if !is_wanted {
+            return Ok(());
+        }
+        if self.args.json {
+            return Ok(self.out.json(&json::item(given, below, item)).await?);
+        }
+        let name = given.join(below);
+        let (mut line, end) = if self.args.print0 { (name, 0) } else { (self.names.show(&name), b'\n') };
+        line.push(end);
+        Ok(self.out.put(&line).await?)
+    }
 }

@@ -7,6 +7,7 @@ mod cp;
 mod du;
 mod find;
 mod ln;
+mod look;
 mod ls;
 mod mkdir;
 mod mv;

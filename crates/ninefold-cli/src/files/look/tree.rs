@@ -1,0 +1,413 @@
+//! The directories of a tree, each before those in it, as ls -R, find and du visit them: [`Tree::next`] gives their
+//! listings in that order, while it reads those that come next, so that a tree takes a few round trips a level and not
+//! a few a directory.
+//!
+//! Bounded are the directories read ahead, the requests on the way in each, the levels, and the directories waiting.
+//! Every directory is walked to from the one that it was found in.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use futures_util::future::{BoxFuture, join};
+use futures_util::stream::{self, FuturesUnordered, StreamExt};
+use ninefold::client::{Error, FileType, Metadata, Node};
+use ninefold::proto::Qid;
+
+use crate::report::Failure;
+
+/// Directories that are read, or were and wait for their turn. Each holds up to four fids beside those of its entries.
+const DIRECTORIES_AHEAD: usize = 16;
+
+/// Entries of one directory whose attributes are asked for at a time: enough to fill 50 ms with requests of a server
+/// that takes 1 ms for each.
+const ENTRIES_AT_A_TIME: usize = 64;
+
+/// Directories inside one another. A server can put a directory into itself; a tree that programs make by whole paths
+/// (PATH_MAX, 4,096 bytes) rarely has a tenth of it.
+const LEVELS_MAX: usize = 1000;
+
+/// What is to be known of the entries.
+#[derive(Clone, Copy, Debug)]
+pub struct Wants {
+    pub attributes: bool,
+    /// Where symbolic links point to.
+    pub targets: bool,
+    /// Names that begin with a dot.
+    pub hidden: bool,
+    /// `.` and `..`.
+    pub dots: bool,
+    /// By their bytes; else in the server's order.
+    pub sorted: bool,
+    /// Levels of directories below the first that are read too.
+    pub levels: usize,
+}
+
+/// What is known of a file.
+#[derive(Debug)]
+pub enum Attributes {
+    NotAsked,
+    Known(Box<Metadata>),
+    Failed(Error),
+}
+
+/// An entry of a directory.
+#[derive(Debug)]
+pub struct Item {
+    pub name: Vec<u8>,
+    pub kind: FileType,
+    pub qid: Qid,
+    pub attributes: Attributes,
+    /// Of a symbolic link, if asked for.
+    pub target: Option<Result<Vec<u8>, Error>>,
+    /// It is a directory whose listing [`Tree::next`] gives when its turn comes.
+    pub descends: bool,
+}
+
+impl Item {
+    pub fn metadata(&self) -> Option<&Metadata> {
+        match &self.attributes {
+            Attributes::Known(metadata) => Some(metadata),
+            _ => None,
+        }
+    }
+}
+
+/// A directory.
+#[derive(Debug)]
+pub struct Listing {
+    /// Its path below the first: empty, or names with `/` between them.
+    pub below: Vec<u8>,
+    pub items: Vec<Item>,
+    /// Why there is not all of it.
+    pub trouble: Option<Trouble>,
+}
+
+/// Why a directory is not listed to its end.
+#[derive(Clone, Debug)]
+pub enum Trouble {
+    /// It lies deeper than [`LEVELS_MAX`].
+    TooDeep,
+    /// More directories wait to be visited than [`ninefold::client::Options::dir_entries_max`].
+    TooMany(usize),
+    /// It could not be opened: nothing of it is known.
+    Open(Error),
+    /// It could not be read to its end.
+    Read(Error),
+}
+
+impl Trouble {
+    /// It came when the directory was open: what its listing holds is in it.
+    pub fn came_later(&self) -> bool {
+        matches!(self, Trouble::TooMany(_) | Trouble::Read(_))
+    }
+
+    /// As a person is told.
+    pub fn of(self, file: String) -> Complaint {
+        Complaint { file, trouble: self }
+    }
+}
+
+/// A [`Trouble`] with the name of its directory.
+#[derive(Debug)]
+pub struct Complaint {
+    file: String,
+    trouble: Trouble,
+}
+
+impl Complaint {
+    /// Nothing more will come from this server: see [`is_over`].
+    pub fn is_over(&self) -> bool {
+        matches!(&self.trouble, Trouble::Open(e) | Trouble::Read(e) if is_over(e))
+    }
+}
+
+impl fmt::Display for Complaint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let failure = |tried, e: &Error| Failure::new(&self.file, tried, e.clone());
+        let file = crate::report::Printable(&self.file);
+        match &self.trouble {
+            Trouble::Open(e) => failure("cannot open directory", e).fmt(f),
+            Trouble::Read(e) => failure("cannot read directory", e).fmt(f),
+            Trouble::TooDeep => {
+                write!(f, "{file}: not read: more than {LEVELS_MAX} directories inside one another: is it in itself?")
+            }
+            Trouble::TooMany(most) => {
+                write!(f, "{file}: the directories in it are not read: more than {most} wait to be")
+            }
+        }
+    }
+}
+
+/// Whether asking the server for more files is in vain: it is gone, or does not answer in time.
+pub fn is_over(error: &Error) -> bool {
+    error.is_fatal() || matches!(error, Error::TimedOut(_))
+}
+
+/// A directory that others are walked to from.
+#[derive(Debug)]
+struct Dir {
+    node: Node,
+    below: Vec<u8>,
+    level: usize,
+}
+
+/// How to come to a directory.
+#[derive(Debug)]
+enum Way {
+    First(Node),
+    From(Arc<Dir>, Vec<u8>),
+}
+
+#[derive(Debug)]
+enum State {
+    Waiting(Way),
+    Reading,
+    Ready(Listing),
+}
+
+/// A directory not yet given, in a list in the order of the visit.
+#[derive(Debug)]
+struct Slot {
+    level: usize,
+    state: State,
+    next: Option<u64>,
+}
+
+/// What reading a directory came to.
+struct Loaded {
+    listing: Listing,
+    /// `None` if it could not be opened.
+    dir: Option<Arc<Dir>>,
+}
+
+/// See the module.
+pub struct Tree {
+    wants: Wants,
+    waiting_max: usize,
+    slots: HashMap<u64, Slot>,
+    first: Option<u64>,
+    last_id: u64,
+    /// Slots that are being read or are ready.
+    ahead: usize,
+    reading: FuturesUnordered<BoxFuture<'static, (u64, Loaded)>>,
+}
+
+impl Tree {
+    /// The tree below `node`, which is a directory.
+    pub fn new(node: Node, wants: Wants) -> Tree {
+        let waiting_max = node.client().options().dir_entries_max;
+        let first = Slot { level: 0, state: State::Waiting(Way::First(node)), next: None };
+        Tree {
+            wants,
+            waiting_max,
+            slots: HashMap::from([(0, first)]),
+            first: Some(0),
+            last_id: 0,
+            ahead: 0,
+            reading: FuturesUnordered::new(),
+        }
+    }
+
+    /// The next directory; `None` when all were given.
+    pub async fn next(&mut self) -> Option<Listing> {
+        loop {
+            self.read_ahead();
+            let id = self.first?;
+            let slot = self.slots.get_mut(&id)?;
+            if let State::Ready(_) = slot.state {
+                self.ahead -= 1;
+                let slot = self.take_first()?;
+                match slot.state {
+                    State::Ready(listing) => return Some(listing),
+                    _ => return None,
+                }
+            }
+            let (id, loaded) = self.reading.next().await?;
+            self.arrived(id, loaded);
+        }
+    }
+
+    /// Leaves out the next directory and all below it.
+    pub fn skip(&mut self) {
+        let Some(skipped) = self.take_slot() else { return };
+        while self.first.and_then(|id| self.slots.get(&id)).is_some_and(|slot| slot.level > skipped.level) {
+            self.take_slot();
+        }
+    }
+
+    fn take_slot(&mut self) -> Option<Slot> {
+        let slot = self.take_first()?;
+        // One that is being read counts until it arrives.
+        if let State::Ready(_) = slot.state {
+            self.ahead -= 1;
+        }
+        Some(slot)
+    }
+
+    fn take_first(&mut self) -> Option<Slot> {
+        let slot = self.slots.remove(&self.first?)?;
+        self.first = slot.next;
+        Some(slot)
+    }
+
+    /// Starts to read those that come next. The first is read whatever else is.
+    fn read_ahead(&mut self) {
+        let mut at = self.first;
+        while let Some(id) = at {
+            if self.ahead >= DIRECTORIES_AHEAD && self.first != at {
+                return;
+            }
+            let Some(slot) = self.slots.get_mut(&id) else { return };
+            at = slot.next;
+            if !matches!(slot.state, State::Waiting(_)) {
+                continue;
+            }
+            if let State::Waiting(way) = std::mem::replace(&mut slot.state, State::Reading) {
+                let wants = self.wants;
+                self.reading.push(Box::pin(async move { (id, load(way, wants).await) }));
+                self.ahead += 1;
+            }
+        }
+    }
+
+    fn arrived(&mut self, id: u64, Loaded { mut listing, dir }: Loaded) {
+        let Some(slot) = self.slots.get(&id) else {
+            // It was skipped.
+            self.ahead -= 1;
+            return;
+        };
+        let (mut next, level) = (slot.next, slot.level + 1);
+        let descending = listing.items.iter().filter(|item| item.descends).count();
+        if self.slots.len() + descending > self.waiting_max {
+            listing.items.iter_mut().for_each(|item| item.descends = false);
+            listing.trouble.get_or_insert(Trouble::TooMany(self.waiting_max));
+        }
+        if let Some(dir) = dir {
+            // From the last to the first, so that each knows who comes after it.
+            for item in listing.items.iter().rev().filter(|item| item.descends) {
+                self.last_id += 1;
+                let state = State::Waiting(Way::From(dir.clone(), item.name.clone()));
+                self.slots.insert(self.last_id, Slot { level, state, next });
+                next = Some(self.last_id);
+            }
+        }
+        if let Some(slot) = self.slots.get_mut(&id) {
+            slot.next = next;
+            slot.state = State::Ready(listing);
+        }
+    }
+}
+
+/// A name in the directory at `below`.
+pub fn path(below: &[u8], name: &[u8]) -> Vec<u8> {
+    if below.is_empty() { name.to_vec() } else { [below, b"/", name].concat() }
+}
+
+async fn load(way: Way, wants: Wants) -> Loaded {
+    let (below, level) = match &way {
+        Way::First(_) => (Vec::new(), 0),
+        Way::From(parent, name) => (path(&parent.below, name), parent.level + 1),
+    };
+    let failed = |below, trouble| {
+        let listing = Listing { below, items: Vec::new(), trouble: Some(trouble) };
+        Loaded { listing, dir: None }
+    };
+    if level > LEVELS_MAX {
+        return failed(below, Trouble::TooDeep);
+    }
+    let node = match way {
+        Way::First(node) => Ok(node),
+        Way::From(parent, name) => parent.node.walk(&[&name]).await,
+    };
+    let node = match node {
+        Ok(node) => node,
+        Err(e) => return failed(below, Trouble::Open(e)),
+    };
+    let mut reading = match node.read_dir().await {
+        Ok(reading) => reading,
+        Err(e) => return failed(below, Trouble::Open(e)),
+    };
+    let mut items = if wants.dots { dots(&node) } else { Vec::new() };
+    let trouble = loop {
+        let entry = match reading.next().await {
+            Ok(Some(entry)) => entry,
+            Ok(None) => break None,
+            Err(e) => break Some(Trouble::Read(e)),
+        };
+        if entry.name.starts_with(b".") && !wants.hidden {
+            continue;
+        }
+        let known = entry.metadata.filter(|_| wants.attributes);
+        items.push(Item {
+            descends: entry.kind == FileType::Dir && level < wants.levels,
+            name: entry.name,
+            kind: entry.kind,
+            qid: entry.qid,
+            target: known.as_ref().and_then(|metadata| metadata.link_target.clone()).map(Ok),
+            attributes: known.map_or(Attributes::NotAsked, |metadata| Attributes::Known(Box::new(metadata))),
+        });
+    };
+    drop(reading);
+    if wants.sorted {
+        items.sort_by(|a, b| a.name.cmp(&b.name));
+    }
+    if wants.attributes {
+        let asked = stream::iter(items).map(|item| complete(&node, item, wants.targets)).buffered(ENTRIES_AT_A_TIME);
+        items = asked.collect().await;
+    }
+    Loaded {
+        listing: Listing { below: below.clone(), items, trouble },
+        dir: Some(Arc::new(Dir { node, below, level })),
+    }
+}
+
+/// `.` and `..`, as ls -a has them.
+fn dots(node: &Node) -> Vec<Item> {
+    let item = |name: &[u8]| Item {
+        name: name.to_vec(),
+        kind: FileType::Dir,
+        qid: node.qid(),
+        attributes: Attributes::NotAsked,
+        target: None,
+        descends: false,
+    };
+    vec![item(b"."), item(b"..")]
+}
+
+/// Asks for what the listing did not tell.
+async fn complete(dir: &Node, mut item: Item, targets: bool) -> Item {
+    if let Attributes::Known(_) = item.attributes {
+        return item;
+    }
+    // No server is sent a dot that it could take for a name.
+    let names: &[&[u8]] = if item.name == b"." { &[] } else { &[&item.name] };
+    let node = match dir.walk(names).await {
+        Ok(node) => node,
+        Err(e) => {
+            item.attributes = Attributes::Failed(e);
+            return item;
+        }
+    };
+    let wants_target = targets && item.kind == FileType::Symlink;
+    let target = async { if wants_target { Some(node.read_link().await) } else { None } };
+    let (metadata, target) = join(node.metadata(), target).await;
+    item.target = target;
+    item.attributes = match metadata {
+        Ok(metadata) => Attributes::Known(Box::new(metadata)),
+        Err(e) => Attributes::Failed(e),
+    };
+    item
+}
+
+/// The file itself, by a name that it is known by.
+pub async fn single(node: &Node, name: Vec<u8>, targets: bool) -> Result<Item, Error> {
+    let metadata = node.metadata().await?;
+    let target = match (metadata.kind, &metadata.link_target) {
+        (FileType::Symlink, Some(target)) => Some(Ok(target.clone())),
+        (FileType::Symlink, None) if targets => Some(node.read_link().await),
+        _ => None,
+    };
+    let (kind, qid) = (metadata.kind, metadata.qid);
+    Ok(Item { name, kind, qid, attributes: Attributes::Known(Box::new(metadata)), target, descends: false })
+}
