@@ -17,9 +17,12 @@ pub const MSIZE_MIN: u32 = 4096;
 /// Rread's and Rreaddir's bytes before the data: header and `count[4]`.
 pub const READ_OVERHEAD: u32 = 11;
 
-/// The largest header of a message with data, Twrite: header, `fid[4] offset[8] count[4]`. Linux's
-/// `P9_IOHDRSZ` is 24 for the same purpose.
+/// The largest header of a message with data, Twrite: header, `fid[4] offset[8] count[4]`.
 pub const WRITE_OVERHEAD: u32 = 23;
+
+/// What a client leaves of msize for the header of a read or a write, as Plan 9's and Linux's do (`IOHDRSZ`, fcall(3);
+/// `P9_IOHDRSZ`, include/net/9p/9p.h). diod refuses to read and to write more.
+pub const IO_HEADER: u32 = 24;
 
 /// Why bytes are not the message they should be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use ninefold_proto::attr::SetAttr;
 use ninefold_proto::client::Parting;
 use ninefold_proto::message::{Optional, Payload};
-use ninefold_proto::wire::{READ_OVERHEAD, WRITE_OVERHEAD};
+use ninefold_proto::wire::IO_HEADER;
 use ninefold_proto::{Dialect, Qid, R, T};
 
 use super::client::Client;
@@ -45,12 +45,12 @@ impl File {
 
     /// The most bytes of one read: what a message holds, or less where the server says so.
     pub fn read_max(&self) -> u32 {
-        self.at_most(self.client.msize() - READ_OVERHEAD)
+        self.at_most(self.client.msize() - IO_HEADER)
     }
 
     /// The most bytes of one write.
     pub fn write_max(&self) -> u32 {
-        self.at_most(self.client.msize() - WRITE_OVERHEAD)
+        self.at_most(self.client.msize() - IO_HEADER)
     }
 
     fn at_most(&self, message: u32) -> u32 {

@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use ninefold_proto::client::Parting;
 use ninefold_proto::message::Payload;
-use ninefold_proto::wire::{READ_OVERHEAD, WRITE_OVERHEAD};
+use ninefold_proto::wire::IO_HEADER;
 use ninefold_proto::{Errno, R, T};
 
 use super::error::{Error, Suspicion};
@@ -37,7 +37,7 @@ impl Node {
         }
         let (size, mut got) = (size as usize, BytesMut::new());
         while got.len() < size {
-            let count = ((size - got.len()) as u32).min(self.client.msize() - READ_OVERHEAD);
+            let count = ((size - got.len()) as u32).min(self.client.msize() - IO_HEADER);
             let data = self.client.call(T::Read { fid: value.fid(), offset: got.len() as u64, count }).await?.data();
             if data.is_empty() {
                 // It was cut short by somebody in between.
@@ -57,7 +57,7 @@ impl Node {
         self.client.call(T::Xattrcreate { fid, name, attr_size, flags: 0 }).await?;
         let mut sent = 0;
         while sent < value.len() {
-            let most = (self.client.msize() - WRITE_OVERHEAD) as usize;
+            let most = (self.client.msize() - IO_HEADER) as usize;
             let data = Bytes::copy_from_slice(&value[sent..value.len().min(sent + most)]);
             let request = T::Write { fid, offset: sent as u64, data: Payload(&data) };
             match self.client.call_with(request, data.clone()).await?.message()? {
