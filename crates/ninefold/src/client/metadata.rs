@@ -146,7 +146,8 @@ impl Metadata {
             accessed: times[0],
             modified: times[1],
             changed: Some(times[2]).filter(|_| told(getattr::CTIME)),
-            born: Some(times[3]).filter(|_| told(getattr::BTIME)),
+            // diod says that it tells this one, and tells zeros.
+            born: Some(times[3]).filter(|time| told(getattr::BTIME) && *time != Time::default()),
             link_target: None,
         }
         .checked()
