@@ -51,7 +51,7 @@ impl Stage {
     fn ours(&self, dialect: &str, words: &[&str]) -> Printed {
         let words: Vec<String> = words.iter().map(|word| self.remote(word, dialect)).collect();
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        let output = ninefold(&words).stdin(Stdio::null()).env("TZ", "UTC").output().unwrap();
+        let output = ninefold(&words).stdin(Stdio::null()).env("TZ", "UTC").env_remove("TIME_STYLE").output().unwrap();
         let base = format!("9p://{}", self.address);
         Printed::new(output, &[(&base, "@"), (&format!("?dialect={dialect}"), "")])
     }
@@ -62,7 +62,7 @@ impl Stage {
         let local = |word: &&str| word.strip_prefix('@').map_or((*word).to_owned(), |path| format!("{root}{path}"));
         let mut command = Command::new(words[0]);
         command.args(words[1..].iter().map(local)).stdin(Stdio::null());
-        command.env("LC_ALL", "C").env("TZ", "UTC").env("TIME_STYLE", "long-iso");
+        command.env("LC_ALL", "C").env("TZ", "UTC").env_remove("TIME_STYLE");
         let mut printed = Printed::new(command.output().unwrap(), &[(root, "@")]);
         // Ours has one status for every failure.
         printed.code = printed.code.min(1);
@@ -110,6 +110,8 @@ fn all_kinds(dir: &Path) {
     fs::write(dir.join(OsStr::from_bytes(b"\xff\xfe")), "x").unwrap();
     fs::write(dir.join("page"), vec![b'x'; 5000]).unwrap();
     fs::File::create(dir.join("sparse")).unwrap().set_len(123_456_789).unwrap();
+    let old = std::time::UNIX_EPOCH + std::time::Duration::new(1_577_934_245, 123_456_789);
+    fs::File::options().write(true).open(dir.join("page")).unwrap().set_modified(old).unwrap();
     fs::set_permissions(dir.join("file"), fs::Permissions::from_mode(0o4751)).unwrap();
     fs::set_permissions(dir.join("empty"), fs::Permissions::from_mode(0o600)).unwrap();
     fs::hard_link(dir.join("file"), dir.join("another")).unwrap();
@@ -153,6 +155,9 @@ fn in_9p2000_l_a_listing_with_attributes_is_that_of_ls() {
         &["ls", "-l", "@/to-sub"],
         &["ls", "-l", "@/to-sub/"],
         &["ls", "-l", "@/sub/deep/er"],
+        &["ls", "-l", "--time-style=long-iso", "@"],
+        &["ls", "-l", "--time-style=full-iso", "@"],
+        &["ls", "-l", "--time-style=iso", "@", "@/sub/deep"],
     ] {
         stage.same("9P2000.L", words);
     }
@@ -196,7 +201,7 @@ fn links_are_listed_as_ls_lists_them() {
     }
 }
 
-/// The words of each line of `ls -l`, the name last.
+/// The words of each line of `ls -l`, the name last; without the total.
 fn fields(listing: &str) -> Vec<Vec<&str>> {
     listing.lines().filter(|line| !line.starts_with("total ")).map(|line| line.split_whitespace().collect()).collect()
 }

@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use clap::ArgAction;
 use ninefold::client::FileType;
 
+use crate::files::TimeStyle;
 use crate::given::Given;
 use crate::place::Place;
 
@@ -35,6 +36,9 @@ pub struct Ls {
     /// One name a line on a terminal too.
     #[arg(short = '1')]
     pub one: bool,
+    /// How times are written with -l: locale, iso, long-iso, full-iso [default: TIME_STYLE, or locale].
+    #[arg(long, value_name = "STYLE", value_enum, hide_possible_values = true)]
+    pub time_style: Option<TimeStyle>,
     /// Sizes in KiB, MiB, GiB.
     #[arg(short = 'H', long)]
     pub human_readable: bool,

@@ -1,4 +1,4 @@
-//! `ninefold ls`: as ls(1) prints, `-l` with `--time-style=long-iso`.
+//! `ninefold ls`: as ls(1) prints.
 //!
 //! What the dialect does not tell is `?`: the number of links in 9P2000, and in .u where the server does not tell it as
 //! Linux's client expects. The blocks of `total` are those of [`show::disk`](super::show::disk).
@@ -15,7 +15,7 @@ use super::look::json;
 use super::look::long::Long;
 use super::look::names::{self, Names};
 use super::look::owners::Owners;
-use super::look::show::Clock;
+use super::look::show::{Clock, TimeStyle};
 use super::look::tree::{self, Attributes, Item, Listing, Tree, Trouble, Wants, is_over, path};
 use crate::args::Ls;
 use crate::given::{self, Remote};
@@ -39,8 +39,13 @@ pub async fn run(args: Ls, world: &World) -> anyhow::Result<()> {
     let given = given::remote(args.urls.clone(), "ls")?;
     let headed = given.len() > 1 || args.recursive;
     let names = Names::for_stdout();
-    let long =
-        args.long.then(|| Long { names, human: args.human_readable, owners: Owners::default(), clock: Clock::local() });
+    let long = args.long.then(|| Long {
+        names,
+        human: args.human_readable,
+        owners: Owners::default(),
+        clock: Clock::local(),
+        times: args.time_style.unwrap_or_else(TimeStyle::from_env),
+    });
     let form = match long {
         _ if args.json => Form::Json,
         Some(long) => Form::Long(long),

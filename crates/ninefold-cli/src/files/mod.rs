@@ -23,6 +23,8 @@ use std::process::ExitCode;
 use anyhow::Context;
 use rustix::fs::Mode;
 
+pub use look::show::TimeStyle;
+
 use crate::args::Command;
 use crate::report::{Printable, Report};
 use crate::servers::{self, Servers};

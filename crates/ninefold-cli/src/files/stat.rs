@@ -80,7 +80,7 @@ fn text(names: Names, item: &Item, metadata: &Metadata, owners: &Owners, clock: 
     owner(&mut out, metadata.uid, owners.user(metadata));
     out.extend_from_slice(b")   Gid: (");
     owner(&mut out, metadata.gid, owners.group(metadata));
-    let time = |time| clock.nanosecond(time);
+    let time = |time| clock.full(time);
     let (accessed, modified) = (time(metadata.accessed), time(metadata.modified));
     let changed = metadata.changed.map_or(UNTOLD.to_owned(), time);
     let born = metadata.born.map_or(UNTOLD.to_owned(), time);

@@ -1,8 +1,10 @@
 //! ls -l: one line a file, in columns as wide as their widest field, byte for byte as GNU's ls aligns them.
 
+use ninefold::proto::attr::Time;
+
 use super::names::Names;
 use super::owners::{Owners, Who};
-use super::show::{self, Clock};
+use super::show::{self, Clock, TimeStyle};
 use super::tree::{Attributes, Item};
 
 /// What stands for a field that the dialect, or the server, does not tell.
@@ -15,6 +17,7 @@ pub struct Long {
     pub human: bool,
     pub owners: Owners,
     pub clock: Clock,
+    pub times: TimeStyle,
 }
 
 /// The fields of a line, as text.
@@ -55,7 +58,8 @@ impl Long {
         // `, ` between the numbers of a device.
         let device = if major + minor > 0 { major + 2 + minor } else { 0 };
         let size = widest(&|line| line.size.bytes()).max(device);
-        let time = widest(&|line| line.time.len());
+        // ls(1) measures the column with no file at hand.
+        let time = widest(&|line| line.time.len()).max(self.clock.brief(Time::default(), self.times).len());
         let mut out = Vec::new();
         for line in lines.iter().take(items.len()) {
             out.extend_from_slice(format!("{} {:>nlink$} ", line.mode, line.nlink).as_bytes());
@@ -96,8 +100,7 @@ impl Long {
                 user: unknown(),
                 group: unknown(),
                 size: Size::Bytes(UNKNOWN.to_owned()),
-                // As wide as a time.
-                time: format!("{UNKNOWN:>16}"),
+                time: UNKNOWN.to_owned(),
             };
         };
         Line {
@@ -111,7 +114,7 @@ impl Long {
                 None if self.human => Size::Bytes(show::human(metadata.size)),
                 None => Size::Bytes(metadata.size.to_string()),
             },
-            time: self.clock.minute(metadata.modified),
+            time: self.clock.brief(metadata.modified, self.times),
         }
     }
 }

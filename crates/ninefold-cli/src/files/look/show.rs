@@ -77,6 +77,34 @@ pub fn kib(bytes: u64) -> String {
     bytes.div_ceil(1024).to_string()
 }
 
+/// How ls -l writes a time: the styles of ls(1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum TimeStyle {
+    /// `Jan 31 23:59`, and `Jan 31  2020` for what is over six months old.
+    Locale,
+    /// `01-31 23:59`, and `2020-01-31` likewise.
+    Iso,
+    /// `2020-01-31 23:59`.
+    LongIso,
+    /// `2020-01-31 23:59:59.123456789 +0000`.
+    FullIso,
+}
+
+impl TimeStyle {
+    /// The one of the environment (`TIME_STYLE`), else ls(1)'s own.
+    pub fn from_env() -> TimeStyle {
+        match std::env::var("TIME_STYLE").as_deref() {
+            Ok("iso") => TimeStyle::Iso,
+            Ok("long-iso") => TimeStyle::LongIso,
+            Ok("full-iso") => TimeStyle::FullIso,
+            _ => TimeStyle::Locale,
+        }
+    }
+}
+
+/// Seconds that ls(1) takes for half a year.
+const HALF_A_YEAR: i64 = 31_556_952 / 2;
+
 /// Writes times in one time zone, this machine's (`TZ`).
 #[derive(Clone, Debug)]
 pub struct Clock(TimeZone);
@@ -86,14 +114,29 @@ impl Clock {
         Clock(TimeZone::system())
     }
 
-    /// To the minute: `2026-01-31 23:59`, ls(1)'s long-iso.
-    pub fn minute(&self, time: Time) -> String {
+    /// As ls -l has it.
+    pub fn brief(&self, time: Time, style: TimeStyle) -> String {
+        self.brief_at(time, style, Timestamp::now())
+    }
+
+    fn brief_at(&self, time: Time, style: TimeStyle, now: Timestamp) -> String {
+        let at = |time: Timestamp| (time.as_second(), time.subsec_nanosecond().unsigned_abs());
+        let (when, now) = ((time.sec, time.nsec), at(now));
+        let recent = (now.0 - HALF_A_YEAR, now.1) < when && when < now;
+        let format = match (style, recent) {
+            (TimeStyle::Locale, true) => "%b %e %H:%M",
+            (TimeStyle::Locale, false) => "%b %e  %Y",
+            (TimeStyle::Iso, true) => "%m-%d %H:%M",
+            (TimeStyle::Iso, false) => "%Y-%m-%d ",
+            (TimeStyle::LongIso, _) => "%Y-%m-%d %H:%M",
+            (TimeStyle::FullIso, _) => return self.full(time),
+        };
         // What no calendar reaches is written in seconds, as ls(1) does.
-        self.write(time, "%Y-%m-%d %H:%M").unwrap_or_else(|| time.sec.to_string())
+        self.write(time, format).unwrap_or_else(|| time.sec.to_string())
     }
 
     /// To the nanosecond and with the zone, as stat(1) has it.
-    pub fn nanosecond(&self, time: Time) -> String {
+    pub fn full(&self, time: Time) -> String {
         let whole = self.write(time, "%Y-%m-%d %H:%M:%S").zip(self.write(time, "%z"));
         whole.map_or_else(
             || format!("{}.{:09}", time.sec, time.nsec),
@@ -155,13 +198,28 @@ mod tests {
     fn a_time_is_written_in_its_zone_and_one_out_of_every_calendar_in_seconds() {
         let utc = Clock(TimeZone::UTC);
         let time = Time { sec: 1_577_934_245, nsec: 123 };
-        assert_eq!(utc.minute(time), "2020-01-02 03:04");
-        assert_eq!(utc.nanosecond(time), "2020-01-02 03:04:05.000000123 +0000");
-        assert_eq!(utc.nanosecond(Time { sec: -1, nsec: 5 }), "1969-12-31 23:59:59.000000005 +0000");
+        assert_eq!(utc.full(time), "2020-01-02 03:04:05.000000123 +0000");
+        assert_eq!(utc.full(Time { sec: -1, nsec: 5 }), "1969-12-31 23:59:59.000000005 +0000");
         let east = Clock(TimeZone::fixed(jiff::tz::offset(5).saturating_add(jiff::SignedDuration::from_mins(30))));
-        assert_eq!(east.nanosecond(time), "2020-01-02 08:34:05.000000123 +0530");
+        assert_eq!(east.full(time), "2020-01-02 08:34:05.000000123 +0530");
         let far = Time { sec: i64::MAX, nsec: 7 };
-        assert_eq!(utc.minute(far), "9223372036854775807");
-        assert_eq!(utc.nanosecond(far), "9223372036854775807.000000007");
+        assert_eq!(utc.brief(far, TimeStyle::LongIso), "9223372036854775807");
+        assert_eq!(utc.full(far), "9223372036854775807.000000007");
+    }
+
+    #[test]
+    fn ls_tells_the_hour_of_half_a_year_and_the_year_of_what_is_older_or_to_come() {
+        let utc = Clock(TimeZone::UTC);
+        let now = Timestamp::new(1_577_934_245, 500).unwrap();
+        let at = |sec, nsec, style| utc.brief_at(Time { sec: 1_577_934_245 + sec, nsec }, style, now);
+        use TimeStyle::{FullIso, Iso, Locale, LongIso};
+        assert_eq!(at(0, 499, Locale), "Jan  2 03:04");
+        assert_eq!(at(0, 500, Locale), "Jan  2  2020");
+        assert_eq!(at(-HALF_A_YEAR, 501, Locale), "Jul  3 12:09");
+        assert_eq!(at(-HALF_A_YEAR, 500, Locale), "Jul  3  2019");
+        assert_eq!(at(-60, 0, Iso), "01-02 03:03");
+        assert_eq!(at(60, 0, Iso), "2020-01-02 ");
+        assert_eq!(at(60, 0, LongIso), "2020-01-02 03:05");
+        assert_eq!(at(60, 7, FullIso), "2020-01-02 03:05:05.000000007 +0000");
     }
 }
