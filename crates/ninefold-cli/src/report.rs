@@ -8,18 +8,20 @@ use ninefold::client::{Error, Loss};
 use ninefold::proto::Errno;
 
 /// A failure of one file: what, where, and what to do about it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Failure {
     /// The file, as the user knows it.
     pub file: String,
     /// What was tried when it failed: "cannot open". May be empty.
     pub tried: &'static str,
     pub error: Error,
+    /// What to do, where more is known than the error tells.
+    pub advice: Option<String>,
 }
 
 impl Failure {
     pub fn new(file: impl fmt::Display, tried: &'static str, error: Error) -> Failure {
-        Failure { file: file.to_string(), tried, error }
+        Failure { file: file.to_string(), tried, error, advice: None }
     }
 }
 
@@ -30,7 +32,11 @@ impl fmt::Display for Failure {
             write!(f, "{}: ", self.tried)?;
         }
         write!(f, "{}", self.error)?;
-        hint(&self.error).map_or(Ok(()), |hint| write!(f, ": {hint}"))
+        match (&self.advice, hint(&self.error)) {
+            (Some(advice), _) => write!(f, ": {advice}"),
+            (None, Some(hint)) => write!(f, ": {hint}"),
+            (None, None) => Ok(()),
+        }
     }
 }
 
@@ -72,6 +78,11 @@ impl Report {
     pub fn complain(&self, failure: impl fmt::Display) {
         self.failed.store(true, Ordering::Relaxed);
         self.warn(failure);
+    }
+
+    /// Tells the failure of a file; see [`Report::complain`].
+    pub fn fail(&self, file: impl fmt::Display, tried: &'static str, error: Error) {
+        self.complain(Failure::new(file, tried, error));
     }
 
     /// Tells what is no failure.

@@ -10,19 +10,21 @@ use ninefold::proto::Dialect;
 use ninefold::transport::{Address, Place};
 use serde_json::json;
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 use crate::report::Failure;
 
-/// How long the end of a command waits for its last clunks.
+/// How long the end of a command waits for its last requests, but for [`FAREWELL_TRIPS`].
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// The same after Ctrl-C, when a person waits.
+/// The same after Ctrl-C, when a person waits: with what else an end takes, under 100 ms.
 const FAREWELL_IN_HASTE: Duration = Duration::from_millis(80);
 
-/// How long the end of a command may take to tidy up: in haste when a person waits for it.
-pub fn patience(in_haste: bool) -> Duration {
-    if in_haste { FAREWELL_IN_HASTE } else { FAREWELL }
-}
+/// Round trips that both allow besides: flushes, the removal of a temporary file, clunks, and one to spare.
+const FAREWELL_TRIPS: u32 = 4;
+
+/// Whatever the round trip was.
+const FAREWELL_MAX: Duration = Duration::from_secs(5);
 
 /// Where a connection leads: whatever else an address has is a file's path.
 type Key = (Place, Option<Vec<u8>>, Option<Dialect>);
@@ -32,7 +34,8 @@ type Key = (Place, Option<Vec<u8>>, Option<Dialect>);
 pub struct Servers {
     options: Options,
     stats: Option<PathBuf>,
-    clients: Mutex<HashMap<Key, Client>>,
+    /// A server that could not be reached once is not tried again.
+    clients: Mutex<HashMap<Key, Result<Client, Failure>>>,
 }
 
 impl Servers {
@@ -46,31 +49,66 @@ impl Servers {
     pub async fn client(&self, address: &Address) -> Result<Client, Failure> {
         let key = (address.place.clone(), address.aname.clone(), address.dialect);
         let mut clients = self.clients.lock().await;
-        if let Some(client) = clients.get(&key) {
-            return Ok(client.clone());
+        if let Some(known) = clients.get(&key) {
+            return known.clone();
         }
-        let client = Client::connect(address, self.options.clone());
-        let client = client.await.map_err(|e| {
-            // An error of dialling says so itself.
-            let tried = if matches!(e, Error::Dial(_)) { "" } else { "cannot connect" };
-            Failure::new(&address.place, tried, e)
-        })?;
+        let client = Client::connect(address, self.options.clone()).await;
+        let client = client.map_err(|e| self.not_connected(address, e));
         clients.insert(key, client.clone());
-        Ok(client)
+        client
     }
 
-    /// Writes the statistics and ends the connections, each within `patience`.
-    pub async fn close(&self, patience: Duration) -> anyhow::Result<()> {
+    fn not_connected(&self, address: &Address, error: Error) -> Failure {
+        let refusal = matches!(error, Error::Refused(_));
+        let tried = match error {
+            // An error of dialling says so itself.
+            Error::Dial(_) => "",
+            // Whoever refuses was connected to.
+            Error::Refused(_) => "cannot attach",
+            _ => "cannot connect",
+        };
+        let advice = refusal.then(|| {
+            let user = String::from_utf8_lossy(&self.options.user.0);
+            match &address.aname {
+                None => format!(
+                    "it has no tree without a name for user {user}: ask for one by its name, in front of any other \
+                     query: ?aname=NAME; diod's names are the paths that it exports"
+                ),
+                Some(aname) => format!(
+                    "it has no tree '{}' for user {user}: check ?aname=NAME; diod's names are the paths that it exports",
+                    String::from_utf8_lossy(aname)
+                ),
+            }
+        });
+        Failure { advice, ..Failure::new(&address.place, tried, error) }
+    }
+
+    /// How long the end of a command may take: in haste when a person waits for it. Over a link with delay a few round
+    /// trips are allowed besides.
+    pub async fn patience(&self, in_haste: bool) -> Duration {
+        let clients = self.clients.lock().await;
+        let trip = clients.values().flatten().map(Client::attach_took).max().unwrap_or_default();
+        let patience = if in_haste { FAREWELL_IN_HASTE } else { FAREWELL };
+        (patience + trip * FAREWELL_TRIPS).min(FAREWELL_MAX)
+    }
+
+    /// Writes the statistics and ends the connections, no later than `deadline`.
+    pub async fn close(&self, deadline: Instant) -> anyhow::Result<()> {
         let clients = std::mem::take(&mut *self.clients.lock().await);
-        let written = self.stats.as_deref().map_or(Ok(()), |file| write_stats(file, &clients));
+        let clients: HashMap<_, _> =
+            clients.into_iter().filter_map(|(key, client)| Some((key, client.ok()?))).collect();
+        let written = match &self.stats {
+            Some(file) => write_stats(file, &clients, deadline).await,
+            None => Ok(()),
+        };
         // Whatever a farewell comes to, the work is done: a server that failed told so before.
-        let farewells = clients.into_values().map(|client| client.close(patience));
+        let farewells = clients.into_values().map(|client| client.close(deadline - Instant::now()));
         let _ = futures_util::future::join_all(farewells).await;
         written
     }
 }
 
-fn write_stats(file: &Path, clients: &HashMap<Key, Client>) -> anyhow::Result<()> {
+async fn write_stats(file: &Path, clients: &HashMap<Key, Client>, deadline: Instant) -> anyhow::Result<()> {
     let mut servers: Vec<_> = clients.iter().collect();
     servers.sort_by_key(|((place, ..), _)| place.to_string());
     let all: Vec<_> = servers
@@ -98,5 +136,8 @@ fn write_stats(file: &Path, clients: &HashMap<Key, Client>) -> anyhow::Result<()
         eprint!("{text}");
         return Ok(());
     }
-    std::fs::write(file, text).with_context(|| format!("{}: cannot write the statistics", file.display()))
+    // A fifo has no reader until somebody reads it.
+    let written = tokio::time::timeout_at(deadline, tokio::fs::write(file, text)).await;
+    let written = written.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()));
+    written.with_context(|| format!("{}: cannot write the statistics", file.display()))
 }

@@ -4,16 +4,22 @@ mod cat;
 mod chmod;
 mod chown;
 mod cp;
+mod crawl;
+mod destination;
 mod du;
 mod find;
 mod ln;
 mod look;
 mod ls;
+mod missing;
 mod mkdir;
+mod mode_change;
 mod mv;
 mod replace;
 mod rm;
+mod size;
 mod stat;
+mod target;
 mod temporaries;
 mod truncate;
 mod write;
@@ -21,13 +27,16 @@ mod write;
 use std::process::ExitCode;
 
 use anyhow::Context;
+use ninefold::client::{Client, Error};
+use ninefold::transport::Address;
 use rustix::fs::Mode;
+use tokio::time::Instant;
 
 pub use look::show::TimeStyle;
 
 use crate::args::Command;
-use crate::report::{Printable, Report};
-use crate::servers::{self, Servers};
+use crate::report::{Failure, Report};
+use crate::servers::Servers;
 use crate::signals::Signals;
 use temporaries::Temporaries;
 
@@ -51,30 +60,56 @@ impl World {
     }
 }
 
+impl World {
+    /// The client of a server, or a complaint.
+    pub async fn client(&self, address: &Address) -> Option<Client> {
+        self.servers.client(address).await.map_err(|failure| self.report.complain(failure)).ok()
+    }
+
+    /// Complains that `address` could not be worked on; where something on its way is missing, says what.
+    pub async fn complain(&self, address: &Address, tried: &'static str, error: Error) {
+        let advice = match error.is_not_found() {
+            true => missing::advice(&self.servers, address).await,
+            false => None,
+        };
+        self.report.complain(Failure { advice, ..Failure::new(address, tried, error) });
+    }
+}
+
 /// Exit status after SIGINT or SIGTERM, as a shell tells it for SIGINT.
 const INTERRUPTED: u8 = 130;
 
 /// Runs a command on files to its end, or to a signal: then what it holds is dropped, which flushes its requests,
-/// removes its temporary files and clunks its fids. `None`: it is no such command.
+/// removes its temporary files and clunks its fids. A second signal ends it at once.
 pub async fn run(command: Command, world: World) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::catch().context("cannot catch signals")?;
     let (result, in_haste) = tokio::select! {
         result = dispatch(command, &world) => (result, false),
         () = signals.next() => (Ok(ExitCode::from(INTERRUPTED)), true),
     };
-    world.temporaries.end();
-    let patience = servers::patience(in_haste);
-    let _ = tokio::time::timeout(patience, world.temporaries.settled()).await;
-    let closed = world.servers.close(patience).await;
-    for file in world.temporaries.left() {
-        world.report.complain(format_args!("{}: this temporary file may be left: remove it", Printable(&file)));
+    let (closed, result) = tokio::select! {
+        closed = farewell(&world, in_haste) => (closed, result),
+        () = signals.next() => (Ok(()), Ok(ExitCode::from(INTERRUPTED))),
+    };
+    for warning in world.temporaries.left() {
+        world.report.complain(warning);
     }
     match result {
         // Whoever reads has seen enough: `ninefold cat URL | head`.
         Err(e) if is_broken_pipe(&e) => Ok(world.report.exit_code()),
         Err(e) => Err(e),
+        Ok(code) if code == ExitCode::SUCCESS => closed.map(|()| world.report.exit_code()),
         Ok(code) => closed.map(|()| code),
     }
+}
+
+/// Waits for what is being tidied up, then takes leave of the servers.
+async fn farewell(world: &World, in_haste: bool) -> anyhow::Result<()> {
+    world.temporaries.end();
+    let deadline = Instant::now() + world.servers.patience(in_haste).await;
+    // What is not settled by then is told.
+    let _ = tokio::time::timeout_at(deadline, world.temporaries.settled()).await;
+    world.servers.close(deadline).await
 }
 
 fn is_broken_pipe(e: &anyhow::Error) -> bool {

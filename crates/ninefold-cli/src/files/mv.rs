@@ -1,9 +1,178 @@
-//! `ninefold mv`.
+//! `ninefold mv`: renames within one server.
+
+use ninefold::client::{Client, Error, FileType, Metadata, Mode, Node};
+use ninefold::proto::Errno;
+use ninefold::proto::attr::{SetAttr, SetTime};
+use ninefold::transport::Address;
 
 use super::World;
+use super::destination::{into_directory, same_tree};
+use super::replace::{Replacement, pour};
+use super::target::Target;
 use crate::args::Mv;
+use crate::failure::Usage;
+use crate::place::Place;
+
+/// Permissions of a file while it is copied: nobody else looks in before it has those of the original.
+const PRIVATE: u32 = 0o600;
 
 pub async fn run(args: Mv, world: &World) -> anyhow::Result<()> {
-    let _ = (args, world);
-    anyhow::bail!("mv is not built yet")
+    let addresses = args.urls.iter().map(remote).collect::<Result<Vec<_>, _>>()?;
+    let Some((&to, sources)) = addresses.split_last() else { return Ok(()) };
+    for from in sources {
+        one_server(from, to)?;
+    }
+    let dialect = addresses.iter().find_map(|address| address.dialect);
+    let Some(client) = world.client(&Address { dialect, ..to.clone() }).await else { return Ok(()) };
+    let moving = Moving { client, to, into: sources.len() > 1, no_clobber: args.no_clobber, world };
+    for from in sources {
+        if let Err(trouble) = moving.one(from).await {
+            let (address, e) = match trouble {
+                Trouble::Source(e) => (*from, e),
+                Trouble::Destination(e) => (to, e),
+            };
+            world.complain(address, "cannot move", e).await;
+        }
+    }
+    Ok(())
+}
+
+fn remote(place: &Place) -> anyhow::Result<&Address> {
+    match place {
+        Place::Remote(address) => Ok(address),
+        Place::Local(path) => Err(Usage::error(format!(
+            "'{}' is a file of this machine: use mv(1) among such files, and ninefold cp between here and a server",
+            path.display()
+        ))),
+    }
+}
+
+fn one_server(from: &Address, to: &Address) -> anyhow::Result<()> {
+    if same_tree(from, to) {
+        return Ok(());
+    }
+    Err(Usage::error(format!(
+        "{from} and {to} are not of one tree of one server: copy with ninefold cp -r -p, then remove with ninefold rm -r"
+    )))
+}
+
+/// What failed, and with which of the two.
+enum Trouble {
+    Source(Error),
+    Destination(Error),
+}
+
+struct Moving<'a> {
+    client: Client,
+    to: &'a Address,
+    /// The destination must be a directory.
+    into: bool,
+    no_clobber: bool,
+    world: &'a World,
+}
+
+impl Moving<'_> {
+    async fn one(&self, address: &Address) -> Result<(), Trouble> {
+        let from = match Target::named(&self.client, address).await {
+            Err(e) if e.errno() == Errno::EBUSY => {
+                self.world.report.complain(format_args!("{address}: cannot move: it is the root of the tree"));
+                return Ok(());
+            }
+            other => other.map_err(Trouble::Source)?,
+        };
+        let node = from.walk().await.map_err(Trouble::Source)?;
+        let Some(to) = self.destination(&from.name).await.map_err(Trouble::Destination)? else { return Ok(()) };
+        if to.own_address().path == from.own_address().path {
+            self.world.report.complain(format_args!("{address}: cannot move: both names are of one file"));
+            return Ok(());
+        }
+        if let Some(old) = to.find().await.map_err(Trouble::Destination)? {
+            if self.no_clobber {
+                return Ok(());
+            }
+            match (node.qid().is_dir(), old.qid().is_dir()) {
+                (true, false) => return Err(Trouble::Destination(Errno::ENOTDIR.into())),
+                (false, true) => return Err(Trouble::Destination(Errno::EISDIR.into())),
+                _ => {}
+            }
+        }
+        match self.rename(&from, &to).await {
+            Err(e) if crosses(&e) => self.copy(&from, node, &to, e).await,
+            other => other.map_err(Trouble::Destination),
+        }
+    }
+
+    async fn destination(&self, base: &[u8]) -> Result<Option<Target>, Error> {
+        match into_directory(&self.client, self.to, base).await? {
+            Some(to) => Ok(Some(to)),
+            None if self.into => {
+                self.world.report.complain(format_args!(
+                    "{}: several files are moved into a directory, and it is none: make it with ninefold mkdir",
+                    self.to
+                ));
+                Ok(None)
+            }
+            None => Target::named(&self.client, self.to).await.map(Some),
+        }
+    }
+
+    async fn rename(&self, from: &Target, to: &Target) -> Result<(), Error> {
+        let temporaries = self.world.temporaries.clone();
+        let warning =
+            format!("{}: nobody knows whether it was moved to {}: look for both", from.own_address(), to.own_address());
+        let (from, to) = (from.clone(), to.clone());
+        let work = async move { to.take(&temporaries, &from.dir, &from.name).await };
+        self.world.temporaries.see_through(warning, work).await
+    }
+
+    /// What mv(1) does across file systems: a copy, then the original removed.
+    async fn copy(&self, from: &Target, node: Node, to: &Target, crossing: Error) -> Result<(), Trouble> {
+        let old = node.metadata().await.map_err(Trouble::Source)?;
+        if old.kind != FileType::File {
+            self.world.report.complain(format_args!(
+                "{}: cannot move: {crossing}: copy it with ninefold cp -r -p, then remove it with ninefold rm -r",
+                from.own_address()
+            ));
+            return Ok(());
+        }
+        let source = node.open(Mode::READ).await.map_err(Trouble::Source)?;
+        let copy = Replacement::anew(&self.world.temporaries, to, PRIVATE).await.map_err(Trouble::Destination)?;
+        let made = async {
+            pour(&source, copy.file()).await?;
+            make_alike(&copy, &old).await
+        };
+        if let Err(e) = made.await {
+            // What became of the temporary file is told at the end.
+            let _ = copy.abandon().await;
+            return Err(Trouble::Destination(e));
+        }
+        copy.commit(true).await.map_err(Trouble::Destination)?;
+        drop(source);
+        from.dir.unlink(&from.name, false).await.map_err(Trouble::Source)
+    }
+}
+
+/// Whether a rename failed for leading from one directory, or one file system, to another.
+fn crosses(e: &Error) -> bool {
+    matches!(e, Error::Unsupported { .. }) || e.errno() == Errno::EXDEV
+}
+
+/// Owner, permissions and times of the original. Where the owner may not be given, the set-ID bits are left out, as mv(1)
+/// does.
+async fn make_alike(copy: &Replacement, old: &Metadata) -> Result<(), Error> {
+    let new = copy.file().metadata().await?;
+    let mut mode = old.mode;
+    if (new.uid, new.gid) != (old.uid, old.gid) {
+        match copy.file().set(&SetAttr { uid: old.uid, gid: old.gid, ..SetAttr::default() }).await {
+            Err(e) if matches!(e.errno(), Errno::EPERM | Errno::EACCES) => mode &= 0o1777,
+            other => other?,
+        }
+    }
+    let change = SetAttr {
+        mode: Some(mode),
+        atime: Some(SetTime::To(old.accessed)),
+        mtime: Some(SetTime::To(old.modified)),
+        ..SetAttr::default()
+    };
+    copy.file().set(&change).await
 }

@@ -9,42 +9,21 @@
 //! may have made a file, and a rename that was given up may have happened. The task waits for the answer whatever comes,
 //! then cleans up; [`Temporaries`] knows what is not settled yet.
 //!
-//! Where a rename does not replace (9P2000), the old file is renamed aside, the new one to its name, and the old one
-//! removed. Between the first two there is no file of that name; nothing half-written ever has it.
+//! Where a rename does not replace (9P2000), see [`Target::swap`].
 
 use std::fmt;
-use std::sync::Arc;
 
-use ninefold::client::{Client, Error, File, FileType, Located, Metadata, Mode, Node};
+use ninefold::client::{Error, File, FileType, Metadata, Mode, Node};
 use ninefold::proto::attr::SetAttr;
 use ninefold::proto::{Errno, QidType};
-use ninefold::transport::Address;
 use tokio::sync::oneshot;
 
+pub use super::target::Target;
+use super::target::is_refusal;
 use super::temporaries::{Entry, Temporaries};
-
-/// What stands in every temporary name between the file's name and the random characters.
-pub const MARK: &str = ".ninefold-";
-
-/// Random characters at the end of a temporary name, of 36: two thousand million names.
-const RANDOM: usize = 6;
-
-/// Bytes of the longest name (Linux's NAME_MAX).
-const NAME_MAX: usize = 255;
 
 /// Names tried until it is no accident that all exist.
 const ATTEMPTS: usize = 8;
-
-/// `.NAME.ninefold-XXXXXX`, NAME cut so that it fits, between characters where it is UTF-8.
-pub fn temporary_name(name: &[u8]) -> Vec<u8> {
-    let room = NAME_MAX - 1 - MARK.len() - RANDOM;
-    let cut = match std::str::from_utf8(name) {
-        Ok(text) => (0..=room.min(name.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0),
-        Err(_) => name.len().min(room),
-    };
-    let random = (0..RANDOM).map(|_| fastrand::alphanumeric().to_ascii_lowercase() as u8);
-    b".".iter().chain(&name[..cut]).chain(MARK.as_bytes()).copied().chain(random).collect()
-}
 
 /// Why a file is written in place and not replaced.
 #[derive(Clone, Debug)]
@@ -70,40 +49,6 @@ impl fmt::Display for InPlace {
             InPlace::NotAlike(e) => write!(f, "a new file cannot have its owner and permissions: {e}"),
             InPlace::NoRename(e) => write!(f, "the server does not rename onto it: {e}"),
         }
-    }
-}
-
-/// The file to be.
-#[derive(Clone, Debug)]
-pub struct Target {
-    pub dir: Arc<Node>,
-    /// No symbolic link: [`Target::locate`] goes to where one leads.
-    pub name: Vec<u8>,
-    /// Of the directory, for messages.
-    pub address: Address,
-}
-
-impl Target {
-    /// The file at an address, behind all symbolic links.
-    pub async fn locate(client: &Client, address: &Address) -> Result<Target, Error> {
-        let Located { dir, dir_path, name } = client.locate(&address.path).await?;
-        let path = dir_path.iter().flat_map(|name| b"/".iter().chain(name)).copied().collect();
-        Ok(Target { dir: Arc::new(dir), name, address: Address { path, ..address.clone() } })
-    }
-
-    async fn find(&self) -> Result<Option<Node>, Error> {
-        match self.dir.walk(&[&self.name]).await {
-            Ok(node) => Ok(Some(node)),
-            Err(e) if e.is_not_found() => Ok(None),
-            Err(e) => Err(e),
-        }
-    }
-
-    /// A new name beside it, and how to find it.
-    fn temporary(&self) -> (Vec<u8>, String) {
-        let name = temporary_name(&self.name);
-        let address = Address { path: [&self.address.path[..], b"/", &name].concat(), ..self.address.clone() };
-        (name, address.to_string())
     }
 }
 
@@ -136,16 +81,21 @@ enum Refusal {
     InPlace(InPlace),
 }
 
+impl Refusal {
+    fn into_error(self) -> Error {
+        match self {
+            Refusal::Failed(e) | Refusal::InPlace(InPlace::NoNewFiles(e) | InPlace::NotAlike(e)) => e,
+            Refusal::InPlace(_) => Errno::EPERM.into(),
+        }
+    }
+}
+
 impl Replacement {
     /// Makes a file to write to. `perm`, 0 to 0o777, is for a file that is new; one that exists keeps what it has, and
     /// must be one that may be written, as cat(1) and cp(1) have it. A directory is EISDIR, a symbolic link ELOOP.
     pub async fn begin(temporaries: &Temporaries, target: &Target, perm: u32) -> Result<Replacement, Error> {
         let Some(node) = target.find().await? else {
-            let made = beside(temporaries, target, None, perm).await;
-            return made.map_err(|refusal| match refusal {
-                Refusal::Failed(e) | Refusal::InPlace(InPlace::NoNewFiles(e) | InPlace::NotAlike(e)) => e,
-                Refusal::InPlace(_) => Errno::EPERM.into(),
-            });
+            return Replacement::anew(temporaries, target, perm).await;
         };
         let old = node.metadata().await?;
         let why = match (old.kind, old.nlink) {
@@ -167,6 +117,11 @@ impl Replacement {
         // What has no content to empty may not like to be asked.
         let mode = if old.kind == FileType::File && old.size > 0 { Mode::REPLACE } else { Mode::WRITE };
         Ok(Replacement { file: Some(node.open(mode).await?), way: Way::InPlace(why) })
+    }
+
+    /// Makes a file to write to that is to replace whatever has the name, the name and all, as mv(1) does.
+    pub async fn anew(temporaries: &Temporaries, target: &Target, perm: u32) -> Result<Replacement, Error> {
+        beside(temporaries, target, None, perm).await.map_err(Refusal::into_error)
     }
 
     /// What to write to, from offset 0.
@@ -307,7 +262,7 @@ impl Task {
         loop {
             let dir = self.target.dir.walk(&[]).await?;
             let (name, shown) = self.target.temporary();
-            let entry = self.temporaries.enter(shown);
+            let entry = self.temporaries.file(shown);
             match dir.create(&name, Mode::WRITE, perm).await {
                 Ok(mut file) => {
                     file.remove_on_drop();
@@ -315,7 +270,7 @@ impl Task {
                 }
                 Err(e) if e.errno() == Errno::EEXIST && attempts < ATTEMPTS => attempts += 1,
                 Err(e) => {
-                    if !matches!(e, Error::Refused(_)) {
+                    if !is_refusal(&e) {
                         entry.left();
                     }
                     return Err(e);
@@ -338,7 +293,7 @@ impl Task {
         match &result {
             Ok(None) => {}
             // A rename that nobody knows the end of may have happened: what has the name now is no longer temporary.
-            Err(e) if !matches!(e, Error::Refused(_) | Error::Unsupported { .. }) => temporary.entry.left(),
+            Err(e) if !is_refusal(e) => temporary.entry.left(),
             _ => {
                 let removed = self.target.dir.unlink(&temporary.name, false).await;
                 temporary.entry.removed(&removed);
@@ -357,34 +312,12 @@ impl Task {
         match self.target.find().await? {
             None => self.copy(temporary, None, refused).await,
             Some(old) if old.qid().is_dir() => Err(Errno::EISDIR.into()),
-            Some(old) => match self.swap(temporary).await {
+            Some(old) => match self.target.swap(&self.temporaries, dir, temporary).await {
                 Ok(()) => Ok(None),
                 Err(e) if may_go_in_place(&e) => self.copy(temporary, Some(old), refused).await,
                 Err(e) => Err(e),
             },
         }
-    }
-
-    /// The old file aside, the new one in its place, the old one removed.
-    async fn swap(&self, temporary: &[u8]) -> Result<(), Error> {
-        let Target { dir, name, .. } = &self.target;
-        let (aside, shown) = self.target.temporary();
-        let entry = self.temporaries.enter(format!("{shown}, the old '{}'", String::from_utf8_lossy(name)));
-        if let Err(e) = dir.rename(name, dir, &aside).await {
-            if !matches!(e, Error::Refused(_) | Error::Unsupported { .. }) {
-                entry.left();
-            }
-            return Err(e);
-        }
-        if let Err(e) = dir.rename(temporary, dir, name).await {
-            // Nobody but this user's other programs can have taken the name meanwhile.
-            if dir.rename(&aside, dir, name).await.is_err() {
-                entry.left();
-            }
-            return Err(e);
-        }
-        entry.removed(&dir.unlink(&aside, false).await);
-        Ok(())
     }
 
     /// Copies the temporary file to where it should be, through here, since the server does not rename it.
@@ -407,7 +340,7 @@ impl Task {
 }
 
 /// All of `from` to `to`.
-async fn pour(from: &File, to: &File) -> Result<(), Error> {
+pub async fn pour(from: &File, to: &File) -> Result<(), Error> {
     let mut offset = 0;
     loop {
         let mut data = from.read_at(offset, from.read_max()).await?;
@@ -450,7 +383,7 @@ async fn flush(file: &File) -> Result<(), Error> {
 
 /// Whether a refusal is about the new file or the rename alone: on a disk that is full or broken the old content would be
 /// lost for nothing.
-fn may_go_in_place(e: &Error) -> bool {
+pub fn may_go_in_place(e: &Error) -> bool {
     let hopeless =
         [Errno::ENOSPC, Errno::EDQUOT, Errno::EIO, Errno::EROFS, Errno::ENOMEM, Errno::EMFILE, Errno::ENFILE];
     match e {

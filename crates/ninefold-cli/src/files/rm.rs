@@ -1,9 +1,104 @@
-//! `ninefold rm`.
+//! `ninefold rm`: files and trees, through no symbolic link.
+
+use ninefold::client::{Error, FileType, Node};
+use ninefold::proto::{Dialect, Errno};
+use ninefold::transport::Address;
 
 use super::World;
+use super::crawl::{Visitor, Way, crawl};
+use super::target::Target;
 use crate::args::Rm;
 
 pub async fn run(args: Rm, world: &World) -> anyhow::Result<()> {
-    let _ = (args, world);
-    anyhow::bail!("rm is not built yet")
+    let addresses = args.urls.iter().map(|place| place.remote("rm")).collect::<Result<Vec<_>, _>>()?;
+    let removal = Removal { world, args: &args };
+    for address in addresses {
+        if let Err(e) = removal.one(address).await {
+            removal.complain(address, e).await;
+        }
+    }
+    Ok(())
+}
+
+struct Removal<'a> {
+    world: &'a World,
+    args: &'a Rm,
+}
+
+impl Removal<'_> {
+    async fn one(&self, address: &Address) -> Result<(), Error> {
+        let Some(client) = self.world.client(address).await else { return Ok(()) };
+        let at = match Target::named(&client, address).await {
+            Err(e) if e.errno() == Errno::EBUSY => {
+                self.world.report.complain(format_args!(
+                    "{address}: cannot remove it: it is the root of the tree: name what is in it, or remove it where it \
+                     is served"
+                ));
+                return Ok(());
+            }
+            other => other?,
+        };
+        let node = at.walk().await?;
+        match node.qid().is_dir() {
+            false => at.dir.unlink(&at.name, false).await,
+            true if self.args.recursive => {
+                drop(node);
+                crawl(self, at).await;
+                Ok(())
+            }
+            true if self.args.dir => at.dir.unlink(&at.name, true).await,
+            true => {
+                self.world.report.complain(format_args!(
+                    "{address}: cannot remove it: it is a directory: give -r to remove it and all that is in it, or -d \
+                     if it is empty"
+                ));
+                Ok(())
+            }
+        }
+    }
+
+    /// With -f what is not there is as good as removed.
+    fn forgives(&self, e: &Error) -> bool {
+        self.args.force && matches!(e.errno(), Errno::ENOENT | Errno::ENOTDIR)
+    }
+
+    async fn complain(&self, address: &Address, e: Error) {
+        if !self.forgives(&e) {
+            self.world.complain(address, "cannot remove it", e).await;
+        }
+    }
+
+    fn done(&self, at: &Target, result: Result<(), Error>) -> bool {
+        match result {
+            Ok(()) => true,
+            Err(e) if self.forgives(&e) => true,
+            Err(e) => {
+                self.failed(at, "cannot remove it", e);
+                false
+            }
+        }
+    }
+}
+
+impl Visitor for Removal<'_> {
+    /// In 9P2000 a link to a directory looks like the directory, and is removed itself (docs/semantics.md): what can be
+    /// removed without going in is not gone into.
+    async fn enter(&self, at: &Target, node: &Node) -> Way {
+        let removed = node.client().dialect() == Dialect::Plan9 && at.dir.unlink(&at.name, true).await.is_ok();
+        if removed { Way::Past } else { Way::In }
+    }
+
+    async fn file(&self, at: &Target, _: FileType) -> bool {
+        self.done(at, at.dir.unlink(&at.name, false).await)
+    }
+
+    async fn leave(&self, at: &Target) -> bool {
+        self.done(at, at.dir.unlink(&at.name, true).await)
+    }
+
+    fn failed(&self, at: &Target, tried: &'static str, e: Error) {
+        if !self.forgives(&e) {
+            self.world.report.fail(at.own_address(), tried, e);
+        }
+    }
 }

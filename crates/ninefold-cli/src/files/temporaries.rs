@@ -1,13 +1,16 @@
 //! The temporary files of one command: which are there, and which may be left.
 //!
 //! [`Temporaries::enter`] before a file is made; the [`Entry`] is dropped when the file is known to be gone or renamed,
-//! and [`Entry::left`] says that nobody knows. The end of a command calls [`Temporaries::end`], waits for
-//! [`Temporaries::settled`] as long as it likes, and names what [`Temporaries::left`] gives.
+//! and [`Entry::left`] says that nobody knows. What must not be cut in two by Ctrl-C goes through
+//! [`Temporaries::see_through`]. The end of a command calls [`Temporaries::end`], waits for [`Temporaries::settled`] as
+//! long as it likes, and tells what [`Temporaries::left`] gives.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ninefold::client::Error;
+use ninefold::proto::Errno;
 use tokio::sync::Notify;
 
 /// See the module. Cheap to clone.
@@ -25,20 +28,42 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Files {
     next: u64,
-    /// As messages name them.
+    /// What to tell the user if it stays so.
     live: BTreeMap<u64, String>,
     left: Vec<String>,
     ending: bool,
 }
 
 impl Temporaries {
-    /// A file that is about to be made; `shown` is how messages name it.
-    pub fn enter(&self, shown: String) -> Entry {
+    /// A temporary file that is about to be made, by its address.
+    pub fn file(&self, address: impl fmt::Display) -> Entry {
+        self.enter(format!("{address}: this temporary file may be left: remove it"))
+    }
+
+    /// Anything that must not be left half done; `warning` is what the user is told if it may be.
+    pub fn enter(&self, warning: String) -> Entry {
         let mut files = self.lock();
         let number = files.next;
         files.next += 1;
-        files.live.insert(number, shown);
+        files.live.insert(number, warning);
         Entry { temporaries: self.clone(), number }
+    }
+
+    /// Does work that goes on to its end even if nobody waits for it any more; the end of the command waits for it.
+    /// `warning` is told if even that is cut short.
+    pub async fn see_through<T: Send + 'static>(
+        &self,
+        warning: String,
+        work: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Error> {
+        let entry = self.enter(warning);
+        let task = tokio::spawn(async move {
+            let result = work.await;
+            drop(entry);
+            result
+        });
+        // It fails when the runtime ends.
+        task.await.unwrap_or_else(|_| Err(Errno::ECANCELED.into()))
     }
 
     /// The command ends: whatever takes long is to be given up.
@@ -57,7 +82,7 @@ impl Temporaries {
         self.until(|files| files.live.is_empty()).await;
     }
 
-    /// The names of those that may still be there.
+    /// The warnings of those that may still be there.
     pub fn left(&self) -> Vec<String> {
         let files = self.lock();
         files.left.iter().chain(files.live.values()).cloned().collect()
@@ -92,8 +117,8 @@ impl Entry {
     /// It may stay for ever.
     pub fn left(self) {
         let mut files = self.temporaries.lock();
-        if let Some(shown) = files.live.remove(&self.number) {
-            files.left.push(shown);
+        if let Some(warning) = files.live.remove(&self.number) {
+            files.left.push(warning);
         }
     }
 
@@ -117,8 +142,6 @@ impl Drop for Entry {
 #[cfg(test)]
 mod tests {
     use std::task::Poll;
-
-    use ninefold::proto::Errno;
 
     use super::*;
 

@@ -11,27 +11,20 @@ use tokio::io::{AsyncReadExt, Stdin, stdin};
 use super::World;
 use super::replace::{InPlace, Replacement, Target};
 use crate::args::Write;
-use crate::report::Failure;
 
 /// Permissions of a new file before the umask takes some away, as every program that makes plain files asks for them.
 const NEW_FILE: u32 = 0o666;
 
 pub async fn run(args: Write, world: &World) -> anyhow::Result<()> {
     let address = args.url.remote("cat")?;
-    let client = match world.servers.client(address).await {
-        Ok(client) => client,
-        Err(failure) => {
-            world.report.complain(failure);
-            return Ok(());
-        }
-    };
+    let Some(client) = world.client(address).await else { return Ok(()) };
     let written = match args.append {
         true => append(&client, address, world).await,
         false => replace(&client, address, world).await,
     };
     match written {
         Ok(()) => {}
-        Err(Trouble::File(e)) => world.report.complain(Failure::new(address, "cannot write", e)),
+        Err(Trouble::File(e)) => world.complain(address, "cannot write", e).await,
         Err(Trouble::Input(e)) => {
             world.report.complain(format_args!("standard input: cannot read: {e}: {address} is as it was before"));
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ninefold_proto::{Dialect, Fid, Qid, R, T};
+use tokio::time::Instant;
 
 use super::connection::{Handle, OwnedFid, Reply};
 use super::error::Error;
@@ -32,6 +33,7 @@ pub struct Client {
     pub(super) lane: Lane,
     pub(super) root: Arc<Root>,
     handle: Handle,
+    attach_took: Duration,
 }
 
 /// The fid of the attach.
@@ -63,13 +65,15 @@ impl Client {
         let fid = handle.new_fid()?;
         let (uname, n_uname) = (options.user.0.as_slice(), options.user.1);
         let request = T::Attach { fid: fid.fid, afid: Fid::NONE, uname, aname, n_uname };
+        let began = Instant::now();
         let reply = handle.call_making(request, fid, &lane).await?;
+        let attach_took = began.elapsed();
         let qid = match reply.message()? {
             R::Attach { qid } => qid,
             _ => return Err(unexpected()),
         };
         let fid = reply.made.ok_or_else(unexpected)?;
-        Ok(Client { options: Arc::new(options), lane, root: Arc::new(Root { fid, qid }), handle })
+        Ok(Client { options: Arc::new(options), lane, root: Arc::new(Root { fid, qid }), handle, attach_took })
     }
 
     /// The dialect agreed.
@@ -80,6 +84,11 @@ impl Client {
     /// Bytes of the largest message agreed.
     pub fn msize(&self) -> u32 {
         self.handle.msize()
+    }
+
+    /// How long the attach took: one round trip, and what the server did meanwhile.
+    pub fn attach_took(&self) -> Duration {
+        self.attach_took
     }
 
     /// What it was made with.
