@@ -73,19 +73,20 @@ fn bytes(text: &str) -> Option<u64> {
     let at = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, suffix) = text.split_at(at);
     let number: u64 = number.parse().ok()?;
-    let (letter, base) = match (suffix.get(..1).unwrap_or(""), suffix.get(1..).unwrap_or("")) {
-        ("", _) => return within(number),
-        (letter, "" | "iB") => (letter, 1024u64),
-        (letter, "B") => (letter, 1000),
-        _ => return None,
+    let mut letters = suffix.chars();
+    let power = match letters.next() {
+        None => return within(number),
+        Some('K' | 'k') => 1,
+        Some('M' | 'm') => 2,
+        Some('G' | 'g') => 3,
+        Some('T' | 't') => 4,
+        Some('P') => 5,
+        Some('E') => 6,
+        Some(_) => return None,
     };
-    let power = match letter {
-        "K" | "k" => 1,
-        "M" | "m" => 2,
-        "G" | "g" => 3,
-        "T" | "t" => 4,
-        "P" => 5,
-        "E" => 6,
+    let base = match letters.as_str() {
+        "" | "iB" => 1024u64,
+        "B" => 1000,
         _ => return None,
     };
     within(number.checked_mul(base.checked_pow(power)?)?)
