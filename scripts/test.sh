@@ -132,6 +132,11 @@ PATH=$PATH:/usr/sbin:/sbin # diod lives there
 install cc build-essential
 install c++ build-essential # libFuzzer
 install diod diod
+install sshd openssh-server
+install ssh openssh-client
+install man man-db
+install zsh zsh # the completions
+install fish fish
 if [ "${#wanted[@]}" -gt 0 ]; then
     if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then
         echo "== install ${wanted[*]}"

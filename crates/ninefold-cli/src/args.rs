@@ -1,6 +1,7 @@
 //! The command line: the one definition from which parser, help, completions and manual are made.
 
 mod files;
+mod more;
 mod words;
 
 use std::io;
@@ -15,7 +16,7 @@ pub use words::with_two_dashes;
 
 /// Use the files of any 9P server as if they were here, serve file trees, and watch 9P at work.
 #[derive(Debug, Parser)]
-#[command(name = "ninefold", version, max_term_width = 100, arg_required_else_help = true)]
+#[command(name = "ninefold", version, max_term_width = 100, arg_required_else_help = true, after_long_help = more::help())]
 pub struct Args {
     /// Log more on standard error: who connects; twice for who is taken for whom.
     #[arg(short, long, global = true, action = ArgAction::Count)]
@@ -180,7 +181,15 @@ pub struct Iostat {
 pub fn manual(out: &mut dyn io::Write) -> io::Result<()> {
     let mut command = Args::command().disable_help_subcommand(true);
     command.build();
-    clap_mangen::Man::new(command.clone()).render(out)?;
+    let man = clap_mangen::Man::new(command.clone());
+    man.render_title(out)?;
+    man.render_name_section(out)?;
+    man.render_synopsis_section(out)?;
+    man.render_description_section(out)?;
+    man.render_options_section(out)?;
+    man.render_subcommands_section(out)?;
+    more::manual(out)?;
+    man.render_version_section(out)?;
     for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
         let name = format!("ninefold-{}", sub.get_name());
         let man = clap_mangen::Man::new(sub.clone().display_name(&name)).title(name);

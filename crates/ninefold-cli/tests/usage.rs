@@ -51,15 +51,3 @@ fn a_relay_beyond_loopback_needs_insecure() {
         assert!(stderr.contains("--insecure"), "{stderr}");
     }
 }
-
-#[test]
-fn there_are_completions_for_every_shell_and_a_manual() {
-    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
-        let (code, script, _) = run(&["completions", shell]);
-        assert_eq!(code, Some(0));
-        assert!(script.contains("trust-uids"), "{shell}");
-    }
-    let (code, page, _) = run(&["man"]);
-    assert_eq!(code, Some(0));
-    assert!(page.contains(".TH ninefold 1"));
-}

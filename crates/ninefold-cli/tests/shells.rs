@@ -1,0 +1,127 @@
+//! Completions and the manual, read by the programs that they are for.
+
+mod support;
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use support::{PATIENCE, run};
+
+/// Runs a program with a bound: its standard output and standard error. `None` when there is no such program, which
+/// is told.
+fn output(test: &str, dir: &Path, words: &[&str]) -> Option<(String, String)> {
+    let program = words[0];
+    let found = Command::new("/bin/sh").args(["-c", "command -v \"$0\"", program]).stdout(Stdio::null()).status();
+    if !found.unwrap().success() {
+        skip(
+            test,
+            &format!(
+                "{program} is missing: install Debian's package {}",
+                if program == "man" { "man-db" } else { program }
+            ),
+        );
+        return None;
+    }
+    let mut command = Command::new("timeout");
+    command.arg(PATIENCE.as_secs().to_string()).args(words).current_dir(dir).stdin(Stdio::null());
+    // No start-up file of the user's, and no terminal's ways.
+    command.env("HOME", dir).env("TERM", "dumb").env("LC_ALL", "C.UTF-8").env_remove("MANPAGER").env_remove("PAGER");
+    let output = command.output().unwrap();
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{words:?}: {}\n{}", output.status, text(&output.stderr));
+    Some((text(&output.stdout), text(&output.stderr)))
+}
+
+fn skip(name: &str, why: &str) {
+    let line = format!("skip {name} - {why}\n");
+    eprint!("{line}");
+    if let Some(path) = std::env::var_os("NINEFOLD_SKIPS") {
+        let mut file = std::fs::OpenOptions::new().append(true).create(true).open(path).unwrap();
+        std::io::Write::write_all(&mut file, line.as_bytes()).unwrap(); // one write: tests run side by side
+    }
+}
+
+/// Puts the completions of a shell where `name` says.
+fn completions(shell: &str, dir: &Path, name: &str) {
+    let (code, script, stderr) = run(&["completions", shell]);
+    assert_eq!((code, stderr.as_str()), (Some(0), ""), "{shell}");
+    std::fs::write(dir.join(name), script).unwrap();
+}
+
+#[test]
+fn there_are_completions_for_every_shell() {
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let (code, script, _) = run(&["completions", shell]);
+        assert_eq!(code, Some(0));
+        assert!(script.contains("trust-uids"), "{shell}");
+    }
+}
+
+#[test]
+fn bash_completes_commands_and_flags() {
+    let dir = tempfile::tempdir().unwrap();
+    completions("bash", dir.path(), "script");
+    // As readline asks: the words in COMP_WORDS, the function that the script named gets command, word and word before.
+    let script = r#"
+        source ./script
+        function=$(complete -p ninefold | sed 's/.* -F \([^ ]*\) .*/\1/')
+        offer() {
+            COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMPREPLY=()
+            "$function" ninefold "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
+            echo "${COMPREPLY[@]}"
+        }
+        offer ninefold c
+        offer ninefold cp --re
+        offer ninefold completions f"#;
+    let words = ["bash", "--norc", "-c", script];
+    let Some(got) = output("bash_completes_commands_and_flags", dir.path(), &words) else { return };
+    let offered = "cat chmod chown cp completions\n--recursive --resume\nfish\n";
+    assert_eq!(got, (offered.to_owned(), String::new()));
+}
+
+#[test]
+fn fish_completes_commands_and_flags() {
+    let dir = tempfile::tempdir().unwrap();
+    completions("fish", dir.path(), "script");
+    let script = r#"source ./script; complete -C "ninefold c"; complete -C "ninefold cp --re""#;
+    let words = ["fish", "--no-config", "-c", script];
+    let Some((stdout, stderr)) = output("fish_completes_commands_and_flags", dir.path(), &words) else { return };
+    let offered: Vec<_> = stdout.lines().filter_map(|line| line.split('\t').next()).collect();
+    assert_eq!(offered, ["cat", "chmod", "chown", "completions", "cp", "--recursive", "--resume"]);
+    assert_eq!(stderr, "");
+}
+
+#[test]
+fn zsh_completes_commands_and_flags() {
+    let dir = tempfile::tempdir().unwrap();
+    completions("zsh", dir.path(), "_ninefold");
+    // Completion needs a zsh that believes in a terminal. Each read waits for what must come, or for the bound on all.
+    let script = r#"
+        zmodload zsh/zpty
+        zpty z zsh -f -i
+        zpty -w z 'fpath=($PWD $fpath); autoload -U compinit; compinit -D -u; echo rea""dy'
+        zpty -r -m z text '*ready*' || exit 3
+        zpty -w -n z $'ninefold cp --re\t'
+        zpty -r -m z text '*--recursive*--resume*' || exit 4
+        zpty -w -n z $'\C-uninefold trunc\t'
+        zpty -r -m z text '*truncate*' || exit 5
+        zpty -d z"#;
+    let words = ["zsh", "-f", "-c", script];
+    let Some((_, stderr)) = output("zsh_completes_commands_and_flags", dir.path(), &words) else { return };
+    assert_eq!(stderr, "");
+}
+
+#[test]
+fn the_manual_renders_without_a_complaint() {
+    let dir = tempfile::tempdir().unwrap();
+    let (code, page, stderr) = run(&["man"]);
+    assert_eq!((code, stderr.as_str()), (Some(0), ""));
+    std::fs::write(dir.path().join("page"), page).unwrap();
+    // Lines of options are longer than a terminal, but nothing may be too long for a page.
+    let words = ["man", "--warnings=w", "--encoding=UTF-8", "-l", "page"];
+    let Some((text, complaints)) = output("the_manual_renders_without_a_complaint", dir.path(), &words) else { return };
+    assert_eq!(complaints, "");
+    for part in ["ninefold(1)", "ninefold-cp(1)", "--resume", "NINEFOLD_SSH", "9p+ssh://", "EXIT STATUS"] {
+        assert!(text.contains(part), "{part}");
+    }
+}
