@@ -146,6 +146,11 @@ impl Client {
         handle.close(patience).await
     }
 
+    /// The connection, for calls that know their own cause.
+    pub(super) fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
     pub(super) async fn call(&self, request: T<'_>) -> Result<Reply, Error> {
         self.handle.call(request, Bytes::new(), &self.lane).await
     }

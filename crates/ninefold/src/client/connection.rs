@@ -1,44 +1,31 @@
-//! One connection to a server: drives a [`Session`] over a [`Stream`].
+//! One connection to a server: calls, their replies, and the fids that they make.
 //!
-//! [`Handle::call`] puts a request into the queue and waits for its reply; one task moves the bytes of all of them,
-//! reading while it is blocked in writing. A call that is dropped is flushed; an [`OwnedFid`] that is dropped is clunked;
-//! the last [`Handle`] that is dropped ends the connection, after the clunks.
+//! [`Handle::call`] puts a request into the queue and waits for its reply; one task, the [`Driver`](super::driver),
+//! moves the bytes of all of them. A call that is dropped is flushed; an [`OwnedFid`] that is dropped is clunked; the
+//! last [`Handle`] that is dropped ends the connection, after the clunks.
 //!
-//! Locks: `Shared::state` alone, never held across an await, nor while a reply is handed over or dropped.
+//! Locks: `Shared::state` alone, never held across an await, nor while a reply is handed over or dropped: both may drop
+//! an `OwnedFid` or a `Handle`, which take it.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::task::AtomicWaker;
-use ninefold_proto::client::{Answer, Limits, Parting, Refused, ServerMisbehaved, Session};
+use ninefold_proto::client::{Limits, Parting, Refused, ServerMisbehaved, Session};
 use ninefold_proto::message::info;
-use ninefold_proto::wire::{HEADER, frame_size, split_frame};
+use ninefold_proto::wire::{HEADER, split_frame};
 use ninefold_proto::{Dialect, Fid, R, T, Tag};
-use tokio::io::AsyncWrite;
-use tokio::sync::{Notify, oneshot};
-use tokio::time::Sleep;
-use tokio_util::io::poll_read_buf;
+use tokio::sync::{Notify, Semaphore, SemaphorePermit, TryAcquireError, oneshot};
+use tokio::time::Instant;
 
+use super::driver::Driver;
 use super::error::{Error, Loss};
 use super::stats::{Lane, Stats};
 use crate::transport::Stream;
-
-/// Bytes that one read asks for while no larger frame is expected.
-const READ_CHUNK: usize = 64 * 1024;
-
-/// Slices in one gathered write; a request with data is two.
-const SLICES: usize = 64;
-
-/// A server that leaves a Tflush unanswered for so long is taken for dead: its tags would be used up otherwise.
-const FLUSH_PATIENCE: Duration = Duration::from_secs(60);
-
-/// How long a connection that ends waits for the last clunks and flushes to be answered.
-const LINGER: Duration = Duration::from_secs(2);
 
 /// `size[4] type[1] tag[2] count[4]`, in front of the data of Rread and Rreaddir.
 const DATA_AT: usize = HEADER + 4;
@@ -46,10 +33,10 @@ const DATA_AT: usize = HEADER + 4;
 /// The reply to a call.
 #[derive(Debug)]
 pub(super) struct Reply {
-    frame: Bytes,
-    dialect: Dialect,
-    /// Its place in the longest chain; see [`Stats::round_trips`].
-    pub depth: u32,
+    pub frame: Bytes,
+    pub dialect: Dialect,
+    /// When it came.
+    pub at: Instant,
     /// The fid that the call made.
     pub made: Option<OwnedFid>,
 }
@@ -62,7 +49,12 @@ impl Reply {
         R::decode(header.kind, body, self.dialect).map_err(bad)
     }
 
-    /// The data of an Rread or Rreaddir: the bytes where they arrived, not a copy.
+    /// Bytes of [`Reply::data`].
+    pub fn data_len(&self) -> usize {
+        self.frame.len().saturating_sub(DATA_AT)
+    }
+
+    /// The data of an Rread or Rreaddir: the bytes where they arrived, not a copy, but for small ones.
     pub fn data(self) -> Bytes {
         self.frame.slice(DATA_AT.min(self.frame.len())..)
     }
@@ -95,10 +87,15 @@ impl OwnedFid {
             Parting::Remove => T::Remove { fid: self.fid },
         };
         // From the moment it is queued the request itself forgets the fid, even if nobody waits for it any more.
-        let waiting = self.handle.begin(request, Bytes::new(), lane).await?;
+        let waiting = self.handle.begin(request, Bytes::new(), lane.depth()).await?;
         self.gone = true;
-        waiting.wait().await.map(drop)
+        waiting.wait(lane).await.map(drop)
     }
+}
+
+/// A fid of a reply that just came.
+pub(super) fn made(handle: Handle, fid: Fid) -> OwnedFid {
+    OwnedFid { handle, fid, parting: Parting::Clunk, gone: false }
 }
 
 impl Drop for OwnedFid {
@@ -128,48 +125,77 @@ impl Drop for Open {
 }
 
 #[derive(Debug)]
-struct Shared {
+pub(super) struct Shared {
     state: Mutex<State>,
     /// Of the task that moves the bytes.
-    waker: AtomicWaker,
-    /// Told once for each call that makes room for another.
-    room: Notify,
+    pub waker: AtomicWaker,
+    /// One permit for each call that the session takes; who waits gets one in the order of asking. Closed when the
+    /// connection is over.
+    room: Semaphore,
     /// Told when the connection is over.
     over: Notify,
-    dialect: Dialect,
-    msize: u32,
+    pub dialect: Dialect,
+    pub msize: u32,
     timeout: Option<Duration>,
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    pub fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives room for the calls that ended since there were `before` in the session.
+    pub fn make_room(&self, state: &State, before: usize) {
+        self.room.add_permits(before.saturating_sub(state.session.calls()));
+    }
+
+    /// Every call fails with `error`, those to come too; the first reason stays.
+    pub fn end(&self, error: Error) {
+        let mut state = self.lock();
+        if state.ended.is_some() {
+            return;
+        }
+        state.ended = Some(error.clone());
+        state.out.clear();
+        let waiters = std::mem::take(&mut state.waiters);
+        drop(state);
+        for waiter in waiters.into_values() {
+            let _ = waiter.sender.send(Err(error.clone()));
+        }
+        self.room.close();
+        self.over.notify_waiters();
+    }
+
+    fn ended(&self) -> Error {
+        self.lock().ended.clone().unwrap_or(Error::Lost(Loss::ClosedHere))
     }
 }
 
 #[derive(Debug)]
-struct State {
-    session: Session,
+pub(super) struct State {
+    pub session: Session,
     /// Slices to send, in order.
-    out: VecDeque<Bytes>,
-    waiters: HashMap<Tag, Waiter>,
+    pub out: VecDeque<Bytes>,
+    pub waiters: HashMap<Tag, Waiter>,
     /// Numbers the calls: a tag is used again, a number never.
     next_call: u64,
     /// The depth of the last reply, which made room for whoever waited for it.
-    freed_depth: u32,
+    pub freed_depth: u32,
     round_trips: u32,
-    bytes_sent: u64,
-    bytes_received: u64,
-    closing: bool,
+    pub bytes_sent: u64,
+    pub bytes_received: u64,
+    pub closing: bool,
     ended: Option<Error>,
 }
 
+/// Who waits for a reply.
 #[derive(Debug)]
-struct Waiter {
+pub(super) struct Waiter {
     call: u64,
-    depth: u32,
-    handle: Handle,
-    sender: oneshot::Sender<Result<Reply, Error>>,
+    pub depth: u32,
+    /// For the fid that the reply may make.
+    pub handle: Handle,
+    pub sender: oneshot::Sender<Result<Reply, Error>>,
 }
 
 /// What the handshake left: how deep it went and what passed.
@@ -189,8 +215,9 @@ impl Handle {
         timeout: Option<Duration>,
         prelude: Prelude,
     ) -> Handle {
+        let limits = Limits::default();
         let state = State {
-            session: Session::new(dialect, msize, Limits::default()),
+            session: Session::new(dialect, msize, limits),
             out: VecDeque::new(),
             waiters: HashMap::new(),
             next_call: 0,
@@ -204,13 +231,13 @@ impl Handle {
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
             waker: AtomicWaker::new(),
-            room: Notify::new(),
+            room: Semaphore::new(limits.calls),
             over: Notify::new(),
             dialect,
             msize,
             timeout,
         });
-        tokio::spawn(Driver { shared: shared.clone(), stream, arrived, sending: VecDeque::new() }.run());
+        tokio::spawn(Driver::new(shared.clone(), stream, arrived).run());
         Handle(Arc::new(Open { shared }))
     }
 
@@ -231,72 +258,83 @@ impl Handle {
     /// Asks, and waits for the reply, no longer than the timeout that the connection was made with. `payload` is the
     /// data of a Twrite, for which `request` holds the same bytes.
     pub async fn call(&self, request: T<'_>, payload: Bytes, lane: &Lane) -> Result<Reply, Error> {
-        self.begin(request, payload, lane).await?.wait().await
+        self.begin(request, payload, lane.depth()).await?.wait(lane).await
     }
 
     /// The same for a call that makes a fid.
     pub async fn call_making(&self, request: T<'_>, mut fid: NewFid<'_>, lane: &Lane) -> Result<Reply, Error> {
-        let waiting = self.begin(request, Bytes::new(), lane).await?;
+        let waiting = self.begin(request, Bytes::new(), lane.depth()).await?;
         fid.used = true;
-        waiting.wait().await
+        waiting.wait(lane).await
     }
 
-    /// Queues a request, waiting for room no longer than the timeout.
-    pub async fn begin<'l>(&self, request: T<'_>, payload: Bytes, lane: &'l Lane) -> Result<Waiting<'l>, Error> {
+    /// Queues a request, waiting for room no longer than the timeout. `cause` is the depth of the deepest reply that it
+    /// follows from; see [`Stats::round_trips`].
+    pub async fn begin(&self, request: T<'_>, payload: Bytes, cause: u32) -> Result<Waiting, Error> {
+        let room = self.room().await?;
+        self.queue(room, &request, payload, cause)
+    }
+
+    /// Waits until one more call may begin, no longer than the timeout.
+    pub async fn room(&self) -> Result<Room<'_>, Error> {
         let shared = &self.0.shared;
-        let queue = async {
-            let mut waited = false;
-            loop {
-                let room = shared.room.notified();
-                if let Some(result) = self.try_begin(&request, &payload, lane, waited) {
-                    return result;
-                }
-                room.await;
-                waited = true;
-            }
-        };
-        let (tag, call, receiver) = bounded(shared.timeout, queue).await??;
-        Ok(Waiting { handle: self.clone(), tag, call, receiver, lane, done: false })
+        if let Some(room) = self.try_room() {
+            return room;
+        }
+        let permit = bounded(shared.timeout, shared.room.acquire()).await?.map_err(|_| shared.ended())?;
+        // The reply that made room is a cause too.
+        Ok(Room { permit, cause: shared.lock().freed_depth })
     }
 
-    fn try_begin(&self, request: &T<'_>, payload: &Bytes, lane: &Lane, waited: bool) -> Option<Result<Begun, Error>> {
+    /// Whether one more call may begin now.
+    pub fn try_room(&self) -> Option<Result<Room<'_>, Error>> {
+        match self.0.shared.room.try_acquire() {
+            Ok(permit) => Some(Ok(Room { permit, cause: 0 })),
+            Err(TryAcquireError::Closed) => Some(Err(self.0.shared.ended())),
+            Err(TryAcquireError::NoPermits) => None,
+        }
+    }
+
+    /// Queues a request for which there is room; see [`Handle::begin`].
+    pub fn queue(&self, room: Room<'_>, request: &T<'_>, payload: Bytes, cause: u32) -> Result<Waiting, Error> {
         let mut state = self.0.shared.lock();
         let state = &mut *state;
         if let Some(error) = &state.ended {
-            return Some(Err(error.clone()));
+            return Err(error.clone());
         }
         let mut head = Vec::with_capacity(64);
         let tag = match state.session.call(request, &mut head) {
             Ok(tag) => tag,
-            Err(Refused::Full) => return None,
             Err(Refused::TooLarge { .. } | Refused::StringTooLong { .. }) => {
-                return Some(Err(Error::TooLarge("it", self.dialect())));
+                return Err(Error::TooLarge("it", self.dialect()));
             }
             Err(Refused::NotInDialect { message, dialect }) => {
-                return Some(Err(Error::Unsupported { what: message, dialect }));
+                return Err(Error::Unsupported { what: message, dialect });
             }
-            // Every fid here is owned; one that the session does not know is a bug, told as a bad descriptor.
-            Err(Refused::UnknownFid(_) | Refused::FidInUse(_)) => {
-                return Some(Err(ninefold_proto::Errno::EBADF.into()));
+            // There is a permit for each call of the session, and every fid here is owned: one that the session does not
+            // know is a bug, told as a bad descriptor.
+            Err(Refused::Full | Refused::UnknownFid(_) | Refused::FidInUse(_)) => {
+                return Err(ninefold_proto::Errno::EBADF.into());
             }
             // As is what this library never asks.
             Err(Refused::NotACall(_) | Refused::TooManyNames(_)) => {
-                return Some(Err(ninefold_proto::Errno::EINVAL.into()));
+                return Err(ninefold_proto::Errno::EINVAL.into());
             }
         };
+        // The session gives it back, when the call is done.
+        room.permit.forget();
         state.out.push_back(head.into());
         if !payload.is_empty() {
-            state.out.push_back(payload.clone());
+            state.out.push_back(payload);
         }
-        let cause = if waited { lane.depth().max(state.freed_depth) } else { lane.depth() };
-        let depth = cause + 1;
+        let depth = cause.max(room.cause) + 1;
         state.round_trips = state.round_trips.max(depth);
         let call = state.next_call;
         state.next_call += 1;
         let (sender, receiver) = oneshot::channel();
         state.waiters.insert(tag, Waiter { call, depth, handle: self.clone(), sender });
         self.0.shared.waker.wake();
-        Some(Ok((tag, call, receiver)))
+        Ok(Waiting { handle: self.clone(), tag, call, depth, receiver, done: false })
     }
 
     /// What passed so far.
@@ -348,7 +386,13 @@ impl Handle {
     }
 }
 
-type Begun = (Tag, u64, oneshot::Receiver<Result<Reply, Error>>);
+/// Room for one call on a connection.
+#[derive(Debug)]
+pub(super) struct Room<'h> {
+    permit: SemaphorePermit<'h>,
+    /// The depth of the reply that made it.
+    cause: u32,
+}
 
 /// A fid that no call has named yet.
 #[derive(Debug)]
@@ -366,33 +410,45 @@ impl Drop for NewFid<'_> {
     }
 }
 
-/// A call whose reply has not come. Dropping it gives the call up.
+/// A call whose reply has not come: a future of the reply, without a bound. Dropping it gives the call up.
 #[derive(Debug)]
-pub(super) struct Waiting<'l> {
+pub(super) struct Waiting {
     handle: Handle,
     tag: Tag,
     call: u64,
+    depth: u32,
     receiver: oneshot::Receiver<Result<Reply, Error>>,
-    lane: &'l Lane,
     done: bool,
 }
 
-impl Waiting<'_> {
-    /// Waits for the reply, no longer than the timeout.
-    pub async fn wait(mut self) -> Result<Reply, Error> {
-        let timeout = self.handle.0.shared.timeout;
-        let answered = bounded(timeout, &mut self.receiver).await?;
-        self.done = true;
-        // The sender is dropped only with the connection's task.
-        let reply = answered.unwrap_or(Err(Error::Lost(Loss::ClosedHere)));
-        if let Ok(reply) = &reply {
-            self.lane.raise(reply.depth);
-        }
+impl Waiting {
+    /// The request's place in the longest chain, and so the reply's.
+    pub fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    /// Waits for the reply, no longer than the timeout; what follows in `lane` follows from it, even from a refusal.
+    pub async fn wait(self, lane: &Lane) -> Result<Reply, Error> {
+        let (timeout, depth) = (self.handle.0.shared.timeout, self.depth);
+        let reply = bounded(timeout, self).await?;
+        lane.raise(depth);
         reply
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Future for Waiting {
+    type Output = Result<Reply, Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        let answered = ready!(Pin::new(&mut this.receiver).poll(cx));
+        this.done = true;
+        // The sender is dropped only with the connection's task.
+        Poll::Ready(answered.unwrap_or_else(|_| Err(this.handle.0.shared.ended())))
+    }
+}
+
+impl Drop for Waiting {
     fn drop(&mut self) {
         if self.done {
             return;
@@ -405,7 +461,9 @@ impl Drop for Waiting<'_> {
             _ => None,
         };
         if waiter.is_some() {
+            let before = state.session.calls();
             state.session.cancel(self.tag);
+            shared.make_room(&state, before);
         }
         drop(state);
         // Outside the lock: it holds a handle.
@@ -414,195 +472,10 @@ impl Drop for Waiting<'_> {
     }
 }
 
-async fn bounded<F: Future>(limit: Option<Duration>, future: F) -> Result<F::Output, Error> {
+/// `future`, but no longer than `limit`.
+pub(super) async fn bounded<F: Future>(limit: Option<Duration>, future: F) -> Result<F::Output, Error> {
     match limit {
         None => Ok(future.await),
         Some(limit) => tokio::time::timeout(limit, future).await.map_err(|_| Error::TimedOut(limit)),
     }
-}
-
-/// The task.
-struct Driver {
-    shared: Arc<Shared>,
-    stream: Stream,
-    arrived: BytesMut,
-    /// Slices taken out of the state, the first perhaps sent in part.
-    sending: VecDeque<Bytes>,
-}
-
-impl Driver {
-    async fn run(mut self) {
-        let mut linger = None;
-        let (mut flush_alarm, mut flushes_answered) = (None, 0);
-        let error = std::future::poll_fn(|cx| {
-            self.shared.waker.register(cx.waker());
-            let progress = self.poll(cx);
-            if let Poll::Ready(error) = progress {
-                return Poll::Ready(error);
-            }
-            let (closing, (flushes, answered)) = {
-                let state = self.shared.lock();
-                (state.closing, state.session.flushes())
-            };
-            if closing && elapsed(&mut linger, LINGER, cx) {
-                return Poll::Ready(Error::Lost(Loss::ClosedHere));
-            }
-            // Any Rflush shows that the server answers them.
-            if flushes == answered || flushes_answered != answered {
-                (flushes_answered, flush_alarm) = (answered, None);
-            }
-            if flushes > answered && elapsed(&mut flush_alarm, FLUSH_PATIENCE, cx) {
-                return Poll::Ready(Error::Lost(Loss::FlushUnanswered));
-            }
-            Poll::Pending
-        })
-        .await;
-        self.end(error);
-    }
-
-    /// Moves all bytes that can be moved; ready with the reason when the connection is over.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
-        loop {
-            // Replies first: they free what requests wait for.
-            let read = match self.poll_read(cx) {
-                Poll::Ready(Err(error)) => return Poll::Ready(error),
-                other => other.is_ready(),
-            };
-            let mut state = self.shared.lock();
-            self.sending.extend(state.out.drain(..));
-            let mut own = Vec::new();
-            while state.session.poll_transmit(&mut own) {}
-            let over = state.closing && state.session.is_idle();
-            drop(state);
-            if !own.is_empty() {
-                self.sending.push_back(own.into());
-            }
-            if over && self.sending.is_empty() {
-                return Poll::Ready(Error::Lost(Loss::ClosedHere));
-            }
-            match self.poll_write(cx) {
-                Poll::Ready(Err(e)) => return Poll::Ready(Error::Lost(Loss::Io(Arc::new(e)))),
-                // What is written may have made room, and what is read may have asked for more: until both wait.
-                Poll::Ready(Ok(wrote)) if wrote => {}
-                _ if read => {}
-                _ => return Poll::Pending,
-            }
-        }
-    }
-
-    /// Sends; ready with whether anything went.
-    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
-        if self.sending.is_empty() {
-            return Poll::Ready(Ok(false));
-        }
-        let slices: Vec<_> = self.sending.iter().take(SLICES).map(|slice| IoSlice::new(slice)).collect();
-        let mut sent = std::task::ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, &slices))?;
-        if sent == 0 {
-            return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
-        }
-        self.shared.lock().bytes_sent += sent as u64;
-        while let Some(first) = self.sending.front_mut() {
-            if sent < first.len() {
-                let _ = first.split_to(sent);
-                break;
-            }
-            sent -= first.len();
-            self.sending.pop_front();
-        }
-        Poll::Ready(Ok(true))
-    }
-
-    /// Reads once and hands over every whole frame.
-    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        self.reserve()?;
-        let n = std::task::ready!(poll_read_buf(Pin::new(&mut self.stream), cx, &mut self.arrived))
-            .map_err(|e| Error::Lost(Loss::Io(Arc::new(e))))?;
-        if n == 0 {
-            return Poll::Ready(Err(Error::Lost(Loss::Closed)));
-        }
-        self.shared.lock().bytes_received += n as u64;
-        self.hand_over()?;
-        Poll::Ready(Ok(()))
-    }
-
-    /// Room for the rest of the frame that has begun, whose size is bounded by msize, or for a chunk.
-    fn reserve(&mut self) -> Result<(), Error> {
-        let expected = self.next_frame()?.map_or(0, |size| size.saturating_sub(self.arrived.len()));
-        self.arrived.reserve(expected.max(READ_CHUNK));
-        Ok(())
-    }
-
-    fn next_frame(&self) -> Result<Option<usize>, Error> {
-        frame_size(&self.arrived, self.shared.msize).map_err(|e| Error::Misbehaved(ServerMisbehaved::Frame(e)))
-    }
-
-    fn hand_over(&mut self) -> Result<(), Error> {
-        while let Some(size) = self.next_frame()?.filter(|&size| size <= self.arrived.len()) {
-            let frame = self.arrived.split_to(size).freeze();
-            // Out of the lock before anything is handed over: a reply that nobody takes is dropped, and an owned fid
-            // takes the lock to be dropped.
-            if let Some((waiter, result)) = self.answered(&frame)? {
-                let Waiter { depth, handle, sender, .. } = waiter;
-                let reply = result.map(|made| Reply {
-                    frame,
-                    dialect: self.shared.dialect,
-                    depth,
-                    made: made.map(|fid| OwnedFid { handle, fid, parting: Parting::Clunk, gone: false }),
-                });
-                let _ = sender.send(reply);
-            }
-        }
-        Ok(())
-    }
-
-    /// Whom a frame answers, and with which fid made, or with which refusal.
-    #[allow(clippy::type_complexity, reason = "one caller takes it apart at once")]
-    fn answered(&mut self, frame: &[u8]) -> Result<Option<(Waiter, Result<Option<Fid>, Error>)>, Error> {
-        let mut state = self.shared.lock();
-        let state = &mut *state;
-        let calls = state.session.calls();
-        let answer = state.session.handle_frame(frame).map_err(Error::Misbehaved)?;
-        let (tag, result) = match answer {
-            Answer::Reply { tag, made, .. } => (Some(tag), Ok(made)),
-            Answer::Failed { tag, error } => (Some(tag), Err(Error::Refused(error))),
-            Answer::Settled => (None, Ok(None)),
-        };
-        let waiter = tag.and_then(|tag| state.waiters.remove(&tag));
-        if let Some(waiter) = &waiter {
-            state.freed_depth = waiter.depth;
-        }
-        if state.session.calls() < calls {
-            self.shared.room.notify_one();
-        }
-        Ok(waiter.map(|waiter| (waiter, result)))
-    }
-
-    /// Every call fails with `error`, those to come too; the first reason stays.
-    fn end(&self, error: Error) {
-        let mut state = self.shared.lock();
-        if state.ended.is_some() {
-            return;
-        }
-        state.ended = Some(error.clone());
-        state.out.clear();
-        let waiters = std::mem::take(&mut state.waiters);
-        drop(state);
-        for waiter in waiters.into_values() {
-            let _ = waiter.sender.send(Err(error.clone()));
-        }
-        self.shared.room.notify_waiters();
-        self.shared.over.notify_waiters();
-    }
-}
-
-impl Drop for Driver {
-    /// The runtime may end before the connection: whoever waits must learn it.
-    fn drop(&mut self) {
-        self.end(Error::Lost(Loss::ClosedHere));
-    }
-}
-
-/// Whether `limit` has passed since this was first asked with the same `alarm`; wakes the task when it has.
-fn elapsed(alarm: &mut Option<Pin<Box<Sleep>>>, limit: Duration, cx: &mut Context<'_>) -> bool {
-    alarm.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit))).as_mut().poll(cx).is_ready()
 }

@@ -22,11 +22,19 @@ pub struct File {
     /// 0: the server gives no advice.
     iounit: u32,
     mode: Mode,
+    /// It was made, not found.
+    made: bool,
 }
 
 impl File {
-    pub(super) fn new(client: Client, fid: OwnedFid, qid: Qid, iounit: u32, mode: Mode) -> File {
-        File { client, fid, qid, iounit, mode }
+    pub(super) fn new(client: Client, fid: OwnedFid, opened: (Qid, u32), mode: Mode, made: bool) -> File {
+        let (qid, iounit) = opened;
+        File { client, fid, qid, iounit, mode, made }
+    }
+
+    /// Whether it was made by the call that opened it.
+    pub(super) fn is_made(&self) -> bool {
+        self.made
     }
 
     pub fn qid(&self) -> Qid {

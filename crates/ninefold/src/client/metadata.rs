@@ -61,7 +61,7 @@ pub struct Metadata {
     pub mode: u32,
     /// 9P2000's mode word, [`dm`] bits and permissions (stat(5)); not from .L.
     pub plan9_mode: Option<u32>,
-    /// Bytes.
+    /// Bytes; 0 where the server does not tell.
     pub size: u64,
     pub nlink: Option<u64>,
     pub uid: Option<u32>,
@@ -86,8 +86,8 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    /// Whether its content may be asked for at several places at a time: a plain file that has a size and is not
-    /// append-only. A synthetic file may act on every read, and has size 0.
+    /// Whether it is a plain file that is not append-only. If it has a size too its content may be asked for at several
+    /// places at a time: a synthetic file may act on every read, and has size 0.
     pub fn is_plain(&self) -> bool {
         let special = self.qid.kind.has(QidType::APPEND) || self.qid.kind.has(QidType::AUTH);
         self.kind == FileType::File && !special
@@ -133,7 +133,7 @@ impl Metadata {
             kind,
             mode: mode.0 & 0o7777,
             plan9_mode: None,
-            size,
+            size: if told(getattr::SIZE) { size } else { 0 },
             nlink: Some(nlink).filter(|_| told(getattr::NLINK)),
             uid: Some(uid).filter(|_| told(getattr::UID)),
             gid: Some(gid).filter(|_| told(getattr::GID)),

@@ -12,26 +12,36 @@
 #[allow(clippy::module_inception, reason = "the noun of this module")]
 mod client;
 mod connection;
+mod credit;
+mod driver;
 mod error;
 mod file;
+mod flight;
 mod handshake;
+mod listing;
 mod lock;
 mod metadata;
 mod names;
 mod node;
 mod options;
 mod read_dir;
+mod reader;
 mod resolve;
 mod stats;
+mod window;
+mod writer;
 mod xattr;
 
 pub use client::{Attach, Client};
 pub use error::{Error, Loss, Suspicion};
 pub use file::File;
+pub use listing::Listing;
 pub use lock::{Lock, LockKind};
 pub use metadata::{FileType, Metadata};
 pub use node::{Mode, Node};
 pub use options::Options;
 pub use read_dir::{Entry, ReadDir};
+pub use reader::Reader;
 pub use resolve::{Follow, Located, components};
 pub use stats::Stats;
+pub use writer::Writer;

@@ -5,7 +5,7 @@ use ninefold_proto::client::Parting;
 use ninefold_proto::message::{Mask, Names, Octal, Perm, StatBytes};
 use ninefold_proto::open::{Access, lflags};
 use ninefold_proto::stat::{Stat, dm, omode};
-use ninefold_proto::types::MAXWELEM;
+use ninefold_proto::types::{MAXWELEM, Name};
 use ninefold_proto::{Dialect, Errno, Fid, Qid, R, T};
 
 use super::client::Client;
@@ -138,7 +138,12 @@ impl Start<'_> {
 
 impl Node {
     pub(super) fn start(&self) -> Start<'_> {
-        Start { client: &self.client, fid: self.fid.fid(), qid: Some(self.qid) }
+        self.start_with(&self.client)
+    }
+
+    /// For requests that count as caused by `client`'s replies.
+    pub(super) fn start_with<'a>(&'a self, client: &'a Client) -> Start<'a> {
+        Start { client, fid: self.fid.fid(), qid: Some(self.qid) }
     }
 
     pub fn qid(&self) -> Qid {
@@ -166,6 +171,13 @@ impl Node {
         metadata(&self.client, self.fid.fid()).await
     }
 
+    /// The attributes of what is called `name` in this directory; those of a link itself. For those of all entries:
+    /// [`Node::list`].
+    pub async fn metadata_of(&self, name: &[u8]) -> Result<Metadata, Error> {
+        Name::new(name)?;
+        self.walk(&[name]).await?.metadata().await
+    }
+
     /// Changes attributes; what is `None` stays. 9P2000 and .u change all of it or nothing.
     pub async fn set(&self, change: &SetAttr) -> Result<(), Error> {
         set(&self.client, self.fid.fid(), change).await
@@ -190,7 +202,7 @@ impl Node {
         if qid.is_dir() != self.qid.is_dir() {
             return Err(Suspicion::Type.into());
         }
-        Ok(File::new(self.client, self.fid, qid, iounit, mode))
+        Ok(File::new(self.client, self.fid, (qid, iounit), mode, false))
     }
 
     /// Makes a plain file that does not exist in this directory and opens it: the fid is the new file's from now on.
@@ -217,7 +229,7 @@ impl Node {
         if qid.is_dir() {
             return Err(Suspicion::Type.into());
         }
-        Ok(File::new(self.client, self.fid, qid, iounit, mode))
+        Ok(File::new(self.client, self.fid, (qid, iounit), mode, true))
     }
 
     /// Removes the file, or the empty directory. The fid is gone whatever comes of it (remove(5)).

@@ -50,6 +50,11 @@ impl Node {
 }
 
 impl ReadDir {
+    /// The next entry if it was read already.
+    pub(super) fn next_read(&mut self) -> Option<Entry> {
+        self.entries.pop_front()
+    }
+
     /// The next entry; `None` at the end.
     pub async fn next(&mut self) -> Result<Option<Entry>, Error> {
         while self.entries.is_empty() && !self.ended {
@@ -80,12 +85,14 @@ impl ReadDir {
     }
 
     async fn read_entries(&mut self) -> Result<(), Error> {
-        if !self.cookies.insert(self.offset) {
+        if self.cookies.contains(&self.offset) {
             return Err(Suspicion::LoopingDirectory.into());
         }
         let count = self.file.read_max();
         let request = T::Readdir { fid: self.file.fid.fid(), offset: self.offset, count };
         let data: Bytes = self.file.client.call(request).await?.data();
+        // Not before: a call that was given up may be made again.
+        self.cookies.insert(self.offset);
         self.ended = data.is_empty();
         for entry in dir_entries(&data).flatten() {
             self.offset = entry.offset;

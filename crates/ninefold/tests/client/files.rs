@@ -1,35 +1,18 @@
-//! The client against our own server, in memory and in virtual time.
+//! Operations on files and names, in each dialect.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use ninefold::client::{Attach, Client, FileType, Follow, Mode, Options};
+use ninefold::client::{FileType, Follow, Mode, Options};
 use ninefold::proto::attr::SetAttr;
 use ninefold::proto::{Dialect, Errno};
-use ninefold::server::Server;
-use ninefold::transport::{Peer, memory};
-use ninefold::tree::ramfs::RamFs;
 
-/// Bytes that each way of the connection holds.
-const BUFFER: usize = 64 * 1024;
-
-fn serve() -> Arc<Server> {
-    Server::builder().export("", Arc::new(RamFs::new()), false).build()
-}
-
-async fn client(server: &Arc<Server>, dialect: Dialect) -> Client {
-    let (ours, theirs) = memory::pair(BUFFER);
-    tokio::spawn(server.serve(theirs, Peer::Stdio));
-    let attach = Attach { dialect: Some(dialect), ..Attach::default() };
-    Client::over(ours, &attach, Options::default()).await.unwrap()
-}
+use crate::support::{connect, ram};
 
 #[tokio::test(start_paused = true)]
 async fn files_are_made_written_read_renamed_and_removed_alike_in_every_dialect() {
     for dialect in Dialect::ALL {
-        let server = serve();
-        let client = client(&server, dialect).await;
+        let client = connect(&ram(), dialect, Options::default()).await;
         let root = client.root().await.unwrap();
         root.mkdir(b"d", 0o755).await.unwrap();
         let dir = client.walk("/d", Follow::All).await.unwrap();

@@ -1,0 +1,237 @@
+//! The task of a connection: moves the bytes of its calls.
+//!
+//! It reads while it is blocked in writing, and hands every reply to who waits for it. It ends, and the connection with
+//! it, when the last [`Handle`](super::connection::Handle) is gone and what it left is clunked, when the stream fails, or
+//! when the server broke the protocol; the stream is closed before anybody is told.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes, BytesMut};
+use ninefold_proto::Fid;
+use ninefold_proto::client::{Answer, ServerMisbehaved};
+use ninefold_proto::wire::frame_size;
+use tokio::io::AsyncWrite;
+use tokio::time::{Instant, Sleep};
+use tokio_util::io::poll_read_buf;
+
+use super::connection::{Reply, Shared, Waiter, made};
+use super::error::{Error, Loss};
+use crate::transport::Stream;
+
+/// Bytes that one read asks for while no larger frame is expected.
+const READ_CHUNK: usize = 64 * 1024;
+
+/// Replies of fewer bytes are copied out of the buffer that they came in, which is then used again: a small reply that
+/// somebody keeps must not keep [`READ_CHUNK`] bytes.
+const COPIED: usize = READ_CHUNK / 4;
+
+/// Slices in one gathered write; a request with data is two.
+const SLICES: usize = 64;
+
+/// A server that leaves a Tflush unanswered for so long is taken for dead: its tags would be used up otherwise.
+const FLUSH_PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long a connection that ends waits for the last clunks and flushes to be answered.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// See the [module](self).
+pub(super) struct Driver {
+    stream: Stream,
+    /// Bytes that have not been handed over.
+    arrived: BytesMut,
+    /// When the last of them came.
+    arrived_at: Instant,
+    /// Slices taken out of the state, the first perhaps sent in part.
+    sending: VecDeque<Bytes>,
+    /// Bytes were written that the stream may hold back.
+    unflushed: bool,
+    shared: Arc<Shared>,
+    /// Below the stream, which is dropped first.
+    end: End,
+}
+
+/// Tells who waits that the connection is over, also when the runtime ends before it.
+struct End {
+    shared: Arc<Shared>,
+    why: Error,
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.shared.end(self.why.clone());
+    }
+}
+
+impl Driver {
+    /// For a connection whose handshake is over; `arrived` came behind it.
+    pub fn new(shared: Arc<Shared>, stream: Stream, arrived: BytesMut) -> Driver {
+        let end = End { shared: shared.clone(), why: Error::Lost(Loss::ClosedHere) };
+        let (sending, arrived_at) = (VecDeque::new(), Instant::now());
+        Driver { stream, arrived, arrived_at, sending, unflushed: false, shared, end }
+    }
+
+    pub async fn run(mut self) {
+        let mut linger = None;
+        let (mut flush_alarm, mut flushes_answered) = (None, 0);
+        let error = std::future::poll_fn(|cx| {
+            self.shared.waker.register(cx.waker());
+            let progress = self.poll(cx);
+            if let Poll::Ready(error) = progress {
+                return Poll::Ready(error);
+            }
+            let (closing, (flushes, answered)) = {
+                let state = self.shared.lock();
+                (state.closing, state.session.flushes())
+            };
+            if closing && elapsed(&mut linger, LINGER, cx) {
+                return Poll::Ready(Error::Lost(Loss::ClosedHere));
+            }
+            // Any Rflush shows that the server answers them.
+            if flushes == answered || flushes_answered != answered {
+                (flushes_answered, flush_alarm) = (answered, None);
+            }
+            if flushes > answered && elapsed(&mut flush_alarm, FLUSH_PATIENCE, cx) {
+                return Poll::Ready(Error::Lost(Loss::FlushUnanswered));
+            }
+            Poll::Pending
+        })
+        .await;
+        self.end.why = error;
+    }
+
+    /// Moves all bytes that can be moved; ready with the reason when the connection is over.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
+        loop {
+            // Replies first: they free what requests wait for.
+            let read = match self.poll_read(cx) {
+                Poll::Ready(Err(error)) => return Poll::Ready(error),
+                other => other.is_ready(),
+            };
+            let mut state = self.shared.lock();
+            self.sending.extend(state.out.drain(..));
+            let mut own = Vec::new();
+            while state.session.poll_transmit(&mut own) {}
+            let over = state.closing && state.session.is_idle();
+            drop(state);
+            if !own.is_empty() {
+                self.sending.push_back(own.into());
+            }
+            if over && self.sending.is_empty() {
+                return Poll::Ready(Error::Lost(Loss::ClosedHere));
+            }
+            match self.poll_write(cx) {
+                Poll::Ready(Err(e)) => return Poll::Ready(Error::Lost(Loss::Io(Arc::new(e)))),
+                // What is written may have made room, and what is read may have asked for more: until both wait.
+                Poll::Ready(Ok(wrote)) if wrote => {}
+                _ if read => {}
+                _ => return Poll::Pending,
+            }
+        }
+    }
+
+    /// Sends; ready with whether anything went.
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
+        if self.sending.is_empty() {
+            if self.unflushed && Pin::new(&mut self.stream).poll_flush(cx)?.is_ready() {
+                self.unflushed = false;
+            }
+            return Poll::Ready(Ok(false));
+        }
+        let slices: Vec<_> = self.sending.iter().take(SLICES).map(|slice| IoSlice::new(slice)).collect();
+        let mut sent = std::task::ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, &slices))?;
+        if sent == 0 {
+            return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+        }
+        self.unflushed = true;
+        self.shared.lock().bytes_sent += sent as u64;
+        while let Some(first) = self.sending.front_mut() {
+            if sent < first.len() {
+                let _ = first.split_to(sent);
+                break;
+            }
+            sent -= first.len();
+            self.sending.pop_front();
+        }
+        Poll::Ready(Ok(true))
+    }
+
+    /// Reads once and hands over every whole frame.
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        self.reserve()?;
+        let n = std::task::ready!(poll_read_buf(Pin::new(&mut self.stream), cx, &mut self.arrived))
+            .map_err(|e| Error::Lost(Loss::Io(Arc::new(e))))?;
+        if n == 0 {
+            return Poll::Ready(Err(Error::Lost(Loss::Closed)));
+        }
+        self.arrived_at = Instant::now();
+        self.shared.lock().bytes_received += n as u64;
+        self.hand_over()?;
+        Poll::Ready(Ok(()))
+    }
+
+    /// Room for the rest of the frame that has begun, whose size is bounded by msize, or for a chunk.
+    fn reserve(&mut self) -> Result<(), Error> {
+        let expected = self.next_frame()?.map_or(0, |size| size.saturating_sub(self.arrived.len()));
+        self.arrived.reserve(expected.max(READ_CHUNK));
+        Ok(())
+    }
+
+    fn next_frame(&self) -> Result<Option<usize>, Error> {
+        frame_size(&self.arrived, self.shared.msize).map_err(|e| Error::Misbehaved(ServerMisbehaved::Frame(e)))
+    }
+
+    fn hand_over(&mut self) -> Result<(), Error> {
+        while let Some(size) = self.next_frame()?.filter(|&size| size <= self.arrived.len()) {
+            let frame = if size < COPIED {
+                let frame = Bytes::copy_from_slice(&self.arrived[..size]);
+                self.arrived.advance(size);
+                frame
+            } else {
+                self.arrived.split_to(size).freeze()
+            };
+            // Out of the lock before anything is handed over: a reply that nobody takes is dropped, and an owned fid
+            // takes the lock to be dropped.
+            if let Some((waiter, result)) = self.answered(&frame)? {
+                let Waiter { handle, sender, .. } = waiter;
+                let reply = result.map(|fid| Reply {
+                    frame,
+                    dialect: self.shared.dialect,
+                    at: self.arrived_at,
+                    made: fid.map(|fid| made(handle, fid)),
+                });
+                let _ = sender.send(reply);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whom a frame answers, and with which fid made, or with which refusal.
+    #[allow(clippy::type_complexity, reason = "one caller takes it apart at once")]
+    fn answered(&mut self, frame: &[u8]) -> Result<Option<(Waiter, Result<Option<Fid>, Error>)>, Error> {
+        let mut state = self.shared.lock();
+        let state = &mut *state;
+        let calls = state.session.calls();
+        let answer = state.session.handle_frame(frame).map_err(Error::Misbehaved)?;
+        let (tag, result) = match answer {
+            Answer::Reply { tag, made, .. } => (Some(tag), Ok(made)),
+            Answer::Failed { tag, error } => (Some(tag), Err(Error::Refused(error))),
+            Answer::Settled => (None, Ok(None)),
+        };
+        let waiter = tag.and_then(|tag| state.waiters.remove(&tag));
+        if let Some(waiter) = &waiter {
+            state.freed_depth = waiter.depth;
+        }
+        self.shared.make_room(state, calls);
+        Ok(waiter.map(|waiter| (waiter, result)))
+    }
+}
+
+/// Whether `limit` has passed since this was first asked with the same `alarm`; wakes the task when it has.
+fn elapsed(alarm: &mut Option<Pin<Box<Sleep>>>, limit: Duration, cx: &mut Context<'_>) -> bool {
+    alarm.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit))).as_mut().poll(cx).is_ready()
+}

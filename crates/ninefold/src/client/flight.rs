@@ -1,0 +1,132 @@
+//! The requests of one pipelined read or write that are on the way, and how many may be.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::time::Instant;
+
+use super::connection::{Reply, Waiting};
+use super::credit::Credit;
+use super::error::Error;
+use super::window::{Sent, Window};
+
+/// Requests of one reader or writer: half of what a connection has
+/// ([`Limits::calls`](ninefold_proto::client::Limits)), so that others get their turn on it.
+const REQUESTS: usize = 512;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct Flight {
+    window: Window,
+    credit: Credit,
+    asked: FuturesUnordered<Asked>,
+    /// Bytes asked for and not yet freed.
+    outstanding: usize,
+    /// What the window's time counts from.
+    epoch: Instant,
+}
+
+/// A request on the way.
+#[derive(Debug)]
+struct Asked {
+    offset: u64,
+    count: u32,
+    sent: Sent,
+    waiting: Waiting,
+}
+
+/// A reply that came, or what came in its place.
+#[derive(Debug)]
+pub(super) struct Arrival {
+    /// What was asked for.
+    pub offset: u64,
+    pub count: u32,
+    /// Its place in the longest chain.
+    pub depth: u32,
+    sent: Sent,
+    pub reply: Result<Reply, Error>,
+}
+
+impl Future for Asked {
+    type Output = Arrival;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Arrival> {
+        let reply = ready!(Pin::new(&mut self.waiting).poll(cx));
+        let &mut Asked { offset, count, sent, ref waiting } = &mut *self;
+        Poll::Ready(Arrival { offset, count, depth: waiting.depth(), sent, reply })
+    }
+}
+
+impl Flight {
+    /// For requests of at most `message_max` bytes of data. What is asked first follows from a reply of depth `cause`.
+    pub fn new(message_max: u32, bytes_max: usize, cause: u32) -> Flight {
+        let window = Window::new(message_max as usize, bytes_max);
+        let mut credit = Credit::default();
+        credit.settle(window.bytes(), cause);
+        Flight { window, credit, asked: FuturesUnordered::new(), outstanding: 0, epoch: Instant::now() }
+    }
+
+    /// Bytes that the next request should carry.
+    pub fn message(&self) -> u32 {
+        // The window was given no greater ones.
+        self.window.message() as u32
+    }
+
+    /// Whether a request of `count` bytes may go now.
+    pub fn has_room(&self, count: u32) -> bool {
+        let fits = self.outstanding + count as usize <= self.window.bytes();
+        self.asked.len() < REQUESTS && (fits || self.outstanding == 0)
+    }
+
+    /// Takes room for `count` bytes at `offset` of the file, and gives the depth of the reply that made it.
+    pub fn take_room(&mut self, count: u32) -> u32 {
+        let cause = self.credit.take(count as usize);
+        self.outstanding += count as usize;
+        cause
+    }
+
+    /// Gives room for `bytes` back; that they are done with followed from a reply of `depth`.
+    pub fn free(&mut self, bytes: usize, depth: u32) {
+        self.outstanding = self.outstanding.saturating_sub(bytes);
+        self.settle(depth);
+    }
+
+    fn settle(&mut self, depth: u32) {
+        self.credit.settle(self.window.bytes().saturating_sub(self.outstanding), depth);
+    }
+
+    /// A request went out. `span`: offset and bytes, for which room was taken. `limited`: see [`Window::sent`].
+    pub fn ask(&mut self, waiting: Waiting, (offset, count): (u64, u32), limited: bool) {
+        let sent = self.window.sent(self.epoch.elapsed(), limited);
+        self.asked.push(Asked { offset, count, sent, waiting });
+    }
+
+    /// The next reply, in the order in which they come; `None` when nothing is on the way.
+    pub fn poll_arrival(&mut self, cx: &mut Context<'_>) -> Poll<Option<Arrival>> {
+        self.asked.poll_next_unpin(cx)
+    }
+
+    /// Learns from an arrival that brought or took `bytes`.
+    pub fn arrived(&mut self, arrival: &Arrival, bytes: usize) {
+        match &arrival.reply {
+            Ok(reply) => {
+                let at: Duration = reply.at.saturating_duration_since(self.epoch);
+                self.window.arrived(arrival.sent, bytes, at);
+                self.settle(arrival.depth);
+            }
+            Err(_) => self.window.lost(),
+        }
+    }
+
+    /// Gives up what is on the way.
+    pub fn clear(&mut self, cause: u32) {
+        for _ in 0..self.asked.len() {
+            self.window.lost();
+        }
+        self.asked.clear();
+        self.outstanding = 0;
+        self.settle(cause);
+    }
+}

@@ -1,0 +1,80 @@
+//! What the tests of the client share: our own server, and links with a delay.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use ninefold::client::{Attach, Client, Options};
+use ninefold::proto::Dialect;
+use ninefold::server::Server;
+use ninefold::transport::{Peer, Stream, memory};
+use ninefold::tree::ramfs::RamFs;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+/// Bytes that each way of a connection in memory holds.
+pub const BUFFER: usize = 64 * 1024;
+
+/// The bound of waits that ought to end at once; time is virtual.
+pub const SOON: Duration = Duration::from_secs(3600);
+
+/// A tree in memory that everybody may change.
+pub fn ram() -> Arc<Server> {
+    Server::builder().export("", Arc::new(RamFs::new()), false).build()
+}
+
+/// A client of `server` in one dialect.
+pub async fn connect(server: &Arc<Server>, dialect: Dialect, options: Options) -> Client {
+    let (ours, theirs) = memory::pair(BUFFER);
+    tokio::spawn(server.serve(theirs, Peer::Stdio));
+    over(ours, dialect, options).await
+}
+
+/// A client on a stream.
+pub async fn over(stream: Stream, dialect: Dialect, options: Options) -> Client {
+    let attach = Attach { dialect: Some(dialect), ..Attach::default() };
+    Client::over(stream, &attach, options).await.unwrap()
+}
+
+/// Waits until the server knows `fids` fids and owes no reply.
+pub async fn settled(client: &Client, fids: usize) {
+    let wait = async {
+        while client.held() != (fids, 0) {
+            tokio::task::yield_now().await;
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    let late = tokio::time::timeout(SOON, wait).await;
+    assert!(late.is_ok(), "{:?} are held, not {fids} fids", client.held());
+}
+
+/// Two ends of a connection on which every byte takes `delay`, each way.
+pub fn link(delay: Duration) -> (Stream, Stream) {
+    let (ours, near) = memory::pair(BUFFER);
+    let (far, theirs) = memory::pair(BUFFER);
+    let (near_read, near_write) = tokio::io::split(near);
+    let (far_read, far_write) = tokio::io::split(far);
+    tokio::spawn(carry(near_read, far_write, delay));
+    tokio::spawn(carry(far_read, near_write, delay));
+    (ours, theirs)
+}
+
+async fn carry(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin + Send + 'static, delay: Duration) {
+    let (sender, mut receiver) = mpsc::unbounded_channel::<(Instant, Bytes)>();
+    tokio::spawn(async move {
+        while let Some((due, bytes)) = receiver.recv().await {
+            tokio::time::sleep_until(due).await;
+            if to.write_all(&bytes).await.is_err() {
+                return;
+            }
+        }
+        let _ = to.shutdown().await;
+    });
+    let mut buffer = BytesMut::new();
+    while let Ok(1..) = from.read_buf(&mut buffer).await {
+        if sender.send((Instant::now() + delay, buffer.split().freeze())).is_err() {
+            return;
+        }
+    }
+}
