@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -67,6 +68,39 @@ impl fmt::Display for Place {
 }
 
 impl Place {
+    /// A file in this directory.
+    pub fn join(&self, name: &[u8]) -> Place {
+        match self {
+            Place::Local(path) => Place::Local(path.join(OsStr::from_bytes(name))),
+            Place::Remote(address) => {
+                let separator: &[u8] = if address.path.ends_with(b"/") { b"" } else { b"/" };
+                let path = [&address.path[..], separator, name].concat();
+                Place::Remote(Address { path, ..address.clone() })
+            }
+        }
+    }
+
+    /// The last name of the path, without slashes behind it; `None` for a root, `.` and `..`.
+    pub fn name(&self) -> Option<Vec<u8>> {
+        let path = self.path_bytes();
+        let end = path.iter().rposition(|&b| b != b'/')? + 1;
+        let name = path[..end].rsplit(|&b| b == b'/').next()?;
+        (!matches!(name, b"." | b"..")).then(|| name.to_vec())
+    }
+
+    /// Whether the path says that it is a directory's: a slash, `.` or `..` at its end.
+    pub fn says_directory(&self) -> bool {
+        let path = self.path_bytes();
+        path.ends_with(b"/") || self.name().is_none()
+    }
+
+    fn path_bytes(&self) -> &[u8] {
+        match self {
+            Place::Local(path) => path.as_os_str().as_bytes(),
+            Place::Remote(address) => &address.path,
+        }
+    }
+
     /// The address, for commands that have a namesake for files here.
     pub fn remote(&self, command: &str) -> anyhow::Result<&Address> {
         match self {
@@ -93,5 +127,31 @@ mod tests {
         }
         assert!("9p:/x".parse::<Place>().is_err());
         assert!("http://h/x".parse::<Place>().is_err());
+    }
+
+    #[test]
+    fn the_last_name_of_a_path_is_the_file_meant_unless_it_is_a_root_or_dots() {
+        let name = |text: &str| text.parse::<Place>().unwrap().name().map(|name| String::from_utf8(name).unwrap());
+        for (text, last) in
+            [("a/b", "b"), ("b/", "b"), ("h:/a/b//", "b"), ("9p://h/%20", " "), ("9p://h/a?aname=c/d", "a")]
+        {
+            assert_eq!(name(text).as_deref(), Some(last), "{text}");
+        }
+        for text in ["/", ".", "a/.", "..", "a/..", "9p://h", "9p://h/", "h:/a/."] {
+            assert_eq!(name(text), None, "{text}");
+            assert!(text.parse::<Place>().unwrap().says_directory(), "{text}");
+        }
+        assert!("a/".parse::<Place>().unwrap().says_directory());
+        assert!(!"a/b".parse::<Place>().unwrap().says_directory());
+    }
+
+    #[test]
+    fn a_name_is_joined_to_a_path_with_one_slash() {
+        let join = |text: &str| text.parse::<Place>().unwrap().join(b"x y").to_string();
+        assert_eq!(join("9p://h"), "9p://h:5640/x%20y");
+        assert_eq!(join("9p://h/a"), "9p://h:5640/a/x%20y");
+        assert_eq!(join("9p://h/a/?aname=b"), "9p://h:5640/a/x%20y?aname=b");
+        assert_eq!(join("a"), "a/x y");
+        assert_eq!(join("a/"), "a/x y");
     }
 }

@@ -257,8 +257,21 @@ pub struct Truncate {
 
 /// Copy files between here and servers, and between servers.
 ///
-/// A file appears under its name when it is whole: it is written under a temporary name beside it, then renamed.
-/// Devices, files with several names and files that cannot be replaced are written in place, and cp says so.
+/// A file appears under its name when it is whole: it is written under a temporary name beside it,
+/// .NAME.XXXXXXXX.ninefold-part, then renamed. Devices, files with several names and files that cannot be replaced are
+/// written in place, and cp says so. Nothing waits until it is on a disk.
+///
+/// DST is a directory to copy into, or the new name of the one SRC; a SRC that ends in /. gives what is in it. With -r
+/// links are copied as links, special files as such, devices for their owner alone unless -p is given. In a directory
+/// that is copied to, no link is gone through, and one where a file is to be is replaced.
+///
+/// An interrupted copy leaves its temporary file where it cannot remove it, and on purpose with --resume. --resume goes on
+/// with it if its source has the same size and time as then; of what was sent to a server, the last 16 MiB are sent again.
+/// It leaves files that are there and have the size of their source and, with -p, its time, or without -p a time that is
+/// not before its. After a crash of the machine that is copied to, and where that is not enough, add --checksum.
+///
+/// A file that changes while it is read is copied as it was read, with a warning; one that ends before its size, although
+/// it did not change, is not copied.
 #[derive(Debug, clap::Args)]
 pub struct Cp {
     /// What to copy, and at the end where to: local paths or URLs.
@@ -267,7 +280,7 @@ pub struct Cp {
     /// Directories and all that is in them.
     #[arg(short, short_alias = 'R', long)]
     pub recursive: bool,
-    /// Keep permissions, times, and owners where that is allowed.
+    /// Keep permissions, times, and owners where that is allowed; no extended attributes and no access control lists.
     #[arg(short, long)]
     pub preserve: bool,
     /// Files at a time.
@@ -276,19 +289,25 @@ pub struct Cp {
     /// Go on where an interrupted copy ended, and leave what is there already.
     #[arg(long)]
     pub resume: bool,
-    /// Read every file back and compare; with --resume, compare what is there by content too.
+    /// Read every file back and compare (XXH3, 128 bits) before it gets its name; with --resume, compare what is there by
+    /// its content and not by its time.
     #[arg(long)]
     pub checksum: bool,
-    /// Move data in 9P messages, never in a stream beside them.
+    /// Move data in 9P messages, never in a stream beside them. There are no streams yet: it changes nothing.
     #[arg(long)]
     pub no_stream: bool,
     /// Say what would be done.
     #[arg(long)]
     pub dry_run: bool,
-    /// Copy only files whose path below what is copied matches; may be repeated.
+    /// Copy only files that match; may be repeated. Directories are made all the same.
+    ///
+    /// A GLOB without a / is compared with a file's name, one with a / with its path below SRC, from the start. * and ? do
+    /// not match a /, ** does.
     #[arg(long, value_name = "GLOB", action = ArgAction::Append)]
     pub include: Vec<String>,
-    /// Leave out what matches, with all that is in it; may be repeated.
+    /// Leave out what matches, with all that is in it, even if it is included; may be repeated.
+    ///
+    /// A GLOB is compared as with --include; one that ends in a / means directories only.
     #[arg(long, value_name = "GLOB", action = ArgAction::Append)]
     pub exclude: Vec<String>,
     /// No progress bar.

@@ -192,6 +192,21 @@ fn has_rules_of_its_own(old: &Metadata) -> bool {
     kind.has(QidType::APPEND) || kind.has(QidType::EXCL) || kind.has(QidType::AUTH)
 }
 
+/// Puts a file that the caller made and wrote in the place of `target`, as [`Replacement::commit`] does. `temporary` is
+/// its name. In a task, because a rename that was given up may have happened.
+pub async fn install(
+    temporaries: Temporaries,
+    target: Target,
+    file: File,
+    temporary: Vec<u8>,
+    entry: Entry,
+) -> Result<Option<InPlace>, Error> {
+    let task = Task { temporaries, target, old: None };
+    let temporary = Temporary { name: temporary, entry };
+    let installed = tokio::spawn(async move { task.commit(file, false, temporary).await });
+    installed.await.unwrap_or_else(|_| Err(Errno::ECANCELED.into()))
+}
+
 async fn beside(
     temporaries: &Temporaries,
     target: &Target,

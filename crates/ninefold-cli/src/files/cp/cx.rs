@@ -1,0 +1,192 @@
+//! What all the files of one copy share: how to copy, and where to tell what happened.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use ninefold::client::FileType;
+use ninefold::transport;
+use serde_json::{Value, json};
+use tokio::sync::Mutex;
+
+use super::dest::How;
+use super::digest::Digest;
+use super::filter::Filter;
+use super::progress::Progress;
+use super::trouble::{Cause, Trouble};
+use crate::files::World;
+use crate::out::{Out, text};
+use crate::place::Place;
+
+/// See the module.
+pub struct Cx<'a> {
+    pub how: How,
+    pub recursive: bool,
+    pub dry_run: bool,
+    pub json: bool,
+    pub filter: Filter,
+    pub world: &'a World,
+    pub progress: Progress,
+    pub out: Mutex<Out>,
+    pub tally: RefCell<Tally>,
+    /// A connection is gone: nothing more can be copied.
+    pub lost: Cell<bool>,
+    /// Directories of servers that are copied to, which must not be copied themselves.
+    pub roots: RefCell<Vec<(transport::Place, u64)>>,
+}
+
+/// Sums of a copy.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    pub files: u64,
+    pub directories: u64,
+    pub skipped: u64,
+    pub failed: u64,
+    pub bytes: u64,
+}
+
+/// What became of one file.
+#[derive(Debug)]
+pub struct Record {
+    pub source: Place,
+    pub destination: Place,
+    pub kind: FileType,
+    /// Bytes that the file has.
+    pub bytes: u64,
+    pub took: Duration,
+    pub digest: Option<Digest>,
+    pub in_place: Option<String>,
+    /// It was there already.
+    pub skipped: bool,
+    /// So many bytes of it were there already.
+    pub resumed: u64,
+}
+
+impl Record {
+    pub fn new(source: &Place, destination: &Place, kind: FileType) -> Record {
+        Record {
+            source: source.clone(),
+            destination: destination.clone(),
+            kind,
+            bytes: 0,
+            took: Duration::ZERO,
+            digest: None,
+            in_place: None,
+            skipped: false,
+            resumed: 0,
+        }
+    }
+}
+
+impl Cx<'_> {
+    /// Tells a failure; of a connection that is gone only the first time, since every file fails of it.
+    pub fn complain(&self, trouble: &Trouble) {
+        self.tally.borrow_mut().failed += 1;
+        if trouble.cause.is_fatal() && self.lost.replace(true) {
+            return;
+        }
+        self.progress.suspend(|| self.world.report.complain(trouble));
+    }
+
+    pub fn warn(&self, remark: impl fmt::Display) {
+        self.progress.suspend(|| self.world.report.warn(remark));
+    }
+
+    /// A file that is copied, or would be.
+    pub async fn done(&self, record: &Record) -> anyhow::Result<()> {
+        {
+            let mut tally = self.tally.borrow_mut();
+            match (record.kind, record.skipped) {
+                (FileType::Dir, _) => tally.directories += 1,
+                (_, true) => tally.skipped += 1,
+                _ => tally.files += 1,
+            }
+            tally.bytes += record.bytes - record.resumed.min(record.bytes);
+        }
+        if self.json {
+            let mut object = json!({
+                "source": place(&record.source),
+                "destination": place(&record.destination),
+                "kind": kind(record.kind),
+                "bytes": record.bytes,
+                "seconds": record.took.as_secs_f64(),
+                "skipped": record.skipped,
+                "in_place": record.in_place.is_some(),
+            });
+            if record.resumed > 0 {
+                object["resumed_at"] = record.resumed.into();
+            }
+            if let Some(digest) = &record.digest {
+                object["xxh3_128"] = digest.to_string().into();
+            }
+            if self.dry_run {
+                object["dry_run"] = true.into();
+            }
+            return Ok(self.out.lock().await.json(&object).await?);
+        }
+        if self.dry_run {
+            let is_there = if record.skipped { " (is there already)" } else { "" };
+            let line = format!("{} -> {}{is_there}\n", record.source, record.destination);
+            self.out.lock().await.put(line.as_bytes()).await?;
+        }
+        Ok(())
+    }
+
+    /// A file that could not be copied.
+    pub async fn failed(&self, source: &Place, destination: &Place, trouble: &Trouble) -> anyhow::Result<()> {
+        self.complain(trouble);
+        if self.json {
+            let object = json!({
+                "source": place(source),
+                "destination": place(destination),
+                "error": trouble.to_string(),
+            });
+            self.out.lock().await.json(&object).await?;
+        }
+        Ok(())
+    }
+
+    /// What could not be kept of a file's attributes; the file itself is whole.
+    pub fn not_preserved(&self, destination: &Place, cause: Option<Cause>) {
+        if let Some(cause) = cause {
+            self.complain(&Trouble::new(destination, "copied, but its attributes cannot be preserved", cause));
+        }
+    }
+
+    /// The last line of JSON.
+    pub async fn summary(&self, began: Instant) -> anyhow::Result<()> {
+        if !self.json {
+            return Ok(());
+        }
+        let tally = *self.tally.borrow();
+        let object = json!({
+            "files": tally.files,
+            "directories": tally.directories,
+            "skipped": tally.skipped,
+            "failed": tally.failed,
+            "bytes": tally.bytes,
+            "seconds": began.elapsed().as_secs_f64(),
+        });
+        Ok(self.out.lock().await.json(&object).await?)
+    }
+}
+
+/// Without loss: an address is encoded, a local path need not be UTF-8.
+fn place(place: &Place) -> Value {
+    match place {
+        Place::Local(path) => text(std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str())),
+        Place::Remote(address) => address.to_string().into(),
+    }
+}
+
+fn kind(kind: FileType) -> &'static str {
+    match kind {
+        FileType::File => "file",
+        FileType::Dir => "directory",
+        FileType::Symlink => "link",
+        FileType::CharDevice => "character device",
+        FileType::BlockDevice => "block device",
+        FileType::Fifo => "fifo",
+        FileType::Socket => "socket",
+    }
+}

@@ -1,0 +1,368 @@
+//! Where things are copied to: [`Dest`], a directory here or on a server, and [`Sink`], a file of it being written.
+
+use std::ffi::CString;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use ninefold::proto::Errno;
+
+use super::digest::Digest;
+use super::facts::Facts;
+use super::here_file::{self, Begun};
+use super::off::off;
+use super::part::part_name;
+use super::reader::Content;
+use super::source::Item;
+use super::there::{Owners, Subject};
+use super::trouble::{Cause, Trouble};
+use super::{here, there, there_file};
+use crate::files::temporaries::Temporaries;
+use crate::place::Place;
+
+/// A directory that things are copied into.
+#[derive(Clone, Debug)]
+pub enum Dest {
+    Here(Arc<here::Dir>),
+    There(Arc<there::Dir>),
+}
+
+/// How things are copied.
+#[derive(Clone, Debug)]
+pub struct How {
+    pub preserve: bool,
+    pub resume: bool,
+    pub checksum: bool,
+    /// What new files' permissions are cut down by.
+    pub umask: u32,
+    pub owners: Arc<Owners>,
+    pub temporaries: Temporaries,
+}
+
+impl How {
+    /// Permissions of what is new, as cp(1) gives them: without `--preserve` none of the bits above 0o777.
+    pub fn mode(&self, source: &Facts) -> u32 {
+        source.permissions() & !self.umask
+    }
+}
+
+fn cstring(name: &[u8]) -> Result<CString, Cause> {
+    CString::new(name).map_err(|_| Cause::Here(Errno::EINVAL))
+}
+
+impl Dest {
+    /// Whether this copy made it, so that nothing is in it.
+    pub fn is_new(&self) -> bool {
+        match self {
+            Dest::Here(dir) => dir.is_new,
+            Dest::There(dir) => dir.is_new,
+        }
+    }
+
+    /// What has the name in it.
+    pub async fn look(&self, name: &[u8]) -> Result<Option<Facts>, Cause> {
+        match self {
+            Dest::Here(dir) if dir.is_new => Ok(None),
+            Dest::Here(dir) => {
+                let (dir, name) = (dir.clone(), cstring(name)?);
+                off(move || dir.look(&name)).await
+            }
+            Dest::There(dir) => dir.look(name).await,
+        }
+    }
+
+    /// Makes a directory in it that this user may fill, or takes the one that is there.
+    pub async fn make_dir(&self, name: &[u8], source: &Facts, how: &How) -> Result<Dest, Cause> {
+        // Until it is filled, what is to keep its permissions is nobody else's.
+        let mode = if how.preserve { 0o700 } else { how.mode(source) | 0o700 };
+        match self {
+            Dest::Here(dir) => {
+                let (dir, name) = (dir.clone(), cstring(name)?);
+                Ok(Dest::Here(Arc::new(off(move || dir.make(&name, mode)).await?)))
+            }
+            Dest::There(dir) => Ok(Dest::There(Arc::new(dir.make(name, mode).await?))),
+        }
+    }
+
+    /// The directory of that name, if there is one.
+    pub async fn open_dir(&self, name: &[u8]) -> Result<Option<Dest>, Cause> {
+        match self {
+            Dest::Here(dir) => {
+                let (dir, name) = (dir.clone(), cstring(name)?);
+                let is_dir = move || match dir.look(&name)? {
+                    Some(facts) if facts.is_dir() => Ok(Some(Dest::Here(Arc::new(dir.enter(&name)?)))),
+                    _ => Ok(None),
+                };
+                off(is_dir).await
+            }
+            Dest::There(dir) => Ok(dir.open(name).await?.map(|dir| Dest::There(Arc::new(dir)))),
+        }
+    }
+
+    /// Gives the directory its own attributes, when everything in it is done.
+    pub async fn finish_dir(&self, source: &Facts, how: &How) -> Result<(), Cause> {
+        let mode = how.mode(source);
+        if !how.preserve && (!self.is_new() || mode & 0o700 == 0o700) {
+            return Ok(());
+        }
+        let (preserve, source) = (how.preserve, source.clone());
+        match self {
+            Dest::Here(dir) => {
+                let dir = dir.clone();
+                off(move || if preserve { dir.preserve(&source) } else { dir.set_mode(mode) }).await
+            }
+            Dest::There(dir) if preserve => Subject::Node(&dir.node).preserve(&source, &how.owners).await,
+            Dest::There(dir) => {
+                let change = ninefold::proto::attr::SetAttr { mode: Some(mode), ..Default::default() };
+                Ok(dir.node.set(&change).await?)
+            }
+        }
+    }
+
+    /// Makes what is no directory and has no bytes: a link, a special file. What has the name is replaced at once.
+    /// Gives what could not be preserved.
+    pub async fn put(&self, name: &[u8], what: &Thing, source: &Facts, how: &How) -> Result<Option<Cause>, Cause> {
+        let old = self.look(name).await?;
+        if old.as_ref().is_some_and(Facts::is_dir) {
+            return Err(Cause::words("a directory is not overwritten by what is none"));
+        }
+        if let (Some(_), Thing::Link(target)) = (&old, what)
+            && self.read_link(name).await.is_ok_and(|there| there == *target)
+        {
+            return Ok(None);
+        }
+        let first = if old.is_some() { part_name(name, source) } else { name.to_vec() };
+        self.make(&first, what, source, how).await?;
+        if old.is_some()
+            && let Err(e) = self.rename(&first, name).await
+        {
+            let _ = self.remove(&first).await;
+            return Err(e);
+        }
+        if !how.preserve {
+            return Ok(None);
+        }
+        let preserved = match self {
+            Dest::Here(dir) => {
+                let (dir, name, source) = (dir.clone(), cstring(name)?, source.clone());
+                off(move || dir.preserve_entry(&name, &source)).await
+            }
+            Dest::There(dir) => match dir.walk(name).await {
+                Ok(node) => Subject::Node(&node).preserve(source, &how.owners).await,
+                Err(e) => Err(e.into()),
+            },
+        };
+        Ok(preserved.err())
+    }
+
+    async fn make(&self, name: &[u8], what: &Thing, source: &Facts, how: &How) -> Result<(), Cause> {
+        let mut mode = if how.preserve { source.mode } else { how.mode(source) };
+        if source.device.is_some() && !how.preserve {
+            // A device that a server told of must not open this machine's disks to everybody.
+            mode &= 0o700;
+        }
+        match self {
+            Dest::Here(dir) => {
+                let (dir, name, what, source) = (dir.clone(), cstring(name)?, what.clone(), source.clone());
+                off(move || match what {
+                    Thing::Link(target) => dir.link(&name, &target),
+                    Thing::Special => dir.node(&name, &source, mode),
+                })
+                .await
+            }
+            Dest::There(dir) => {
+                let made = match what {
+                    Thing::Link(target) => dir.node.symlink(name, target).await,
+                    Thing::Special => dir.node.mknod(name, source.kind, mode, source.device.unwrap_or_default()).await,
+                };
+                Ok(made?)
+            }
+        }
+    }
+
+    async fn read_link(&self, name: &[u8]) -> Result<Vec<u8>, Cause> {
+        match self {
+            Dest::Here(dir) => {
+                let (dir, name) = (dir.clone(), cstring(name)?);
+                off(move || dir.read_link(&name)).await
+            }
+            Dest::There(dir) => Ok(dir.walk(name).await?.read_link().await?),
+        }
+    }
+
+    async fn rename(&self, from: &[u8], to: &[u8]) -> Result<(), Cause> {
+        match self {
+            Dest::Here(dir) => {
+                let (dir, from, to) = (dir.clone(), cstring(from)?, cstring(to)?);
+                off(move || dir.rename(&from, &to)).await
+            }
+            Dest::There(dir) => Ok(dir.node.rename(from, &dir.node, to).await?),
+        }
+    }
+
+    async fn remove(&self, name: &[u8]) -> Result<(), Cause> {
+        match self {
+            Dest::Here(dir) => {
+                let (dir, name) = (dir.clone(), cstring(name)?);
+                off(move || dir.remove(&name)).await
+            }
+            Dest::There(dir) => Ok(dir.node.unlink(name, false).await?),
+        }
+    }
+}
+
+/// Where one file goes.
+#[derive(Clone, Debug)]
+pub struct Slot {
+    /// As the user knows it.
+    pub place: Place,
+    pub at: At,
+}
+
+#[derive(Clone, Debug)]
+pub enum At {
+    Entry(Dest, Vec<u8>),
+    /// A device or pipe that the user named, by a path that leads through more than links.
+    Direct(PathBuf),
+    /// In a directory that a dry run does not make.
+    Nowhere,
+}
+
+impl Slot {
+    /// What is there.
+    pub async fn look(&self) -> Result<Option<Facts>, Trouble> {
+        match &self.at {
+            At::Entry(dest, name) => dest.look(name).await.map_err(Trouble::of(&self.place, "cannot look at it")),
+            At::Direct(_) | At::Nowhere => Ok(None),
+        }
+    }
+
+    /// What is there, open for reading.
+    pub async fn open(&self) -> Result<Option<(Facts, Content)>, Cause> {
+        let At::Entry(dest, name) = &self.at else { return Ok(None) };
+        let item = match dest {
+            Dest::Here(dir) => Item::beneath(self.place.clone(), dir, name)?,
+            Dest::There(dir) => Item::there(self.place.clone(), dir.walk(name).await?),
+        };
+        let (facts, content) = item.open().await?;
+        Ok(content.map(|content| (facts, content)))
+    }
+}
+
+/// What [`Dest::put`] makes.
+#[derive(Clone, Debug)]
+pub enum Thing {
+    /// A symbolic link with this target.
+    Link(Vec<u8>),
+    /// A device, fifo or socket like the source.
+    Special,
+}
+
+/// A file that is being written: everything that [`Reader`](super::reader::Reader) gives, in order, then
+/// [`Sink::finish`] or [`Sink::abandon`].
+#[derive(Debug)]
+pub enum Sink {
+    Here(Box<here_file::Sink>),
+    There(Box<there_file::Sink>),
+}
+
+/// What came of a copy beside the file.
+#[derive(Debug, Default)]
+pub struct Finished {
+    pub not_preserved: Option<Cause>,
+    pub in_place: Option<String>,
+}
+
+impl Sink {
+    /// Opens a file to write what is like `source` to, where `old` is now; with `resume` behind what an interrupted copy
+    /// left.
+    pub async fn begin(
+        slot: &Slot,
+        source: &Facts,
+        old: Option<Facts>,
+        how: &How,
+        resume: bool,
+    ) -> Result<Sink, Cause> {
+        let (source, mode) = (source.clone(), how.mode(source));
+        let &How { preserve, checksum, resume: keep, .. } = how;
+        let to = match &slot.at {
+            At::Nowhere => return Err(Cause::Here(Errno::ENOENT)),
+            At::Direct(path) => here_file::To::Direct(path.clone()),
+            At::Entry(Dest::Here(dir), name) => {
+                let part = cstring(&part_name(name, &source))?;
+                here_file::To::Entry { dir: dir.clone(), name: cstring(name)?, part }
+            }
+            At::Entry(Dest::There(dir), name) => {
+                let (dir, name, part) = (dir.clone(), name.clone(), part_name(name, &source));
+                let (owners, temporaries) = (how.owners.clone(), how.temporaries.clone());
+                let plan = there_file::Plan {
+                    dir,
+                    name,
+                    part,
+                    source,
+                    old,
+                    mode,
+                    preserve,
+                    resume,
+                    keep,
+                    owners,
+                    temporaries,
+                };
+                return Ok(Sink::There(Box::new(there_file::Sink::begin(plan).await?)));
+            }
+        };
+        let plan = here_file::Plan { to, source, old, mode, preserve, resume, keep, checksum };
+        Ok(Sink::Here(Box::new(here_file::Sink::begin(plan).await?)))
+    }
+
+    pub fn begun(&self) -> &Begun {
+        match self {
+            Sink::Here(sink) => &sink.begun,
+            Sink::There(sink) => &sink.begun,
+        }
+    }
+
+    /// The shortest run of zeros that is worth not being written: here a block of the file system, there what costs
+    /// about as much as a message.
+    pub fn least_zeros(&self) -> usize {
+        match self {
+            Sink::Here(_) => 4096,
+            Sink::There(_) => 64 * 1024,
+        }
+    }
+
+    pub async fn data(&mut self, data: Bytes) -> Result<(), Cause> {
+        match self {
+            Sink::Here(sink) => sink.data(data).await,
+            Sink::There(sink) => sink.data(data).await,
+        }
+    }
+
+    /// Zeros that need not be written; only where [`Begun::skips`].
+    pub async fn skip(&mut self, zeros: u64) -> Result<(), Cause> {
+        match self {
+            Sink::Here(sink) => sink.skip(zeros).await,
+            Sink::There(sink) => sink.skip(zeros).await,
+        }
+    }
+
+    /// The file is whole: it gets its attributes and its name, if its content comes to `digest`.
+    pub async fn finish(self, digest: Option<Digest>) -> Result<Finished, Cause> {
+        match self {
+            Sink::Here(sink) => Ok(Finished { not_preserved: sink.finish(digest).await?, in_place: None }),
+            Sink::There(sink) => {
+                let (not_preserved, in_place) = sink.finish(digest).await?;
+                Ok(Finished { not_preserved, in_place: in_place.map(|why| why.to_string()) })
+            }
+        }
+    }
+
+    /// Gives it up because of `cause`.
+    pub async fn abandon(self, cause: &Cause) {
+        match self {
+            Sink::Here(sink) if !cause.leaves_what_can_be_gone_on_with() => sink.discard(),
+            Sink::Here(_) => {}
+            Sink::There(sink) => sink.abandon(cause).await,
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! One plain file, from its source to its destination.
+
+use std::time::Instant;
+
+use ninefold::client::FileType;
+
+use super::cx::{Cx, Record};
+use super::dest::{Sink, Slot};
+use super::digest::Digest;
+use super::facts::{Facts, same_time};
+use super::reader::{Content, Piece, Reader};
+use super::source::Item;
+use super::trouble::{Cause, Trouble};
+use super::zeros::{Run, runs};
+use crate::place::Place;
+
+/// What became of a file.
+pub enum Copied {
+    Done(Record),
+    /// It is no plain file after all; these are its attributes.
+    Special(Facts),
+}
+
+/// Copies a file.
+pub async fn copy(cx: &Cx<'_>, mut item: Item, slot: &Slot) -> Result<Copied, Trouble> {
+    let began = Instant::now();
+    let source = item.place.clone();
+    let cannot_look = || Trouble::of(&source, "cannot look at it");
+    if cx.dry_run {
+        let facts = item.facts().await.map_err(cannot_look())?;
+        let old = slot.look().await?;
+        let mut record = Record::new(&source, &slot.place, FileType::File);
+        record.bytes = facts.size;
+        record.skipped = cx.how.resume && old.is_some_and(|old| looks_done(cx, &facts, &old));
+        return Ok(Copied::Done(record));
+    }
+    if cx.how.resume && !cx.how.checksum {
+        // A file that is there already is not even opened.
+        let (facts, old) = tokio::join!(item.facts(), slot.look());
+        let (facts, old) = (facts.map_err(cannot_look())?, old?);
+        if old.is_some_and(|old| looks_done(cx, &facts, &old)) {
+            return Ok(Copied::Done(skipped(cx, &source, slot, &facts, began)));
+        }
+    }
+    let (opened, old) = tokio::join!(item.open(), slot.look());
+    let (facts, content) = opened.map_err(Trouble::of(&source, "cannot open it"))?;
+    let (Some(content), old) = (content, old?) else { return Ok(Copied::Special(facts)) };
+    refuse_itself(&source, slot, &facts, old.as_ref())?;
+    let copy = Copy { cx, slot, source: &source, facts: &facts, content: &content };
+    if cx.how.resume
+        && cx.how.checksum
+        && let Some(old) = &old
+        && let Some(digest) = copy.same_content(old).await?
+    {
+        let mut record = skipped(cx, &source, slot, &facts, began);
+        record.digest = Some(digest);
+        return Ok(Copied::Done(record));
+    }
+    cx.progress.found(facts.size);
+    let result = match copy.run(old.clone(), cx.how.resume).await {
+        // What the interrupted copy left was wrong: all of it anew.
+        Err(failure) if failure.resumed > 0 && matches!(failure.trouble.cause, Cause::Differs(_)) => {
+            copy.run(old, false).await
+        }
+        other => other,
+    };
+    let mut record = result.map_err(|failure| failure.trouble)?;
+    cx.progress.file_done();
+    record.took = began.elapsed();
+    Ok(Copied::Done(record))
+}
+
+fn skipped(cx: &Cx<'_>, source: &Place, slot: &Slot, facts: &Facts, began: Instant) -> Record {
+    cx.progress.file_done();
+    let mut record = Record::new(source, &slot.place, FileType::File);
+    (record.bytes, record.resumed) = (facts.size, facts.size);
+    (record.skipped, record.took) = (true, began.elapsed());
+    record
+}
+
+/// Whether a file was copied already, as far as size and time tell: with `--preserve` the time is the source's, without
+/// it that of the copy, which must not be older.
+fn looks_done(cx: &Cx<'_>, source: &Facts, old: &Facts) -> bool {
+    if source.kind != FileType::File || old.kind != FileType::File || source.size != old.size {
+        return false;
+    }
+    if cx.how.preserve { same_time(source, old) } else { old.modified >= source.modified || same_time(source, old) }
+}
+
+/// A file that is copied to itself would be emptied before it is read.
+fn refuse_itself(source: &Place, slot: &Slot, facts: &Facts, old: Option<&Facts>) -> Result<(), Trouble> {
+    let (Place::Remote(a), Place::Remote(b), Some(old)) = (source, &slot.place, old) else { return Ok(()) };
+    let same = facts.qid == old.qid && facts.size == old.size && facts.modified == old.modified;
+    if a.place == b.place && same {
+        return Err(Trouble::new(source, "", Cause::words(format!("it and {b} are the same file"))));
+    }
+    Ok(())
+}
+
+/// One attempt.
+struct Copy<'a> {
+    cx: &'a Cx<'a>,
+    slot: &'a Slot,
+    source: &'a Place,
+    facts: &'a Facts,
+    content: &'a Content,
+}
+
+/// An attempt that failed, which had begun behind so many bytes.
+struct Failure {
+    trouble: Trouble,
+    resumed: u64,
+}
+
+/// What went through.
+#[derive(Default)]
+struct Passed {
+    bytes: u64,
+    pieces: usize,
+    digest: Option<Digest>,
+}
+
+impl Copy<'_> {
+    async fn run(&self, old: Option<Facts>, resume: bool) -> Result<Record, Failure> {
+        let (how, slot) = (&self.cx.how, self.slot);
+        let failed = |resumed| move |trouble| Failure { trouble, resumed };
+        let begin = Sink::begin(slot, self.facts, old, how, resume);
+        let mut sink = begin.await.map_err(Trouble::of(&slot.place, "cannot write it")).map_err(failed(0))?;
+        let begun = sink.begun().clone();
+        if let Some(why) = &begun.in_place {
+            self.cx.warn(format_args!("{}: written in place: {why}", slot.place));
+        }
+        let result = match self.pour(&mut sink).await {
+            Ok(passed) => self.check_source(&passed).await.map(|()| passed),
+            Err(trouble) => Err(trouble),
+        };
+        let passed = match result {
+            Ok(passed) => passed,
+            Err(trouble) => {
+                sink.abandon(&trouble.cause).await;
+                return Err(Failure { trouble, resumed: begun.offset });
+            }
+        };
+        let digest = passed.digest.clone();
+        let finish = sink.finish(digest.clone()).await;
+        let finished = finish.map_err(Trouble::of(&slot.place, "cannot write it")).map_err(failed(begun.offset))?;
+        if let Some(why) = &finished.in_place {
+            self.cx.warn(format_args!("{}: written in place: {why}", slot.place));
+        }
+        self.cx.not_preserved(&slot.place, finished.not_preserved);
+        let mut record = Record::new(self.source, &slot.place, FileType::File);
+        record.bytes = passed.bytes;
+        record.resumed = begun.offset;
+        record.digest = digest;
+        record.in_place = begun.in_place.or(finished.in_place);
+        Ok(record)
+    }
+
+    /// All bytes, from where the sink begins on; for a digest from the start.
+    async fn pour(&self, sink: &mut Sink) -> Result<Passed, Trouble> {
+        let cannot_read = || Trouble::of(self.source, "cannot read it");
+        let cannot_write = || Trouble::of(&self.slot.place, "cannot write it");
+        let begun = sink.begun().clone();
+        let mut passed = Passed { digest: self.cx.how.checksum.then(Digest::new), ..Passed::default() };
+        let start = if passed.digest.is_some() { 0 } else { begun.offset };
+        self.cx.progress.moved(start);
+        passed.bytes = start;
+        let mut reader = self.content.reader(start, self.facts);
+        while let Some(piece) = reader.next().await.map_err(cannot_read())? {
+            let piece = match piece {
+                Piece::Data(data) => data,
+                Piece::Hole(zeros) => {
+                    if let Some(digest) = &mut passed.digest {
+                        digest.zeros(zeros);
+                    }
+                    let known = begun.offset.saturating_sub(passed.bytes).min(zeros);
+                    self.zeros(sink, zeros - known, begun.skips).await.map_err(cannot_write())?;
+                    self.pass(&mut passed, zeros);
+                    continue;
+                }
+            };
+            if let Some(digest) = &mut passed.digest {
+                digest.data(&piece);
+            }
+            let length = piece.len();
+            let known = begun.offset.saturating_sub(passed.bytes).min(length as u64) as usize;
+            let new = piece.slice(known..);
+            if begun.skips {
+                let offset = passed.bytes + known as u64;
+                for run in runs(&new, offset, sink.least_zeros()) {
+                    match run {
+                        Run::Data(data) => sink.data(data).await.map_err(cannot_write())?,
+                        Run::Zeros(zeros) => sink.skip(zeros).await.map_err(cannot_write())?,
+                    }
+                }
+            } else if !new.is_empty() {
+                sink.data(new).await.map_err(cannot_write())?;
+            }
+            self.pass(&mut passed, length as u64);
+        }
+        Ok(passed)
+    }
+
+    fn pass(&self, passed: &mut Passed, bytes: u64) {
+        passed.bytes += bytes;
+        passed.pieces += 1;
+        self.cx.progress.moved(bytes);
+    }
+
+    /// A hole. Where nothing may be skipped its zeros are written.
+    async fn zeros(&self, sink: &mut Sink, mut zeros: u64, skips: bool) -> Result<(), Cause> {
+        static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
+        if skips {
+            return sink.skip(zeros).await;
+        }
+        while zeros > 0 {
+            let piece = zeros.min(ZEROS.len() as u64);
+            sink.data(bytes::Bytes::from_static(&ZEROS[..piece as usize])).await?;
+            zeros -= piece;
+        }
+        Ok(())
+    }
+
+    /// Whether what was read can be all of the file. A file that changed meanwhile is copied as it was read, and the
+    /// user is told; one that gives fewer bytes than it has, although it did not change, is not.
+    async fn check_source(&self, passed: &Passed) -> Result<(), Trouble> {
+        // Nothing can change within one read.
+        if passed.pieces <= 1 && passed.bytes == self.facts.size {
+            return Ok(());
+        }
+        let now = self.content.facts().await.map_err(Trouble::of(self.source, "cannot look at it again"))?;
+        if now.modified != self.facts.modified || now.size != self.facts.size {
+            self.cx.warn(format_args!("{}: it changed while it was copied", self.source));
+        } else if passed.bytes < self.facts.size {
+            let (read, size) = (passed.bytes, self.facts.size);
+            let words = format!("it ended after {read} of its {size} bytes, and has not changed: it is not copied");
+            return Err(Trouble::new(self.source, "", Cause::words(words)));
+        }
+        Ok(())
+    }
+
+    /// The digest of both files if it is the same.
+    async fn same_content(&self, old: &Facts) -> Result<Option<Digest>, Trouble> {
+        if old.kind != FileType::File || old.size != self.facts.size {
+            return Ok(None);
+        }
+        // What cannot be read is to be replaced, or cannot be that either.
+        let Ok(Some((facts, content))) = self.slot.open().await else { return Ok(None) };
+        let there = digest_of(content.reader(0, &facts));
+        let here = digest_of(self.content.reader(0, self.facts));
+        let (here, there) = tokio::join!(here, there);
+        let here = here.map_err(Trouble::of(self.source, "cannot read it"))?;
+        Ok(there.ok().filter(|there| *there == here))
+    }
+}
+
+async fn digest_of(mut reader: Reader) -> Result<Digest, Cause> {
+    let mut digest = Digest::new();
+    while let Some(piece) = reader.next().await? {
+        match piece {
+            Piece::Data(data) => digest.data(&data),
+            Piece::Hole(zeros) => digest.zeros(zeros),
+        }
+    }
+    Ok(digest)
+}

@@ -1,0 +1,398 @@
+//! A file of this machine that is being written by a copy: [`Sink`].
+//!
+//! A thread of its own makes the file under its part name, writes what it is given in order, and renames it. What lies
+//! within the part's length was therefore written, whatever ended the copy; `--resume` goes on behind it. The part is
+//! locked (flock(2)) while it is written, so that two copies cannot write the same one.
+
+use std::ffi::CString;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use ninefold::client::FileType;
+use rustix::buffer::spare_capacity;
+use rustix::fs::{
+    Access, AtFlags, FlockOperation, Gid, Mode, OFlags, Uid, accessat, fchmod, fchown, flock, fstat, ftruncate, openat,
+    statat,
+};
+use rustix::io::{Errno, pread, pwrite, write};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+use super::digest::Digest;
+use super::facts::Facts;
+use super::here::{self, Dir, permissions};
+use super::reader::CHUNK;
+use super::trouble::Cause;
+
+/// Pieces that wait for the disk.
+const QUEUE: usize = 8;
+
+/// Times that a part of the same name is removed before it is somebody's doing.
+const ATTEMPTS: usize = 3;
+
+/// What to write, and how.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub to: To,
+    pub source: Facts,
+    /// What has the name now.
+    pub old: Option<Facts>,
+    /// Permissions of a file that is new.
+    pub mode: u32,
+    pub preserve: bool,
+    /// Go on behind what an interrupted copy left.
+    pub resume: bool,
+    /// Leave what an interrupted copy can be gone on with.
+    pub keep: bool,
+    pub checksum: bool,
+}
+
+/// Where a file is written.
+#[derive(Clone, Debug)]
+pub enum To {
+    Entry {
+        dir: Arc<Dir>,
+        name: CString,
+        part: CString,
+    },
+    /// A device or fifo that the user named.
+    Direct(PathBuf),
+}
+
+/// A file that is being written. One that is dropped is given up.
+#[derive(Debug)]
+pub struct Sink {
+    orders: mpsc::Sender<Order>,
+    thread: JoinHandle<Result<Option<Cause>, Cause>>,
+    claim: Arc<Claim>,
+    pub begun: Begun,
+}
+
+/// What the writing begins with.
+#[derive(Clone, Debug)]
+pub struct Begun {
+    /// So much is there already.
+    pub offset: u64,
+    /// Why what is written is seen at once.
+    pub in_place: Option<String>,
+    /// Whether zeros that are not written read as zeros.
+    pub skips: bool,
+}
+
+#[derive(Debug)]
+enum Order {
+    Data(Bytes),
+    Skip(u64),
+    /// The file is whole; with what its content must come to when it is read back.
+    Finish(Option<Digest>),
+}
+
+/// The name of a part: whoever holds the lock may rename it or remove it, and does so once.
+#[derive(Debug, Default)]
+struct Claim(Mutex<Option<Part>>);
+
+#[derive(Debug)]
+struct Part {
+    dir: Arc<Dir>,
+    name: CString,
+    /// An interrupted copy is to be gone on with.
+    keep: bool,
+}
+
+impl Claim {
+    fn set(&self, part: Part) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(part);
+    }
+
+    fn give_up(&self, keep_it: bool) {
+        let mut part = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(part) = part.take()
+            && !(part.keep && keep_it)
+        {
+            // What cannot be removed has a name that says what it is.
+            let _ = part.dir.remove(&part.name);
+        }
+    }
+
+    fn rename(&self, to: &CString) -> Result<(), Cause> {
+        let mut part = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*part {
+            Some(it) => it.dir.rename(&it.name, to)?,
+            None => return Err(Cause::words("it was given up")),
+        }
+        *part = None;
+        Ok(())
+    }
+}
+
+impl Sink {
+    /// Opens what is written to.
+    pub async fn begin(plan: Plan) -> Result<Sink, Cause> {
+        let (orders, received) = mpsc::channel(QUEUE);
+        let (tell, begun) = oneshot::channel();
+        let claim = Arc::new(Claim::default());
+        let thread = tokio::task::spawn_blocking({
+            let claim = claim.clone();
+            move || run(&plan, &claim, tell, received)
+        });
+        match begun.await {
+            Ok(begun) => Ok(Sink { orders, thread, claim, begun }),
+            Err(_) => Err(ended(thread).await),
+        }
+    }
+
+    pub async fn data(&mut self, data: Bytes) -> Result<(), Cause> {
+        self.order(Order::Data(data)).await
+    }
+
+    pub async fn skip(&mut self, zeros: u64) -> Result<(), Cause> {
+        self.order(Order::Skip(zeros)).await
+    }
+
+    async fn order(&mut self, order: Order) -> Result<(), Cause> {
+        match self.orders.send(order).await {
+            Ok(()) => Ok(()),
+            Err(_) => Err(ended(&mut self.thread).await),
+        }
+    }
+
+    /// The file is whole: it gets its attributes, then its name. Gives what could not be preserved.
+    pub async fn finish(mut self, digest: Option<Digest>) -> Result<Option<Cause>, Cause> {
+        self.order(Order::Finish(digest)).await?;
+        match (&mut self.thread).await {
+            Ok(result) => result,
+            Err(e) => Err(Cause::words(e.to_string())),
+        }
+    }
+
+    /// The part is removed, even one that could be gone on with.
+    pub fn discard(&self) {
+        self.claim.give_up(false);
+    }
+}
+
+impl Drop for Sink {
+    fn drop(&mut self) {
+        self.claim.give_up(true);
+    }
+}
+
+/// Why the thread ended.
+async fn ended(thread: impl Future<Output = Result<Result<Option<Cause>, Cause>, tokio::task::JoinError>>) -> Cause {
+    match thread.await {
+        Ok(Err(cause)) => cause,
+        Ok(Ok(_)) => Cause::words("the writing ended too soon"),
+        Err(e) => Cause::words(e.to_string()),
+    }
+}
+
+/// The thread.
+fn run(
+    plan: &Plan,
+    claim: &Claim,
+    tell: oneshot::Sender<Begun>,
+    mut orders: mpsc::Receiver<Order>,
+) -> Result<Option<Cause>, Cause> {
+    let (mut file, begun) = open(plan, claim)?;
+    if tell.send(begun).is_err() {
+        claim.give_up(true);
+        return Ok(None);
+    }
+    let result = file.obey(plan, claim, &mut orders);
+    if let Err(cause) = &result {
+        claim.give_up(cause.leaves_what_can_be_gone_on_with());
+    }
+    result
+}
+
+/// The file being written.
+struct Writing {
+    fd: OwnedFd,
+    at: u64,
+    /// Where the last byte was written.
+    end: u64,
+    is_plain: bool,
+    in_place: bool,
+}
+
+impl Writing {
+    fn obey(&mut self, plan: &Plan, claim: &Claim, orders: &mut mpsc::Receiver<Order>) -> Result<Option<Cause>, Cause> {
+        while let Some(order) = orders.blocking_recv() {
+            match order {
+                Order::Data(data) => self.write(&data)?,
+                Order::Skip(zeros) => self.at += zeros,
+                Order::Finish(digest) => return self.finish(plan, claim, digest),
+            }
+        }
+        // Nobody waits any more.
+        Ok(None)
+    }
+
+    fn write(&mut self, mut data: &[u8]) -> Result<(), Cause> {
+        while !data.is_empty() {
+            let written = if self.is_plain { pwrite(&self.fd, data, self.at) } else { write(&self.fd, data) };
+            match written {
+                Ok(0) => return Err(Cause::words("nothing of what is written is taken, and no error is told")),
+                Ok(n) => {
+                    data = &data[n..];
+                    self.at += n as u64;
+                    self.end = self.at;
+                }
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, plan: &Plan, claim: &Claim, digest: Option<Digest>) -> Result<Option<Cause>, Cause> {
+        if self.is_plain && self.at > self.end {
+            ftruncate(&self.fd, self.at)?;
+        }
+        if let Some(expected) = digest.filter(|_| self.is_plain) {
+            expected.compare(&digest_of(&self.fd)?)?;
+        }
+        let preserved = match (&plan.old, plan.preserve) {
+            (_, true) if self.is_plain => here::preserve(std::os::fd::AsFd::as_fd(&self.fd), &plan.source).err(),
+            _ => None,
+        };
+        match &plan.to {
+            To::Entry { name, .. } if !self.in_place => claim.rename(name)?,
+            _ => {}
+        }
+        Ok(preserved)
+    }
+}
+
+/// The content of a file, read back.
+pub fn digest_of(fd: &OwnedFd) -> Result<Digest, Cause> {
+    let (mut digest, mut at, mut data) = (Digest::new(), 0, Vec::with_capacity(CHUNK));
+    loop {
+        data.clear();
+        match pread(fd, spare_capacity(&mut data), at) {
+            Ok(0) => return Ok(digest),
+            Ok(n) => {
+                digest.data(&data);
+                at += n as u64;
+            }
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+fn open(plan: &Plan, claim: &Claim) -> Result<(Writing, Begun), Cause> {
+    let (dir, name) = match &plan.to {
+        To::Entry { dir, name, .. } => (dir, name),
+        To::Direct(path) => {
+            let writing = Writing { fd: here::open_direct(path)?, at: 0, end: 0, is_plain: false, in_place: true };
+            return Ok((writing, in_place("it is no plain file".to_owned(), false)));
+        }
+    };
+    let old = plan.old.as_ref().filter(|old| old.kind != FileType::Symlink);
+    let why = match old {
+        Some(old) if old.is_dir() => return Err(Cause::words("a directory is not overwritten by a file")),
+        Some(old) if old.kind != FileType::File => "it is no plain file".to_owned(),
+        Some(old) if old.nlink.is_some_and(|names| names > 1) => {
+            format!("it has {} names", old.nlink.unwrap_or_default())
+        }
+        old => {
+            if old.is_some() {
+                // As cp(1) does not overwrite what may not be written, although its directory may.
+                accessat(dir, name, Access::WRITE_OK, AtFlags::EACCESS)?;
+            }
+            match open_part(plan, old) {
+                Ok((part, writing)) => {
+                    claim.set(part);
+                    let offset = writing.at;
+                    return Ok((writing, Begun { offset, in_place: None, skips: true }));
+                }
+                Err(cause) if old.is_some() && cause.is_of_the_directory() => {
+                    format!("it cannot be replaced: {cause}")
+                }
+                Err(cause) => return Err(cause),
+            }
+        }
+    };
+    let is_plain = old.is_some_and(|old| old.kind == FileType::File);
+    let access = if is_plain && plan.checksum { OFlags::RDWR } else { OFlags::WRONLY };
+    let truncate = if is_plain { OFlags::TRUNC } else { OFlags::empty() };
+    let flags = access | truncate | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let fd = openat(dir, name, flags, Mode::empty())?;
+    Ok((Writing { fd, at: 0, end: 0, is_plain, in_place: true }, in_place(why, is_plain)))
+}
+
+fn in_place(why: String, skips: bool) -> Begun {
+    Begun { offset: 0, in_place: Some(why), skips }
+}
+
+/// Makes the part, or opens the one that an interrupted copy left.
+fn open_part(plan: &Plan, old: Option<&Facts>) -> Result<(Part, Writing), Cause> {
+    let To::Entry { dir, part, .. } = &plan.to else { return Err(Cause::Here(ninefold::proto::Errno::EINVAL)) };
+    // Until it has its owner, what is to keep its permissions is nobody else's to read.
+    let mode = if plan.preserve { 0o600 } else { old.map_or(plan.mode, Facts::permissions) };
+    let keep = plan.keep;
+    for _ in 0..ATTEMPTS {
+        let access = if plan.checksum { OFlags::RDWR } else { OFlags::WRONLY };
+        let flags = access | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let made = openat(dir, part, flags | OFlags::CREATE | OFlags::EXCL, permissions(mode));
+        let (fd, is_new) = match made {
+            Ok(fd) => (fd, true),
+            Err(Errno::EXIST) => match openat(dir, part, flags, Mode::empty()) {
+                Ok(fd) => (fd, false),
+                Err(Errno::NOENT) => continue,
+                // No plain file, or one that may not be written.
+                Err(_) => {
+                    dir.remove(part)?;
+                    continue;
+                }
+            },
+            Err(e) => return Err(e.into()),
+        };
+        match flock(&fd, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => return Err(Cause::words("another copy of it is under way")),
+            // A file system without locks.
+            Err(_) => {}
+        }
+        let stat = fstat(&fd)?;
+        match statat(dir, part, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(named) if (named.st_dev, named.st_ino) == (stat.st_dev, stat.st_ino) => {}
+            // Whoever held the lock before has renamed or removed it.
+            Ok(_) | Err(Errno::NOENT) => continue,
+            Err(e) => return Err(e.into()),
+        }
+        let mine = stat.st_uid == rustix::process::geteuid().as_raw();
+        let size = stat.st_size.max(0).cast_unsigned();
+        let can_go_on = plan.resume && mine && stat.st_nlink == 1 && size <= plan.source.size;
+        let usable = is_new || can_go_on && Facts::from(&stat).kind == FileType::File;
+        if !usable {
+            dir.remove(part)?;
+            continue;
+        }
+        let part = Part { dir: dir.clone(), name: part.clone(), keep };
+        if let Some(old) = old.filter(|_| !plan.preserve)
+            && let Err(e) = make_alike(&fd, &stat, old)
+        {
+            let _ = dir.remove(&part.name);
+            return Err(e);
+        }
+        return Ok((part, Writing { fd, at: size, end: size, is_plain: true, in_place: false }));
+    }
+    Err(Cause::words("somebody makes files of its temporary name"))
+}
+
+/// Gives the file the owner and the permissions of the one that it replaces.
+fn make_alike(fd: &OwnedFd, new: &rustix::fs::Stat, old: &Facts) -> Result<(), Cause> {
+    let (uid, gid) = (old.uid.unwrap_or(new.st_uid), old.gid.unwrap_or(new.st_gid));
+    if (uid, gid) != (new.st_uid, new.st_gid) {
+        let uid = Some(Uid::from_raw(uid)).filter(|uid| uid.as_raw() != new.st_uid);
+        fchown(fd, uid, Some(Gid::from_raw(gid)))?;
+    }
+    if new.st_mode & 0o777 != old.permissions() {
+        fchmod(fd, permissions(old.permissions()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,81 @@
+//! `ninefold cp`: files and trees between here and servers, and between servers.
+//!
+//! [`targets`] says where each source goes, [`tree`] goes through directories and keeps files on the way, [`file`] copies
+//! one. A file is read by a [`reader`], cut where it is zeros ([`zeros`]), and written by a [`dest::Sink`], here by a thread
+//! ([`here_file`]), there by writes that are on the way together ([`there_file`]). It is written beside its name ([`part`])
+//! and renamed when it is whole.
+//!
+//! Everything runs within one future, except what must not be given up half-way (requests that make and rename files) and
+//! what may wait for a disk: Ctrl-C drops that future, and with it everything is given up and tidied.
+
+mod cx;
+mod dest;
+mod digest;
+mod facts;
+mod file;
+mod filter;
+mod here;
+mod here_file;
+mod off;
+mod part;
+mod progress;
+mod reader;
+mod source;
+mod targets;
+mod there;
+mod there_file;
+mod tree;
+mod trouble;
+mod zeros;
+
+use std::cell::{Cell, RefCell};
+use std::time::Instant;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::sync::Mutex;
+
+use super::World;
+use crate::args::Cp;
+use crate::out::Out;
+use cx::{Cx, Tally};
+use dest::How;
+use filter::Filter;
+use progress::Progress;
+
+pub async fn run(args: Cp, world: &World) -> anyhow::Result<()> {
+    let began = Instant::now();
+    allow_many_files();
+    let how = How {
+        preserve: args.preserve,
+        resume: args.resume,
+        checksum: args.checksum,
+        umask: world.umask,
+        owners: Default::default(),
+        temporaries: world.temporaries.clone(),
+    };
+    let cx = Cx {
+        how,
+        recursive: args.recursive,
+        dry_run: args.dry_run,
+        json: args.json,
+        filter: Filter::new(&args.include, &args.exclude)?,
+        world,
+        progress: Progress::new(args.quiet),
+        out: Mutex::new(Out::new()),
+        tally: RefCell::new(Tally::default()),
+        lost: Cell::new(false),
+        roots: RefCell::default(),
+    };
+    let tops = targets::resolve(&cx, args.places).await?;
+    tree::copy(&cx, tops, args.jobs.into()).await?;
+    cx.summary(began).await?;
+    cx.progress.finish();
+    Ok(cx.out.into_inner().finish().await?)
+}
+
+/// Directories stay open while what is in them is copied: as many as are allowed may be open, not only as many as are
+/// usual. What forbids it is told when a file cannot be opened.
+fn allow_many_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+}

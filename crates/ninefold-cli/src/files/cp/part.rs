@@ -1,0 +1,116 @@
+//! Names of files that are being copied: `.NAME.XXXXXXXX.ninefold-part`, beside what they are to become.
+//!
+//! The same copy has the same name each time, so that `--resume` finds what an interrupted one left. XXXXXXXX stands for
+//! size and time of the source: a source that changed in between gets another name, and its copy starts anew.
+
+use twox_hash::XxHash3_64;
+
+use super::facts::Facts;
+
+/// The end of every such name.
+const END: &str = ".ninefold-part";
+
+/// Hexadecimal digits that stand for the source.
+const DIGITS: usize = 8;
+
+/// Bytes of the longest name (Linux's NAME_MAX, and what the client lets through).
+const NAME_MAX: usize = 255;
+
+/// Bytes of a name beside NAME: a dot in front and one behind.
+const BESIDE: usize = 2 + DIGITS + END.len();
+
+/// The name under which a copy of `source` is written that is to be `name`.
+pub fn part_name(name: &[u8], source: &Facts) -> Vec<u8> {
+    let mut id = Vec::with_capacity(32);
+    for number in [source.size, source.modified.sec.cast_unsigned(), source.modified.nsec.into()] {
+        id.extend(number.to_string().bytes().chain([b' ']));
+    }
+    let mut kept = name;
+    if name.len() + BESIDE > NAME_MAX {
+        // What is cut off must still tell two names apart.
+        id.extend(name);
+        kept = cut(name, NAME_MAX - BESIDE);
+    }
+    let hash = XxHash3_64::oneshot(&id) as u32;
+    [b".", kept, format!(".{hash:08x}{END}").as_bytes()].concat()
+}
+
+/// Whether a file has such a name.
+pub fn is_part_name(name: &[u8]) -> bool {
+    let inner = name.strip_prefix(b".").and_then(|name| name.strip_suffix(END.as_bytes()));
+    let digits = inner.and_then(|inner| inner.split_last_chunk::<{ DIGITS + 1 }>());
+    digits.is_some_and(|(name, [dot, digits @ ..])| {
+        !name.is_empty() && *dot == b'.' && digits.iter().all(u8::is_ascii_hexdigit)
+    })
+}
+
+/// At most `max` bytes of a name, cut between characters where it is UTF-8.
+fn cut(name: &[u8], max: usize) -> &[u8] {
+    let end = match std::str::from_utf8(name) {
+        Ok(text) => (0..=max.min(name.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0),
+        Err(_) => max.min(name.len()),
+    };
+    &name[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use ninefold::client::FileType;
+    use ninefold::proto::attr::Time;
+
+    use super::*;
+
+    fn source(size: u64, sec: i64) -> Facts {
+        let time = Time { sec, nsec: 5 };
+        Facts {
+            kind: FileType::File,
+            mode: 0o644,
+            size,
+            accessed: time,
+            modified: time,
+            has_nanoseconds: true,
+            uid: None,
+            gid: None,
+            nlink: None,
+            device: None,
+            qid: None,
+            has_rules_of_its_own: false,
+            is_dense: true,
+        }
+    }
+
+    #[test]
+    fn a_copy_of_the_same_source_finds_its_name_again_and_one_of_a_changed_source_does_not() {
+        let name = part_name(b"a b", &source(7, 9));
+        assert!(name.starts_with(b".a b.") && name.ends_with(END.as_bytes()), "{}", name.escape_ascii());
+        assert!(is_part_name(&name));
+        assert_eq!(part_name(b"a b", &source(7, 9)), name);
+        assert_ne!(part_name(b"a b", &source(8, 9)), name);
+        assert_ne!(part_name(b"a b", &source(7, 8)), name);
+        // Its access time is not the source's content.
+        assert_eq!(part_name(b"a b", &Facts { accessed: Time::default(), ..source(7, 9) }), name);
+    }
+
+    #[test]
+    fn names_of_255_bytes_get_names_that_fit_and_differ() {
+        for long in [vec![b'x'; 255], vec![0xff; 255], "é".repeat(127).into_bytes()] {
+            let mut other = long.clone();
+            let last = other.len() - 2;
+            other[last..].copy_from_slice("ü".as_bytes());
+            let (a, b) = (part_name(&long, &source(1, 1)), part_name(&other, &source(1, 1)));
+            assert!(a.len() <= 255 && b.len() <= 255);
+            assert_ne!(a, b);
+            assert!(is_part_name(&a) && is_part_name(&b));
+            assert_eq!(std::str::from_utf8(&a).is_ok(), std::str::from_utf8(&long).is_ok());
+        }
+    }
+
+    #[test]
+    fn other_names_are_not_taken_for_such_names() {
+        for name in
+            ["x", ".x", ".ninefold-part", "..ninefold-part", ".x.0123456.ninefold-part", "x.01234567.ninefold-part"]
+        {
+            assert!(!is_part_name(name.as_bytes()), "{name}");
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! The bytes of a file that is copied, in order: [`Content`] is the file, open, [`Reader`] reads it ahead.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesOrdered;
+use ninefold::client::{Error, File};
+use rustix::buffer::spare_capacity;
+use rustix::fs::{SeekFrom, fstat, seek};
+use rustix::io::{Errno, pread};
+use tokio::sync::mpsc;
+
+use super::facts::Facts;
+use super::off::off;
+use super::trouble::Cause;
+
+/// Bytes of one read of a local file: enough that system calls are nothing beside the copying.
+pub const CHUNK: usize = 1 << 20;
+
+/// Pieces of a local file that are read before they are asked for.
+const AHEAD: usize = 4;
+
+/// Bytes of a server's file that are on the way at a time.
+const WINDOW: u64 = 8 << 20;
+
+/// A file that is open for reading, and how it begins, if that was read already.
+#[derive(Debug)]
+pub enum Content {
+    Here { fd: Arc<OwnedFd>, first: Bytes },
+    There { file: Arc<File>, first: Bytes },
+}
+
+impl Content {
+    /// What is known of it now.
+    pub async fn facts(&self) -> Result<Facts, Cause> {
+        match self {
+            Content::Here { fd, .. } => {
+                let fd = fd.clone();
+                off(move || Ok(Facts::from(&fstat(&*fd)?))).await
+            }
+            Content::There { file, .. } => Ok(Facts::from(&file.metadata().await?)),
+        }
+    }
+
+    /// Reads from `offset` on; `facts` are what was told when it was opened.
+    pub fn reader(&self, offset: u64, facts: &Facts) -> Reader {
+        let first = match self {
+            Content::Here { first, .. } | Content::There { first, .. } if offset == 0 => first.clone(),
+            _ => Bytes::new(),
+        };
+        let at = offset + first.len() as u64;
+        let whole = offset == 0 && facts.size > 0 && at == facts.size;
+        let rest = match self {
+            Content::Here { fd, .. } if !(whole || facts.size == 0 && first.is_empty()) => {
+                Rest::Here(read_ahead(fd.clone(), at, facts.clone()))
+            }
+            Content::There { file, .. } if !(whole || offset == 0 && first.is_empty()) => {
+                Rest::There(There::new(file.clone(), at, facts.size))
+            }
+            _ => Rest::None,
+        };
+        Reader { first, rest }
+    }
+}
+
+/// A piece of a file.
+#[derive(Debug)]
+pub enum Piece {
+    Data(Bytes),
+    /// So many zeros that no disk holds.
+    Hole(u64),
+}
+
+/// Gives a file's pieces in order.
+#[derive(Debug)]
+pub struct Reader {
+    first: Bytes,
+    rest: Rest,
+}
+
+#[derive(Debug)]
+enum Rest {
+    None,
+    Here(mpsc::Receiver<Result<Piece, Errno>>),
+    There(There),
+}
+
+impl Reader {
+    /// The next piece, of at least one byte; `None` at the end.
+    pub async fn next(&mut self) -> Result<Option<Piece>, Cause> {
+        if !self.first.is_empty() {
+            return Ok(Some(Piece::Data(std::mem::take(&mut self.first))));
+        }
+        match &mut self.rest {
+            Rest::None => Ok(None),
+            Rest::Here(pieces) => Ok(pieces.recv().await.transpose()?),
+            Rest::There(there) => Ok(there.next().await?.map(Piece::Data)),
+        }
+    }
+}
+
+/// A thread that reads a local file until nobody takes what it read.
+fn read_ahead(fd: Arc<OwnedFd>, at: u64, facts: Facts) -> mpsc::Receiver<Result<Piece, Errno>> {
+    let (sender, pieces) = mpsc::channel(AHEAD);
+    tokio::task::spawn_blocking(move || {
+        let mut local = Local { fd: &fd, at, looks_for_holes: !facts.is_dense, data_end: 0 };
+        while let Some(piece) = local.next().transpose() {
+            let failed = piece.is_err();
+            if sender.blocking_send(piece).is_err() || failed {
+                return;
+            }
+        }
+    });
+    pieces
+}
+
+/// A local file being read.
+struct Local<'a> {
+    fd: &'a OwnedFd,
+    at: u64,
+    looks_for_holes: bool,
+    /// Up to here there is data and no hole.
+    data_end: u64,
+}
+
+impl Local<'_> {
+    fn next(&mut self) -> Result<Option<Piece>, Errno> {
+        if self.looks_for_holes && self.at >= self.data_end {
+            match seek(self.fd, SeekFrom::Data(self.at)) {
+                Ok(data) if data > self.at => {
+                    self.data_end = data;
+                    return Ok(Some(self.hole(data)));
+                }
+                Ok(_) => self.data_end = seek(self.fd, SeekFrom::Hole(self.at))?,
+                // No data any more: a hole to the end.
+                Err(Errno::NXIO) => {
+                    let size = fstat(self.fd)?.st_size.max(0).cast_unsigned();
+                    return Ok((size > self.at).then(|| self.hole(size)));
+                }
+                // A file system that does not know of holes.
+                Err(Errno::INVAL | Errno::OPNOTSUPP) => self.looks_for_holes = false,
+                Err(e) => return Err(e),
+            }
+        }
+        let most = if self.looks_for_holes { (self.data_end - self.at).min(CHUNK as u64) as usize } else { CHUNK };
+        let mut data = Vec::with_capacity(most);
+        while data.len() < most {
+            let at = self.at + data.len() as u64;
+            match pread(self.fd, spare_capacity(&mut data), at) {
+                Ok(0) => break,
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        self.at += data.len() as u64;
+        if data.is_empty() {
+            // The file ends sooner than it was said to.
+            return Ok(None);
+        }
+        Ok(Some(Piece::Data(data.into())))
+    }
+
+    fn hole(&mut self, end: u64) -> Piece {
+        let length = end - self.at;
+        self.at = end;
+        Piece::Hole(length)
+    }
+}
+
+/// A server's file being read, several reads at a time up to the size it is said to have. One that is said to have none
+/// is read in single steps until nothing comes, since every read of it may do something.
+struct There {
+    file: Arc<File>,
+    asked: FuturesOrdered<BoxFuture<'static, Result<(u64, Bytes), Error>>>,
+    /// What comes next begins here.
+    at: u64,
+    /// Asked for up to here.
+    asked_to: u64,
+    size: u64,
+    ended: bool,
+}
+
+impl std::fmt::Debug for There {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("There").field("at", &self.at).field("size", &self.size).finish_non_exhaustive()
+    }
+}
+
+impl There {
+    fn new(file: Arc<File>, at: u64, size: u64) -> There {
+        There { file, asked: FuturesOrdered::new(), at, asked_to: at, size, ended: at >= size && size > 0 }
+    }
+
+    async fn next(&mut self) -> Result<Option<Bytes>, Error> {
+        if self.ended {
+            return Ok(None);
+        }
+        if self.size == 0 {
+            let data = self.file.read_at(self.at, u32::MAX).await?;
+            self.at += data.len() as u64;
+            return Ok(Some(data).filter(|data| !data.is_empty()));
+        }
+        while self.asked_to < self.size && self.asked_to - self.at < WINDOW {
+            let count = (self.size - self.asked_to).min(self.file.read_max().into());
+            let (file, offset) = (self.file.clone(), self.asked_to);
+            self.asked.push_back(Box::pin(async move { Ok((count, file.read_at(offset, count as u32).await?)) }));
+            self.asked_to += count;
+        }
+        let Some((count, data)) = self.asked.next().await.transpose()? else {
+            self.ended = true;
+            return Ok(None);
+        };
+        self.at += data.len() as u64;
+        if (data.len() as u64) < count {
+            // What was asked for behind it does not join on. Whether more comes here, the next read tells.
+            self.asked = FuturesOrdered::new();
+            self.asked_to = self.at;
+        }
+        self.ended = data.is_empty();
+        Ok(Some(data).filter(|data| !data.is_empty()))
+    }
+}

@@ -1,0 +1,274 @@
+//! What is copied: [`Item`], a file here or on a server, and [`Folder`], a directory of it that is open.
+//!
+//! No symbolic link is gone through, but for those that the user named on the command line.
+
+use std::ffi::CString;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use ninefold::client::{FileType, Mode, Node, ReadDir};
+use ninefold::proto::Errno;
+use rustix::buffer::spare_capacity;
+use rustix::fs::{AtFlags, CWD, Dir, Mode as Permissions, OFlags, fstat, openat, readlinkat, statat};
+
+use super::facts::Facts;
+use super::off::off;
+use super::reader::Content;
+use super::trouble::Cause;
+use crate::place::Place;
+
+/// Entries of a directory that are taken at a time.
+const BATCH: usize = 256;
+
+/// A local file of up to so many bytes is read by the system calls that open it: 64 KiB, what one read of a small file
+/// may cost without being felt.
+const FIRST: usize = 64 * 1024;
+
+/// A file that is not open.
+#[derive(Debug)]
+pub struct Item {
+    /// As the user knows it.
+    pub place: Place,
+    at: At,
+    /// What a directory told of it.
+    pub listed: Listed,
+}
+
+/// What is known of a file before anybody asked for it.
+#[derive(Clone, Debug, Default)]
+pub struct Listed {
+    pub kind: Option<FileType>,
+    pub facts: Option<Facts>,
+}
+
+#[derive(Debug)]
+enum At {
+    Here(Here),
+    Entry(Arc<Node>, Vec<u8>),
+    Found(Node),
+}
+
+/// A file of this machine.
+#[derive(Clone, Debug)]
+struct Here {
+    /// `None`: the working directory.
+    dir: Option<Arc<OwnedFd>>,
+    name: CString,
+    follow: bool,
+}
+
+impl Here {
+    fn base(&self) -> BorrowedFd<'_> {
+        self.dir.as_ref().map_or(CWD, |dir| dir.as_fd())
+    }
+
+    fn stat(&self) -> Result<Facts, Cause> {
+        let flags = if self.follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+        Ok(Facts::from(&statat(self.base(), &self.name, flags)?))
+    }
+
+    fn open(&self, more: OFlags) -> Result<OwnedFd, Cause> {
+        let follow = if self.follow { OFlags::empty() } else { OFlags::NOFOLLOW };
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | more | follow;
+        Ok(openat(self.base(), &self.name, flags, Permissions::empty())?)
+    }
+}
+
+impl Item {
+    /// A local file that the user named.
+    pub fn here(path: &Path, follow: bool) -> Result<Item, Cause> {
+        use std::os::unix::ffi::OsStrExt;
+        let name = CString::new(path.as_os_str().as_bytes()).map_err(|_| Cause::Here(Errno::EINVAL))?;
+        let at = At::Here(Here { dir: None, name, follow });
+        Ok(Item { place: Place::Local(path.to_owned()), at, listed: Listed::default() })
+    }
+
+    /// A file in a directory that is copied to.
+    pub fn beneath(place: Place, dir: &super::here::Dir, name: &[u8]) -> Result<Item, Cause> {
+        let dir = Some(Arc::new(dir.as_fd().try_clone_to_owned()?));
+        let name = CString::new(name).map_err(|_| Cause::Here(Errno::EINVAL))?;
+        Ok(Item { place, at: At::Here(Here { dir, name, follow: false }), listed: Listed::default() })
+    }
+
+    /// A file of a server that the user named, walked to.
+    pub fn there(place: Place, node: Node) -> Item {
+        Item { place, at: At::Found(node), listed: Listed::default() }
+    }
+
+    /// What kind of file it is; as its directory told, if that told.
+    pub async fn kind(&mut self) -> Result<FileType, Cause> {
+        match self.listed.kind {
+            Some(kind) => Ok(kind),
+            None => Ok(self.facts().await?.kind),
+        }
+    }
+
+    /// Its attributes.
+    pub async fn facts(&mut self) -> Result<Facts, Cause> {
+        if let Some(facts) = &self.listed.facts {
+            return Ok(facts.clone());
+        }
+        let facts = match &self.at {
+            At::Here(here) => {
+                let here = here.clone();
+                off(move || here.stat()).await?
+            }
+            _ => Facts::from(&self.node().await?.metadata().await?),
+        };
+        self.listed = Listed { kind: Some(facts.kind), facts: Some(facts.clone()) };
+        Ok(facts)
+    }
+
+    /// The file of a server, walked to when it is first needed.
+    async fn node(&mut self) -> Result<&Node, Cause> {
+        if let At::Entry(dir, name) = &self.at {
+            let node = dir.walk(&[name]).await?;
+            // Other files are copied meanwhile, and their replies did not cause what is asked here.
+            let client = dir.client().fork();
+            self.at = At::Found(node.with_client(&client));
+        }
+        match &self.at {
+            At::Found(node) => Ok(node),
+            _ => Err(Cause::Here(Errno::EINVAL)),
+        }
+    }
+
+    async fn into_node(mut self) -> Result<Node, Cause> {
+        self.node().await?;
+        match self.at {
+            At::Found(node) => Ok(node),
+            _ => Err(Cause::Here(Errno::EINVAL)),
+        }
+    }
+
+    /// The target of a symbolic link.
+    pub async fn read_link(mut self) -> Result<Vec<u8>, Cause> {
+        match self.at {
+            At::Here(here) => off(move || Ok(readlinkat(here.base(), &here.name, Vec::new())?.into_bytes())).await,
+            _ => Ok(self.node().await?.read_link().await?),
+        }
+    }
+
+    /// Opens a plain file. Of another file only the attributes come.
+    pub async fn open(mut self) -> Result<(Facts, Option<Content>), Cause> {
+        match &self.at {
+            At::Here(here) => {
+                let here = here.clone();
+                off(move || open_here(&here)).await
+            }
+            _ => {
+                let known = self.listed.facts.take();
+                let file = Arc::new(self.into_node().await?.open(Mode::READ).await?);
+                // A file that fits one message is read while its attributes are on the way.
+                let first = file.read_at(0, u32::MAX);
+                let (facts, first) = match known {
+                    Some(facts) => (facts, first.await?),
+                    None => {
+                        let both = futures_util::future::try_join(file.metadata(), first);
+                        both.await.map(|(metadata, first)| (Facts::from(&metadata), first))?
+                    }
+                };
+                let plain = facts.kind == FileType::File;
+                Ok((facts, plain.then_some(Content::There { file, first })))
+            }
+        }
+    }
+
+    /// Opens a directory.
+    pub async fn list(self) -> Result<(Folder, Listing), Cause> {
+        match self.at {
+            At::Here(here) => {
+                let open = move || {
+                    let fd = here.open(OFlags::DIRECTORY)?;
+                    let listing = Dir::read_from(&fd)?;
+                    Ok((Folder::Here(Arc::new(fd)), Listing::Here(Box::new(listing))))
+                };
+                off(open).await
+            }
+            _ => {
+                let node = self.into_node().await?;
+                let listing = Listing::There(Box::new(node.read_dir().await?));
+                Ok((Folder::There(Arc::new(node)), listing))
+            }
+        }
+    }
+}
+
+/// Opens a local file and reads its beginning. Not to wait for the other end of a fifo, it is opened without waiting.
+fn open_here(here: &Here) -> Result<(Facts, Option<Content>), Cause> {
+    let fd = here.open(OFlags::NONBLOCK)?;
+    let facts = Facts::from(&fstat(&fd)?);
+    if facts.kind != FileType::File {
+        return Ok((facts, None));
+    }
+    let mut first = Vec::new();
+    if facts.size <= FIRST as u64 {
+        first.reserve_exact(facts.size as usize + 1);
+        while first.len() <= facts.size as usize && rustix::io::read(&fd, spare_capacity(&mut first))? > 0 {}
+    }
+    Ok((facts, Some(Content::Here { fd: Arc::new(fd), first: Bytes::from(first) })))
+}
+
+/// A directory that things are copied from.
+#[derive(Clone, Debug)]
+pub enum Folder {
+    Here(Arc<OwnedFd>),
+    There(Arc<Node>),
+}
+
+impl Folder {
+    /// A file in it.
+    pub fn item(&self, place: Place, name: &[u8], listed: Listed) -> Result<Item, Cause> {
+        let at = match self {
+            Folder::Here(dir) => {
+                let name = CString::new(name).map_err(|_| Cause::Here(Errno::EINVAL))?;
+                At::Here(Here { dir: Some(dir.clone()), name, follow: false })
+            }
+            Folder::There(dir) => At::Entry(dir.clone(), name.to_vec()),
+        };
+        Ok(Item { place, at, listed })
+    }
+}
+
+/// What a directory holds, as far as it was not read yet.
+#[derive(Debug)]
+pub enum Listing {
+    Here(Box<Dir>),
+    There(Box<ReadDir>),
+}
+
+impl Listing {
+    /// The next names, and the rest unless that was all. Of this machine's directories every name is listed once.
+    pub async fn batch(self) -> Result<(Vec<(Vec<u8>, Listed)>, Option<Listing>), Cause> {
+        match self {
+            Listing::Here(mut dir) => {
+                let read = move || {
+                    let mut entries = Vec::new();
+                    while entries.len() < BATCH {
+                        let Some(entry) = dir.read() else { return Ok((entries, None)) };
+                        let entry = entry?;
+                        let name = entry.file_name().to_bytes();
+                        if !matches!(name, b"." | b"..") {
+                            // Where the file system does not tell it, the file itself is asked.
+                            let kind = FileType::from_mode(entry.file_type().as_raw_mode());
+                            entries.push((name.to_vec(), Listed { kind, facts: None }));
+                        }
+                    }
+                    Ok((entries, Some(Listing::Here(dir))))
+                };
+                off(read).await
+            }
+            Listing::There(mut dir) => {
+                let mut entries = Vec::new();
+                while entries.len() < BATCH {
+                    let Some(entry) = dir.next().await? else { return Ok((entries, None)) };
+                    let facts = entry.metadata.as_ref().map(Facts::from);
+                    entries.push((entry.name, Listed { kind: Some(entry.kind), facts }));
+                }
+                Ok((entries, Some(Listing::There(dir))))
+            }
+        }
+    }
+}

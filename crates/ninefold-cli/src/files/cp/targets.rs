@@ -1,0 +1,199 @@
+//! What the words of the command line mean: cp(1)'s rules for where each source goes.
+//!
+//! Into DST when it is a directory, under the source's last name; else DST is the new name, and there is one source.
+//! A source that ends in `/.` or is a root has no last name: its content goes into DST itself. A link at the end of DST
+//! is gone through; one at the end of a source too, unless `-r` copies links as what they are.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use ninefold::client::{Error, Follow, components};
+use ninefold::proto::Errno;
+use ninefold::transport::Address;
+
+use super::cx::Cx;
+use super::dest::{At, Dest, Slot};
+use super::facts::Facts;
+use super::off::off;
+use super::source::Item;
+use super::trouble::{Cause, Trouble};
+use super::{here, there};
+use crate::failure::Usage;
+use crate::files::World;
+use crate::files::replace::Target;
+use crate::place::Place;
+
+/// From so many sources on their destination is listed, instead of being asked for each.
+const MANY: usize = 16;
+
+/// One source of the command line, and where it goes.
+#[derive(Debug)]
+pub struct Top {
+    pub source: Place,
+    pub slot: Slot,
+    /// One before it goes to the same name.
+    pub comes_second: bool,
+    /// Meets what one before it makes, so that both must not run at the same time.
+    pub waits_for_all: bool,
+}
+
+/// What DST is.
+enum Dst {
+    Directory(Dest),
+    Other(At),
+}
+
+/// Finds out where everything goes. What is wrong with one source is complained of, and the others go on.
+pub async fn resolve(cx: &Cx<'_>, mut places: Vec<Place>) -> anyhow::Result<Vec<Top>> {
+    let Some(dst) = places.pop() else { return Ok(Vec::new()) };
+    if let (Place::Local(dst), Some(Place::Local(src))) =
+        (&dst, places.iter().find(|place| matches!(place, Place::Local(_))))
+    {
+        return Err(Usage::error(format!(
+            "'{}' and '{}' are both files of this machine: use cp(1), or give a URL like 9p://HOST/PATH or HOST:/PATH",
+            src.display(),
+            dst.display()
+        )));
+    }
+    let many = places.len() >= MANY || places.iter().any(|place| place.name().is_none());
+    let found = match find(cx, &dst, many).await {
+        Ok(found) => found,
+        Err(trouble) => {
+            cx.complain(&trouble);
+            return Ok(Vec::new());
+        }
+    };
+    if let (Dst::Other(_), true) = (&found, places.len() > 1) {
+        cx.complain(&Trouble::new(&dst, "", Cause::words("several files go into a directory, which it is not")));
+        return Ok(Vec::new());
+    }
+    let mut taken = HashSet::new();
+    let mut tops = Vec::new();
+    for source in places {
+        let slot = match &found {
+            Dst::Other(at) => Slot { place: dst.clone(), at: at.clone() },
+            Dst::Directory(dest) => match source.name() {
+                Some(name) => Slot { place: dst.join(&name), at: At::Entry(dest.clone(), name) },
+                None => Slot { place: dst.clone(), at: At::Entry(dest.clone(), Vec::new()) },
+            },
+        };
+        if cx.recursive && lies_within(&slot.place, &source) {
+            let words = format!("a directory is not copied into itself, {}", slot.place);
+            cx.failed(&source, &slot.place, &Trouble::new(&source, "", Cause::words(words))).await?;
+            continue;
+        }
+        let comes_second = !taken.insert(source.name());
+        // What goes into DST itself may meet everything else.
+        let waits_for_all = comes_second || taken.contains(&None);
+        tops.push(Top { source, slot, comes_second, waits_for_all });
+    }
+    Ok(tops)
+}
+
+/// Whether a path is the other or lies below it, as far as their names tell.
+fn lies_within(inner: &Place, outer: &Place) -> bool {
+    let (Place::Remote(inner), Place::Remote(outer)) = (inner, outer) else { return false };
+    if (&inner.place, &inner.aname) != (&outer.place, &outer.aname) {
+        return false;
+    }
+    match (components(&inner.path), components(&outer.path)) {
+        (Ok(inner), Ok(outer)) => inner.starts_with(&outer),
+        _ => false,
+    }
+}
+
+async fn find(cx: &Cx<'_>, dst: &Place, many: bool) -> Result<Dst, Trouble> {
+    let failed = |cause: Cause| Trouble::new(dst, "", cause);
+    match dst {
+        Place::Local(path) => {
+            let owned = path.clone();
+            let is_dir = dst.says_directory();
+            off(move || find_here(&owned, is_dir)).await.map_err(failed)
+        }
+        Place::Remote(address) => find_there(cx.world, address, dst.says_directory(), many).await,
+    }
+}
+
+fn find_here(path: &Path, says_directory: bool) -> Result<Dst, Cause> {
+    let kind = match std::fs::metadata(path) {
+        Ok(metadata) => Some(metadata.file_type()),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
+        Err(e) => return Err(e.into()),
+    };
+    let entry = |path: &Path| {
+        use std::os::unix::ffi::OsStrExt;
+        // Of `new/` the name is `new`: a directory of that name may be made.
+        let name = path.file_name().ok_or(Cause::Here(Errno::ENOENT))?.as_bytes().to_vec();
+        Ok(Dst::Other(At::Entry(Dest::Here(here::parent(path)?), name)))
+    };
+    match kind {
+        Some(kind) if kind.is_dir() => Ok(Dst::Directory(Dest::Here(Arc::new(here::Dir::named(path)?)))),
+        Some(_) if says_directory => Err(Cause::Here(Errno::ENOTDIR)),
+        Some(_) => match std::fs::canonicalize(path) {
+            Ok(real) => entry(&real),
+            // /dev/stdout and its like lead to what has no name.
+            Err(_) => Ok(Dst::Other(At::Direct(path.to_owned()))),
+        },
+        None if std::fs::symlink_metadata(path).is_ok() => Err(Cause::words("it is a link that leads nowhere")),
+        None => entry(path),
+    }
+}
+
+async fn find_there(world: &World, address: &Address, says_directory: bool, many: bool) -> Result<Dst, Trouble> {
+    let failed = |e: Error| Trouble::new(address, "", e);
+    let client = world.servers.client(address).await.map_err(|failure| Trouble {
+        file: failure.file,
+        tried: failure.tried,
+        cause: failure.error.into(),
+    })?;
+    match client.walk(&address.path, Follow::All).await {
+        Ok(node) if node.qid().is_dir() => {
+            Ok(Dst::Directory(Dest::There(Arc::new(there::Dir::new(node, address.clone(), false, many)))))
+        }
+        Ok(_) if says_directory => Err(failed(Errno::ENOTDIR.into())),
+        Err(e) if !e.is_not_found() => Err(failed(e)),
+        _ => {
+            let Target { dir, name, address } = Target::locate(&client, address).await.map_err(failed)?;
+            let dir = there::Dir::at(dir, address);
+            Ok(Dst::Other(At::Entry(Dest::There(Arc::new(dir)), name)))
+        }
+    }
+}
+
+impl Top {
+    /// The source itself, and where it goes.
+    pub async fn item(self, cx: &Cx<'_>) -> Result<(Item, Slot), Trouble> {
+        let Top { source, slot, comes_second, .. } = self;
+        let follow = !cx.recursive || source.says_directory();
+        let (failed, none) = (|cause: Cause| Trouble::new(&source, "", cause), || Cause::Here(Errno::ENOTDIR));
+        let mut item = match &source {
+            Place::Local(path) => Item::here(path, follow).map_err(failed)?,
+            Place::Remote(address) => {
+                let client = cx.world.servers.client(address).await.map_err(|failure| Trouble {
+                    file: failure.file,
+                    tried: failure.tried,
+                    cause: failure.error.into(),
+                })?;
+                let follow = if follow { Follow::All } else { Follow::NotLast };
+                let node = client.fork().walk(&address.path, follow).await.map_err(|e| failed(e.into()))?;
+                Item::there(source.clone(), node)
+            }
+        };
+        let facts: Facts = item.facts().await.map_err(failed)?;
+        if source.says_directory() && !facts.is_dir() {
+            return Err(failed(none()));
+        }
+        if comes_second && !facts.is_dir() {
+            return Err(failed(Cause::words(format!("another file was just copied to {}", slot.place))));
+        }
+        if slot.place.says_directory()
+            && !facts.is_dir()
+            && matches!(&slot.at, At::Entry(_, name) if slot.place.name().as_ref() == Some(name))
+        {
+            // `new/` is a directory's name, and there is none.
+            return Err(Trouble::new(&slot.place, "", none()));
+        }
+        Ok((item, slot))
+    }
+}

@@ -1,0 +1,178 @@
+//! A directory of a server that things are copied into.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ninefold::client::{Error, File, Node};
+use ninefold::proto::Dialect;
+use ninefold::proto::attr::{SetAttr, SetTime};
+use ninefold::transport::Address;
+use tokio::sync::OnceCell;
+
+use super::facts::Facts;
+use super::trouble::Cause;
+use crate::files::replace::Target;
+
+/// A directory that was walked to.
+#[derive(Debug)]
+pub struct Dir {
+    pub node: Arc<Node>,
+    pub address: Address,
+    /// Made by this copy: nothing is in it yet.
+    pub is_new: bool,
+    /// The names that were in it, for a directory that many files are copied into: listed when the first is looked for.
+    names: Option<OnceCell<Option<HashSet<Vec<u8>>>>>,
+}
+
+impl Dir {
+    /// `many`: a whole directory is copied into it.
+    pub fn new(node: Node, address: Address, is_new: bool, many: bool) -> Dir {
+        Dir { node: Arc::new(node), address, is_new, names: many.then(OnceCell::new) }
+    }
+
+    /// A directory where one file goes.
+    pub fn at(node: Arc<Node>, address: Address) -> Dir {
+        Dir { node, address, is_new: false, names: None }
+    }
+
+    fn address_of(&self, name: &[u8]) -> Address {
+        Address { path: [&self.address.path[..], b"/", name].concat(), ..self.address.clone() }
+    }
+
+    /// A file to be in it.
+    pub fn target(&self, name: &[u8]) -> Target {
+        Target { dir: self.node.clone(), name: name.to_vec(), address: self.address.clone() }
+    }
+
+    /// A file in it, walked to by requests that no other file's replies have caused.
+    pub async fn walk(&self, name: &[u8]) -> Result<Node, Error> {
+        let client = self.node.client().fork();
+        Ok(self.node.walk(&[name]).await?.with_client(&client))
+    }
+
+    async fn may_have(&self, name: &[u8]) -> bool {
+        if self.is_new {
+            return false;
+        }
+        let Some(names) = &self.names else { return true };
+        let list = async {
+            let entries = self.node.read_dir().await.ok()?.all().await.ok()?;
+            Some(entries.into_iter().map(|entry| entry.name).collect())
+        };
+        // A directory that cannot be read is asked for each name.
+        names.get_or_init(|| list).await.as_ref().is_none_or(|names: &HashSet<_>| names.contains(name))
+    }
+
+    /// What has the name here.
+    pub async fn look(&self, name: &[u8]) -> Result<Option<Facts>, Cause> {
+        if !self.may_have(name).await {
+            return Ok(None);
+        }
+        match self.walk(name).await {
+            Ok(node) => Ok(Some(Facts::from(&node.metadata().await?))),
+            Err(e) if e.is_not_found() => Ok(None),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// The directory of that name, if there is one.
+    pub async fn open(&self, name: &[u8]) -> Result<Option<Dir>, Cause> {
+        match self.walk(name).await {
+            Ok(node) if node.qid().is_dir() => Ok(Some(Dir::new(node, self.address_of(name), false, true))),
+            Err(e) if !e.is_not_found() => Err(e.into()),
+            _ => Ok(None),
+        }
+    }
+
+    /// Makes a directory in this one, or goes to the one that is there. The server may cut `mode` down.
+    pub async fn make(&self, name: &[u8], mode: u32) -> Result<Dir, Cause> {
+        let mut is_new = !self.may_have(name).await;
+        if is_new && let Err(refused) = self.node.mkdir(name, mode).await {
+            // Of texts that servers have for a name that exists not all are known.
+            match self.walk(name).await {
+                Ok(node) if node.qid().is_dir() => is_new = false,
+                _ => return Err(refused.into()),
+            }
+        }
+        let node = match self.walk(name).await {
+            Ok(node) => node,
+            Err(e) if e.is_not_found() && !is_new => {
+                is_new = true;
+                self.node.mkdir(name, mode).await?;
+                self.walk(name).await?
+            }
+            Err(e) => return Err(e.into()),
+        };
+        if !node.qid().is_dir() {
+            return Err(Cause::words("what has its name there is no directory"));
+        }
+        Ok(Dir::new(node, self.address_of(name), is_new, true))
+    }
+}
+
+/// Whether the server lets files be given away; after it refused once, it is not asked again.
+#[derive(Debug, Default)]
+pub struct Owners {
+    refused: AtomicBool,
+}
+
+/// What attributes are set on.
+#[derive(Clone, Copy, Debug)]
+pub enum Subject<'a> {
+    File(&'a File),
+    Node(&'a Node),
+}
+
+impl Subject<'_> {
+    async fn set(&self, change: &SetAttr) -> Result<(), Error> {
+        match self {
+            Subject::File(file) => file.set(change).await,
+            Subject::Node(node) => node.set(change).await,
+        }
+    }
+
+    fn dialect(&self) -> Dialect {
+        match self {
+            Subject::File(file) => file.client().dialect(),
+            Subject::Node(node) => node.client().dialect(),
+        }
+    }
+
+    /// Gives a file the owner, permissions and times of another, as far as the dialect can: 9P2000 has no numbers for
+    /// owners, and only .L sets the time of the last access. An owner that may not be given is left out, as cp(1) does,
+    /// and with it the bits that would make programs run as that owner. A link has no permissions.
+    pub async fn preserve(self, like: &Facts, owners: &Owners) -> Result<(), Cause> {
+        let dialect = self.dialect();
+        let is_link = like.kind == ninefold::client::FileType::Symlink;
+        let accessed = Some(SetTime::To(like.accessed)).filter(|_| dialect == Dialect::Linux);
+        let (uid, gid) = if dialect == Dialect::Plan9 { (None, None) } else { (like.uid, like.gid) };
+        let mode = |bits: u32| Some(like.mode & bits).filter(|_| !is_link);
+        let plain = SetAttr {
+            mode: mode(0o1777),
+            atime: accessed,
+            mtime: Some(SetTime::To(like.modified)),
+            ..SetAttr::default()
+        };
+        if (uid, gid) != (None, None) && !owners.refused.load(Ordering::Relaxed) {
+            // Of a change of owner the bits do not survive that come with it.
+            match self.set(&SetAttr { uid, gid, ..plain }).await {
+                Ok(()) if like.mode & 0o6000 == 0 || is_link => return Ok(()),
+                Ok(()) => {
+                    let bits = SetAttr { mode: mode(0o7777), ..SetAttr::default() };
+                    return Ok(self.set(&bits).await?);
+                }
+                Err(Error::Refused(_) | Error::Unsupported { .. }) => owners.refused.store(true, Ordering::Relaxed),
+                Err(e) => return Err(e.into()),
+            }
+        }
+        if gid.is_some() {
+            match self.set(&SetAttr { gid, ..plain }).await {
+                Ok(()) => return Ok(()),
+                Err(Error::Refused(_) | Error::Unsupported { .. }) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(self.set(&plain).await?)
+    }
+}

@@ -1,0 +1,331 @@
+//! The files of a copy, as many at a time as the user wants: directories are gone into while files are copied.
+//!
+//! What is to be done is a stack of tasks, so that a directory is finished before the next is begun, and no more
+//! directories are open than lie one in another. A directory is read a batch at a time, and read on when its files are
+//! under way. When everything in it is done it gets its own attributes.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
+use std::rc::Rc;
+use std::time::Instant;
+
+use futures_util::StreamExt;
+use futures_util::future::LocalBoxFuture;
+use futures_util::stream::FuturesUnordered;
+use ninefold::client::FileType;
+
+use super::cx::{Cx, Record};
+use super::dest::{At, Dest, Slot, Thing};
+use super::facts::Facts;
+use super::file::{self, Copied};
+use super::part::is_part_name;
+use super::source::{Folder, Item, Listed, Listing};
+use super::targets::Top;
+use super::trouble::{Cause, Trouble};
+use crate::place::Place;
+
+/// A directory that is being copied.
+struct Pair {
+    source: Folder,
+    source_place: Place,
+    /// `None` in a dry run, where it would be made.
+    dest: Option<Dest>,
+    dest_place: Place,
+    /// The names from what the user named to here, with `/` between.
+    below: Vec<u8>,
+    facts: Facts,
+    parent: Option<Rc<Pair>>,
+    /// Tasks that are not done, of this directory and of what is in it.
+    pending: Cell<usize>,
+    /// What a server has listed so far: a name that comes twice is a trick or a fault.
+    listed: RefCell<HashSet<Vec<u8>>>,
+}
+
+/// A file or directory to copy.
+struct Job {
+    item: Item,
+    slot: Slot,
+    below: Vec<u8>,
+}
+
+enum Work {
+    Top(Box<Top>),
+    Copy(Box<Job>),
+    List(Listing),
+    Finish,
+}
+
+struct Task {
+    work: Work,
+    /// The directory that it is part of.
+    pair: Option<Rc<Pair>>,
+}
+
+impl Task {
+    fn new(work: Work, pair: Option<Rc<Pair>>) -> Task {
+        if let Some(pair) = &pair {
+            pair.pending.set(pair.pending.get() + 1);
+        }
+        Task { work, pair }
+    }
+}
+
+type Running<'a> = FuturesUnordered<LocalBoxFuture<'a, (anyhow::Result<Vec<Task>>, Option<Rc<Pair>>)>>;
+
+/// Copies everything, `jobs` at a time. An error is one of standard output.
+pub async fn copy(cx: &Cx<'_>, tops: Vec<Top>, jobs: usize) -> anyhow::Result<()> {
+    let mut stack: Vec<Task> = tops.into_iter().rev().map(|top| Task::new(Work::Top(Box::new(top)), None)).collect();
+    let mut running: Running<'_> = FuturesUnordered::new();
+    loop {
+        while running.len() < jobs
+            && !cx.lost.get()
+            && let Some(task) = stack.pop_if(|task| running.is_empty() || !task.waits_for_all())
+        {
+            if !stack.iter().any(Task::may_find_more) && !task.may_find_more() {
+                cx.progress.all_found();
+            }
+            running.push(Box::pin(async move {
+                let done = task.part_of();
+                (run(cx, task).await, done)
+            }));
+        }
+        let Some((more, pair)) = running.next().await else { return Ok(()) };
+        stack.extend(more?);
+        settle(&mut stack, pair);
+    }
+}
+
+impl Task {
+    /// The directory that has one task less when this is done.
+    fn part_of(&self) -> Option<Rc<Pair>> {
+        match (&self.work, &self.pair) {
+            (Work::Finish, Some(pair)) => pair.parent.clone(),
+            (_, pair) => pair.clone(),
+        }
+    }
+
+    fn waits_for_all(&self) -> bool {
+        matches!(&self.work, Work::Top(top) if top.waits_for_all)
+    }
+
+    fn may_find_more(&self) -> bool {
+        match &self.work {
+            Work::Top(_) | Work::List(_) => true,
+            Work::Copy(job) => job.item.listed.kind != Some(FileType::File),
+            Work::Finish => false,
+        }
+    }
+}
+
+/// A task of a directory is done. Behind the last one the directory is.
+fn settle(stack: &mut Vec<Task>, pair: Option<Rc<Pair>>) {
+    let Some(pair) = pair else { return };
+    pair.pending.set(pair.pending.get() - 1);
+    if pair.pending.get() == 0 {
+        stack.push(Task { work: Work::Finish, pair: Some(pair) });
+    }
+}
+
+async fn run(cx: &Cx<'_>, task: Task) -> anyhow::Result<Vec<Task>> {
+    match (task.work, task.pair) {
+        (Work::Top(top), _) => {
+            let places = (top.source.clone(), top.slot.place.clone());
+            match top.item(cx).await {
+                Ok((item, slot)) => entry(cx, Job { item, slot, below: Vec::new() }, None).await,
+                Err(trouble) => cx.failed(&places.0, &places.1, &trouble).await.map(|()| Vec::new()),
+            }
+        }
+        (Work::Copy(job), pair) => entry(cx, *job, pair).await,
+        (Work::List(listing), Some(pair)) => list(cx, listing, &pair).await,
+        (Work::Finish, Some(pair)) => finish(cx, &pair).await,
+        (Work::List(_) | Work::Finish, None) => Ok(Vec::new()),
+    }
+}
+
+async fn entry(cx: &Cx<'_>, job: Job, pair: Option<Rc<Pair>>) -> anyhow::Result<Vec<Task>> {
+    let began = Instant::now();
+    let (source, place) = (job.item.place.clone(), job.slot.place.clone());
+    let result = match attempt(cx, job, pair).await {
+        Ok(Attempt::Directory(tasks, record)) => {
+            cx.done(&record).await?;
+            return Ok(tasks);
+        }
+        Ok(Attempt::LeftOut) => Ok(()),
+        Ok(Attempt::Done(mut record)) => {
+            if record.took.is_zero() {
+                record.took = began.elapsed();
+            }
+            cx.done(&record).await
+        }
+        Err(trouble) => cx.failed(&source, &place, &trouble).await,
+    };
+    result.map(|()| Vec::new())
+}
+
+enum Attempt {
+    Directory(Vec<Task>, Record),
+    LeftOut,
+    Done(Record),
+}
+
+async fn attempt(cx: &Cx<'_>, mut job: Job, pair: Option<Rc<Pair>>) -> Result<Attempt, Trouble> {
+    let source = job.item.place.clone();
+    let kind = job.item.kind().await.map_err(Trouble::of(&source, "cannot look at it"))?;
+    let wanted = match &pair {
+        Some(pair) => wanted(cx, pair, &job.below, kind).map_err(Trouble::of(&source, ""))?,
+        // What the user named is itself its path below what is copied; a directory's is empty.
+        None => kind == FileType::Dir || cx.filter.takes(&source.name().unwrap_or_default(), false),
+    };
+    if !wanted {
+        return Ok(Attempt::LeftOut);
+    }
+    match kind {
+        FileType::Dir if cx.recursive => directory(cx, job, pair).await,
+        FileType::Dir => Err(Trouble::new(&source, "", Cause::words("it is a directory: give -r to copy it"))),
+        FileType::File => match file::copy(cx, job.item, &job.slot).await? {
+            Copied::Done(record) => Ok(Attempt::Done(record)),
+            Copied::Special(facts) => special(cx, &source, None, &job.slot, &facts).await,
+        },
+        _ => {
+            let facts = job.item.facts().await.map_err(Trouble::of(&source, "cannot look at it"))?;
+            special(cx, &source, Some(job.item), &job.slot, &facts).await
+        }
+    }
+}
+
+/// A link, device, fifo or socket, which is copied as what it is.
+async fn special(
+    cx: &Cx<'_>,
+    source: &Place,
+    item: Option<Item>,
+    slot: &Slot,
+    facts: &Facts,
+) -> Result<Attempt, Trouble> {
+    let wrong = |words: &str| Err(Trouble::new(source, "", Cause::words(words)));
+    if !cx.recursive {
+        return wrong("it is no plain file: only -r copies devices, fifos and sockets, as what they are");
+    }
+    let record = Record::new(source, &slot.place, facts.kind);
+    let what = match (facts.kind, item) {
+        (FileType::Dir, _) => return wrong("it became a directory while it was copied"),
+        (FileType::Symlink, Some(item)) => {
+            Thing::Link(item.read_link().await.map_err(Trouble::of(source, "cannot read the link"))?)
+        }
+        (FileType::Symlink, None) => return wrong("it became a link while it was copied"),
+        _ => Thing::Special,
+    };
+    if cx.dry_run {
+        return Ok(Attempt::Done(record));
+    }
+    let At::Entry(dest, name) = &slot.at else { return wrong("a pipe or device cannot take it") };
+    let put = dest.put(name, &what, facts, &cx.how).await;
+    let not_preserved = put.map_err(Trouble::of(&slot.place, "cannot make it"))?;
+    cx.not_preserved(&slot.place, not_preserved);
+    cx.progress.file_done();
+    Ok(Attempt::Done(record))
+}
+
+/// Makes a directory and begins to read the one that it is a copy of.
+async fn directory(cx: &Cx<'_>, mut job: Job, parent: Option<Rc<Pair>>) -> Result<Attempt, Trouble> {
+    let source_place = job.item.place.clone();
+    let facts = job.item.facts().await.map_err(Trouble::of(&source_place, "cannot look at it"))?;
+    refuse_itself(cx, &source_place, &facts)?;
+    let dest_place = job.slot.place.clone();
+    let make = async {
+        let made = match &job.slot.at {
+            At::Entry(dest, name) if name.is_empty() => Ok(Some(dest.clone())),
+            At::Entry(dest, name) if cx.dry_run => dest.open_dir(name).await,
+            At::Entry(dest, name) => dest.make_dir(name, &facts, &cx.how).await.map(Some),
+            At::Nowhere => Ok(None),
+            At::Direct(_) => Err(Cause::words("what has its name is no directory")),
+        };
+        made.map_err(Trouble::of(&dest_place, "cannot make the directory"))
+    };
+    let list = async { job.item.list().await.map_err(Trouble::of(&source_place, "cannot read the directory")) };
+    let (dest, listed) = tokio::join!(make, list);
+    let (dest, (folder, listing)) = (dest?, listed?);
+    if let (None, Some(Dest::There(dir)), Place::Remote(address)) = (&parent, &dest, &dest_place) {
+        cx.roots.borrow_mut().push((address.place.clone(), dir.node.qid().path));
+    }
+    let record = Record::new(&source_place, &dest_place, FileType::Dir);
+    let pair = Rc::new(Pair {
+        source: folder,
+        source_place,
+        dest,
+        dest_place,
+        below: job.below,
+        facts,
+        // It is part of the directory above until everything in it is done.
+        parent: parent.inspect(|parent| parent.pending.set(parent.pending.get() + 1)),
+        pending: Cell::new(0),
+        listed: RefCell::default(),
+    });
+    Ok(Attempt::Directory(vec![Task::new(Work::List(listing), Some(pair))], record))
+}
+
+/// A copy of a directory into itself would never end.
+fn refuse_itself(cx: &Cx<'_>, source: &Place, facts: &Facts) -> Result<(), Trouble> {
+    let (Place::Remote(address), Some(qid)) = (source, facts.qid) else { return Ok(()) };
+    if cx.roots.borrow().iter().any(|(place, root)| *place == address.place && *root == qid) {
+        return Err(Trouble::new(source, "", Cause::words("a directory is not copied into itself")));
+    }
+    Ok(())
+}
+
+/// The next names of a directory.
+async fn list(cx: &Cx<'_>, listing: Listing, pair: &Rc<Pair>) -> anyhow::Result<Vec<Task>> {
+    let (entries, rest) = match listing.batch().await {
+        Ok(batch) => batch,
+        Err(cause) => {
+            let trouble = Trouble::new(&pair.source_place, "cannot read the directory to its end", cause);
+            cx.failed(&pair.source_place, &pair.dest_place, &trouble).await?;
+            return Ok(Vec::new());
+        }
+    };
+    let mut tasks = Vec::with_capacity(entries.len() + 1);
+    if let Some(rest) = rest {
+        tasks.push(Task::new(Work::List(rest), Some(pair.clone())));
+    }
+    for (name, listed) in entries.into_iter().rev() {
+        let (source, place) = (pair.source_place.join(&name), pair.dest_place.join(&name));
+        match job(pair, &name, listed, source.clone(), place.clone()) {
+            Ok(job) => tasks.push(Task::new(Work::Copy(Box::new(job)), Some(pair.clone()))),
+            Err(cause) => cx.failed(&source, &place, &Trouble::new(&source, "", cause)).await?,
+        }
+    }
+    Ok(tasks)
+}
+
+fn job(pair: &Rc<Pair>, name: &[u8], listed: Listed, source: Place, place: Place) -> Result<Job, Cause> {
+    let separator: &[u8] = if pair.below.is_empty() { b"" } else { b"/" };
+    let below = [&pair.below, separator, name].concat();
+    let at = pair.dest.clone().map_or(At::Nowhere, |dest| At::Entry(dest, name.to_vec()));
+    Ok(Job { item: pair.source.item(source, name, listed)?, slot: Slot { place, at }, below })
+}
+
+/// Whether a name that a directory lists is to be copied.
+fn wanted(cx: &Cx<'_>, pair: &Pair, below: &[u8], kind: FileType) -> Result<bool, Cause> {
+    if !cx.filter.takes(below, kind == FileType::Dir) {
+        return Ok(false);
+    }
+    let name = below.rsplit(|&b| b == b'/').next().unwrap_or(below);
+    if is_part_name(name) {
+        return Err(Cause::words("it looks like what an interrupted copy left: copy it alone, or --exclude it"));
+    }
+    if matches!(pair.source, Folder::There(_)) && !pair.listed.borrow_mut().insert(name.to_vec()) {
+        return Err(Cause::words("the server listed it twice in one directory: only the first is copied"));
+    }
+    Ok(true)
+}
+
+/// Everything in a directory is done.
+async fn finish(cx: &Cx<'_>, pair: &Rc<Pair>) -> anyhow::Result<Vec<Task>> {
+    if !cx.dry_run
+        && !cx.lost.get()
+        && let Some(dest) = &pair.dest
+        && let Err(cause) = dest.finish_dir(&pair.facts, &cx.how).await
+    {
+        cx.not_preserved(&pair.dest_place, Some(cause));
+    }
+    Ok(Vec::new())
+}
