@@ -2,7 +2,7 @@
 
 use std::os::unix::ffi::OsStrExt;
 
-use ninefold::client::{FileType, Follow};
+use ninefold::client::{Error, FileType, Follow, Node};
 
 use super::World;
 use super::look::json;
@@ -41,9 +41,8 @@ impl Finder<'_> {
     async fn below(&mut self, given: &Remote) -> anyhow::Result<()> {
         let look = async {
             let node = given.walk(self.world, Follow::NotLast).await?;
-            // A qid alone does not tell a device from a file.
-            let item = tree::single(&node, given.name(), true).await;
-            Ok((node, item.map_err(|e| given.failed("cannot access", e))?))
+            let item = self.first(given, &node).await.map_err(|e| given.failed("cannot access", e))?;
+            Ok((node, item))
         };
         let (node, item) = match look.await {
             Ok(found) => found,
@@ -92,6 +91,16 @@ impl Finder<'_> {
             }
             enters = item.descends;
         }
+    }
+
+    /// The file that a word names.
+    async fn first(&self, given: &Remote, node: &Node) -> Result<Item, Error> {
+        let (qid, kind) = (node.qid(), FileType::from_qid(node.qid().kind));
+        // A qid alone does not tell a device from a file.
+        if self.args.json || (!self.args.kinds.is_empty() && kind == FileType::File) {
+            return tree::single(node, given.name(), true).await;
+        }
+        Ok(Item { name: given.name(), kind, qid, attributes: Attributes::NotAsked, target: None, descends: false })
     }
 
     /// Prints a file if it is one of those wanted.

@@ -37,7 +37,8 @@ struct Found {
 
 pub async fn run(args: Ls, world: &World) -> anyhow::Result<()> {
     let given = given::remote(args.urls.clone(), "ls")?;
-    let headed = given.len() > 1 || args.recursive;
+    let alone = given.len() == 1;
+    let headed = !alone || args.recursive;
     let names = Names::for_stdout();
     let long = args.long.then(|| Long {
         names,
@@ -52,7 +53,7 @@ pub async fn run(args: Ls, world: &World) -> anyhow::Result<()> {
         None if std::io::stdout().is_terminal() && !args.one => Form::Columns(width()),
         None => Form::Names,
     };
-    let mut ls = Listings { args, world, names, form, out: Out::new(), printed: false };
+    let mut ls = Listings { args, world, names, form, out: Out::new(), alone, printed: false };
     let (files, directories) = ls.look(given).await;
     ls.files(files, &directories).await?;
     for directory in directories {
@@ -82,6 +83,8 @@ struct Listings<'w> {
     names: Names,
     form: Form,
     out: Out,
+    /// One file is given.
+    alone: bool,
     /// Something was, so that an empty line comes before the next directory.
     printed: bool,
 }
@@ -123,7 +126,9 @@ impl Listings<'_> {
             }
         };
         let name = given.word.clone().into_bytes();
-        let item = if self.wants_attributes() {
+        // A directory's own attributes are only measured with those of files beside it.
+        let is_listed = node.qid().is_dir() && !self.args.directory;
+        let item = if self.wants_attributes() && !(is_listed && self.alone) {
             tree::single(&node, name, true).await.map_err(|e| given.failed("cannot access", e))?
         } else {
             let (kind, qid) = (FileType::from_qid(node.qid().kind), node.qid());
