@@ -5,9 +5,11 @@ mod support;
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use ninefold::proto::Dialect;
-use support::{frame, ninefold, receive, run};
+use rustix::process::{Pid, Signal, kill_process};
+use support::{PATIENCE, frame, ninefold, receive, run};
 
 /// A server of 9P2000.L for one connection: `answer` makes the reply, without its tag, from a request's type and text.
 fn serve(answer: impl Fn(&str, &str) -> String + Send + 'static) -> SocketAddr {
@@ -123,6 +125,32 @@ fn no_read_asks_for_more_than_leaves_room_for_its_header() {
     });
     let (code, out, err) = run(&["ls", &format!("9p://{address}/")]);
     assert_eq!((code, out.as_str(), err.as_str()), (Some(0), "name\n", ""));
+}
+
+#[test]
+fn ctrl_c_ends_a_command_whose_reader_stands_still() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::File::create(dir.path().join("large")).unwrap().set_len(1 << 30).unwrap();
+    let server = support::Running::start(&["serve", dir.path().to_str().unwrap(), "--listen", "9p://127.0.0.1:0"]);
+    let url = format!("9p://{}/large", server.tcp());
+    let mut cat = ninefold(&["cat", &url]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    let pipe = cat.stdout.take().unwrap();
+    let until = Instant::now() + PATIENCE;
+    // It has begun, and no pipe takes all of it.
+    while rustix::io::ioctl_fionread(&pipe).unwrap() == 0 {
+        assert!(Instant::now() < until, "nothing is printed");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    kill_process(Pid::from_child(&cat), Signal::INT).unwrap();
+    let until = Instant::now() + PATIENCE;
+    let status = loop {
+        if let Some(status) = cat.try_wait().unwrap() {
+            break status;
+        }
+        assert!(Instant::now() < until, "it goes on");
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    assert_eq!(status.code(), Some(130));
 }
 
 /// Runs it on a terminal of 80 columns.

@@ -348,6 +348,38 @@ fn what_a_dialect_does_not_tell_is_a_dash_in_stat() {
     }
 }
 
+/// The objects of a command's lines.
+fn objects(printed: &Printed) -> Vec<serde_json::Value> {
+    printed.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn json_tells_all_that_the_dialect_tells_and_every_name_without_loss() {
+    let stage = Stage::new(all_kinds);
+    for dialect in DIALECTS {
+        let found = objects(&stage.ours(dialect, &["find", "--json", "@"]));
+        let listed = objects(&stage.ours(dialect, &["ls", "--json", "-a", "@"]));
+        let file = listed.iter().find(|file| file["name"] == "file").unwrap();
+        assert_eq!(Some(file), found.iter().find(|file| file["path"] == "@/file"), "{dialect}");
+        assert_eq!(file, &objects(&stage.ours(dialect, &["stat", "--json", "@/file"]))[0], "{dialect}");
+        let linux = dialect == "9P2000.L";
+        assert_eq!((&file["size"], &file["kind"]), (&6.into(), &"file".into()), "{dialect}");
+        assert_eq!(file["mode"], if dialect == "9P2000" { 0o751 } else { 0o4751 }, "{dialect}");
+        assert_eq!(file["blocks"].is_u64(), linux, "{dialect}");
+        assert_eq!(file["owner"].is_string(), !linux, "{dialect}");
+        assert_eq!(file["nlink"].is_null(), dialect == "9P2000", "{dialect}");
+        assert_eq!(file["changed"]["nsec"].is_u64(), linux, "{dialect}");
+        let odd = listed.iter().find(|file| file["name"] == serde_json::json!({ "bytes": [255, 254] })).unwrap();
+        assert_eq!(odd["url"], "@/%FF%FE", "{dialect}");
+        if dialect != "9P2000" {
+            let link = listed.iter().find(|file| file["name"] == "dangling").unwrap();
+            assert_eq!((&link["kind"], &link["link_target"]), (&"symlink".into(), &"no where".into()), "{dialect}");
+        }
+        let sums = objects(&stage.ours(dialect, &["du", "--json", "-b", "@/page", "@/sub/leaf.txt"]));
+        assert_eq!((&sums[0]["bytes"], &sums[1]["bytes"]), (&5000.into(), &5.into()), "{dialect}");
+    }
+}
+
 #[test]
 fn files_are_printed_one_after_another_and_what_cannot_be_is_told() {
     let stage = Stage::new(plain);

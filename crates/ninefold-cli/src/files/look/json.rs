@@ -11,16 +11,16 @@ use super::tree::Item;
 use crate::given::Remote;
 use crate::out::text;
 
-/// What find(1) calls the kind of a file with `-type`.
-pub fn kind(kind: FileType) -> &'static str {
+/// The kind of a file (inode(7)).
+fn kind(kind: FileType) -> &'static str {
     match kind {
-        FileType::File => "f",
-        FileType::Dir => "d",
-        FileType::Symlink => "l",
-        FileType::CharDevice => "c",
-        FileType::BlockDevice => "b",
-        FileType::Fifo => "p",
-        FileType::Socket => "s",
+        FileType::File => "file",
+        FileType::Dir => "directory",
+        FileType::Symlink => "symlink",
+        FileType::CharDevice => "char_device",
+        FileType::BlockDevice => "block_device",
+        FileType::Fifo => "fifo",
+        FileType::Socket => "socket",
     }
 }
 
