@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 
-use ninefold::client::{Error, Follow, Node, components};
+use ninefold::client::{Client, Error, Follow, Node, components};
 use ninefold::proto::Errno;
 use ninefold::transport::{self, Address};
 
@@ -118,7 +118,17 @@ impl Remote {
 
     /// Goes to the file. A slash at the end asks for a directory, through a link if need be, as Linux has it.
     pub async fn walk(&self, world: &World, follow: Follow) -> Result<Node, Failure> {
+        self.walk_as(&world.servers.client(&self.address).await?, follow).await
+    }
+
+    /// The same beside other walks. Once it was waited for, the client that is given must join the node's: what is asked
+    /// from then on follows from it.
+    pub async fn walk_beside(&self, world: &World, follow: Follow) -> Result<(Node, Client), Failure> {
         let client = world.servers.client(&self.address).await?;
+        Ok((self.walk_as(&client.fork(), follow).await?, client))
+    }
+
+    async fn walk_as(&self, client: &Client, follow: Follow) -> Result<Node, Failure> {
         let path = &self.address.path;
         let wants_directory = path.ends_with(b"/");
         let follow = if wants_directory { Follow::All } else { follow };

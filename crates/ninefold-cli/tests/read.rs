@@ -348,6 +348,35 @@ fn what_a_dialect_does_not_tell_is_a_dash_in_stat() {
     }
 }
 
+#[test]
+fn a_tree_takes_a_few_round_trips_a_level() {
+    let stage = Stage::new(|dir| {
+        for one in 0..10 {
+            for two in 0..5 {
+                let dir = dir.join(format!("{one}/{two}"));
+                fs::create_dir_all(&dir).unwrap();
+                (0..20).for_each(|n| fs::write(dir.join(n.to_string()), "x").unwrap());
+            }
+        }
+    });
+    let file = stage.path("../stats");
+    for (words, most) in [
+        // To connect 2, to the file 1; each of three levels 5, or 7 with attributes; the 50 directories of the last level
+        // take a second turn.
+        (&["du", "@"][..], 40),
+        (&["ls", "-lR", "@"], 40),
+        (&["find", "@"], 30),
+        (&["ls", "-l", "@/0/0"], 10),
+        (&["cat", "@/0/0/1"], 5),
+    ] {
+        let words = [&["--stats", file.to_str().unwrap()], words].concat();
+        assert_eq!(stage.ours("9P2000.L", &words).code, 0);
+        let stats: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+        let trips = stats["round_trips"].as_u64().unwrap();
+        assert!(trips <= most, "{words:?}: {trips} round trips");
+    }
+}
+
 /// The objects of a command's lines.
 fn objects(printed: &Printed) -> Vec<serde_json::Value> {
     printed.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()

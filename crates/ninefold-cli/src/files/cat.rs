@@ -1,6 +1,9 @@
 //! `ninefold cat`: files, one after another, on standard output.
 
-use ninefold::client::{Error, Follow, Mode};
+use bytes::Bytes;
+use futures_util::future::join;
+use ninefold::client::{Error, File, Follow, Metadata, Mode};
+use ninefold::proto::Errno;
 
 use super::World;
 use crate::args::Cat;
@@ -32,16 +35,26 @@ async fn one(given: &Remote, world: &World, out: &mut Out) -> Result<(), Trouble
     let file_failed = |e: Error| Trouble::File(given.failed("", e));
     let node = given.walk(world, Follow::All).await.map_err(Trouble::File)?;
     if node.qid().is_dir() {
-        return Err(file_failed(ninefold::proto::Errno::EISDIR.into()));
+        return Err(file_failed(Errno::EISDIR.into()));
     }
     let file = node.open(Mode::READ).await.map_err(file_failed)?;
-    let mut offset = 0;
-    loop {
-        let data = file.read_at(offset, u32::MAX).await.map_err(file_failed)?;
-        if data.is_empty() {
-            return Ok(());
-        }
-        offset += data.len() as u64;
+    // Together: a small file then takes no round trip more, and a large one is known for what it is.
+    let (first, metadata) = join(file.read_at(0, u32::MAX), file.metadata()).await;
+    let first = first.map_err(file_failed)?;
+    // Without attributes it is read one message after another.
+    let metadata = metadata.ok();
+    let done = is_all(&file, &first, metadata.as_ref());
+    let mut reader = file.reader(first.len() as u64, metadata.as_ref());
+    out.data(first).await.map_err(Trouble::Output)?;
+    while !done && let Some(data) = reader.next().await.map_err(file_failed)? {
         out.data(data).await.map_err(Trouble::Output)?;
     }
+    Ok(())
+}
+
+/// Whether the first read took the whole file: it came to an end before the message did, and just where the size of the
+/// file says. Anything else is read until a read gives nothing, as sizes are no promise.
+fn is_all(file: &File, first: &Bytes, metadata: Option<&Metadata>) -> bool {
+    let ends_there = metadata.is_some_and(|metadata| metadata.is_plain() && metadata.size == first.len() as u64);
+    first.is_empty() || (ends_there && first.len() < file.read_max() as usize)
 }

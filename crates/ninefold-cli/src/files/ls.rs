@@ -6,7 +6,7 @@
 use std::io::IsTerminal;
 
 use futures_util::stream::{self, StreamExt};
-use ninefold::client::{FileType, Follow, Node};
+use ninefold::client::{Client, FileType, Follow, Node};
 use ninefold::proto::{Errno, QidType};
 use term_grid::{Direction, Filling, Grid, GridOptions};
 
@@ -101,7 +101,10 @@ impl Listings<'_> {
         let mut all = Vec::new();
         while let Some(found) = looks.next().await {
             match found {
-                Ok(found) => all.push(found),
+                Ok((found, client)) => {
+                    client.join(found.node.client());
+                    all.push(found);
+                }
                 Err(failure) => self.world.report.complain(failure),
             }
         }
@@ -110,17 +113,17 @@ impl Listings<'_> {
     }
 
     /// As ls(1): a link to a directory stands for the directory, unless with -l or -d; any other for itself.
-    async fn look_at(&self, given: Remote) -> Result<Found, Failure> {
-        let node = if self.args.long || self.args.directory {
-            given.walk(self.world, Follow::NotLast).await?
+    async fn look_at(&self, given: Remote) -> Result<(Found, Client), Failure> {
+        let (node, client) = if self.args.long || self.args.directory {
+            given.walk_beside(self.world, Follow::NotLast).await?
         } else {
-            match given.walk(self.world, Follow::All).await {
+            match given.walk_beside(self.world, Follow::All).await {
                 // Where only names are printed, it is one whether it was come to through a link or not.
-                Ok(node) if node.qid().is_dir() || !self.wants_attributes() => node,
-                Ok(_) => given.walk(self.world, Follow::NotLast).await?,
+                Ok((node, client)) if node.qid().is_dir() || !self.wants_attributes() => (node, client),
+                Ok(_) => given.walk_beside(self.world, Follow::NotLast).await?,
                 Err(failure) if matches!(failure.error.errno(), Errno::ENOENT | Errno::ELOOP) => {
-                    let link = given.walk(self.world, Follow::NotLast).await;
-                    link.ok().filter(|node| node.qid().kind.has(QidType::SYMLINK)).ok_or(failure)?
+                    let link = given.walk_beside(self.world, Follow::NotLast).await;
+                    link.ok().filter(|(node, _)| node.qid().kind.has(QidType::SYMLINK)).ok_or(failure)?
                 }
                 Err(failure) => return Err(failure),
             }
@@ -134,7 +137,7 @@ impl Listings<'_> {
             let (kind, qid) = (FileType::from_qid(node.qid().kind), node.qid());
             Item { name, kind, qid, attributes: Attributes::NotAsked, target: None, descends: false }
         };
-        Ok(Found { given, node, item })
+        Ok((Found { given, node, item }, client))
     }
 
     async fn files(&mut self, files: Vec<Found>, directories: &[Found]) -> anyhow::Result<()> {

@@ -2,7 +2,7 @@
 //! them; in .u and 9P2000 blocks and the times of change and birth; in 9P2000 links and numbers of owners too.
 
 use futures_util::stream::{self, StreamExt};
-use ninefold::client::{FileType, Follow, Metadata};
+use ninefold::client::{Client, FileType, Follow, Metadata, Node};
 
 use super::World;
 use super::look::json;
@@ -30,7 +30,10 @@ pub async fn run(args: Stat, world: &World) -> anyhow::Result<()> {
     let mut asked = std::pin::pin!(asked);
     while let Some(found) = asked.next().await {
         let (given, item) = match found {
-            Ok(found) => found,
+            Ok((given, item, node, client)) => {
+                client.join(node.client());
+                (given, item)
+            }
             Err(failure) => {
                 world.report.complain(failure);
                 continue;
@@ -50,11 +53,11 @@ pub async fn run(args: Stat, world: &World) -> anyhow::Result<()> {
     Ok(out.finish().await?)
 }
 
-async fn look(given: Remote, follow: Follow, world: &World) -> Result<(Remote, Item), Failure> {
-    let node = given.walk(world, follow).await?;
+async fn look(given: Remote, follow: Follow, world: &World) -> Result<(Remote, Item, Node, Client), Failure> {
+    let (node, client) = given.walk_beside(world, follow).await?;
     let item = tree::single(&node, given.word.clone().into_bytes(), true).await;
     let item = item.map_err(|e| given.failed("cannot access", e))?;
-    Ok((given, item))
+    Ok((given, item, node, client))
 }
 
 fn text(names: Names, item: &Item, metadata: &Metadata, owners: &Owners, clock: &Clock) -> Vec<u8> {

@@ -166,6 +166,12 @@ impl Node {
         self.start().walk(names).await
     }
 
+    /// The same, by requests that count as caused by `client`'s replies, as do those of the node that it gives: for
+    /// walks side by side; see [`Client::fork`].
+    pub async fn walk_as(&self, client: &Client, names: &[&[u8]]) -> Result<Node, Error> {
+        self.start_with(client).walk(names).await
+    }
+
     /// The file's attributes.
     pub async fn metadata(&self) -> Result<Metadata, Error> {
         metadata(&self.client, self.fid.fid()).await

@@ -11,17 +11,23 @@ use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, join};
 use futures_util::stream::{self, FuturesUnordered, StreamExt};
-use ninefold::client::{Error, FileType, Metadata, Node};
+use ninefold::client::{Client, Error, FileType, Metadata, Node};
 use ninefold::proto::Qid;
 
 use crate::report::Failure;
 
-/// Directories that are read, or were and wait for their turn. Each holds up to four fids beside those of its entries.
-const DIRECTORIES_AHEAD: usize = 16;
+/// Directories that are read at a time. Each takes five round trips, or seven with the attributes of its entries, and
+/// holds two fids beside theirs.
+const READING_MAX: usize = 32;
 
-/// Entries of one directory whose attributes are asked for at a time: enough to fill 50 ms with requests of a server
-/// that takes 1 ms for each.
-const ENTRIES_AT_A_TIME: usize = 64;
+/// Directories, and entries in them, that were read and wait for their turn; a directory may hold a fid meanwhile.
+const READY_MAX: usize = 256;
+const READY_ENTRIES_MAX: usize = 1 << 16;
+
+/// Entries of one directory whose attributes are asked for at a time, each with a fid of its own: two round trips for so
+/// many, 2,560 a second at a delay of 50 ms. Four such directories fill all of a session's calls
+/// ([`Limits`](ninefold::proto::client::Limits)).
+const ENTRIES_AT_A_TIME: usize = 256;
 
 /// Directories inside one another. A server can put a directory into itself; a tree that programs make by whole paths
 /// (PATH_MAX, 4,096 bytes) rarely has a tenth of it.
@@ -163,7 +169,17 @@ enum Way {
 enum State {
     Waiting(Way),
     Reading,
-    Ready(Listing),
+    Ready(Listing, Client),
+}
+
+impl Way {
+    /// What the directory that it leads from was read with.
+    fn client(&self) -> &Client {
+        match self {
+            Way::First(node) => node.client(),
+            Way::From(parent, _) => parent.node.client(),
+        }
+    }
 }
 
 /// A directory not yet given, in a list in the order of the visit.
@@ -177,6 +193,8 @@ struct Slot {
 /// What reading a directory came to.
 struct Loaded {
     listing: Listing,
+    /// What it was read with: a lane of its own (see [`Client::fork`]).
+    client: Client,
     /// `None` if it could not be opened.
     dir: Option<Arc<Dir>>,
 }
@@ -185,26 +203,33 @@ struct Loaded {
 pub struct Tree {
     wants: Wants,
     waiting_max: usize,
+    /// Knows of the replies that brought the directories given.
+    client: Client,
     slots: HashMap<u64, Slot>,
     first: Option<u64>,
     last_id: u64,
-    /// Slots that are being read or are ready.
-    ahead: usize,
+    /// Slots that are ready, and their entries.
+    ready: (usize, usize),
+    /// Too much was being read or was ready: what is read next waited for one that was given.
+    waited: bool,
     reading: FuturesUnordered<BoxFuture<'static, (u64, Loaded)>>,
 }
 
 impl Tree {
     /// The tree below `node`, which is a directory.
     pub fn new(node: Node, wants: Wants) -> Tree {
-        let waiting_max = node.client().options().dir_entries_max;
+        let client = node.client().clone();
+        let waiting_max = client.options().dir_entries_max;
         let first = Slot { level: 0, state: State::Waiting(Way::First(node)), next: None };
         Tree {
             wants,
             waiting_max,
+            client,
             slots: HashMap::from([(0, first)]),
             first: Some(0),
             last_id: 0,
-            ahead: 0,
+            ready: (0, 0),
+            waited: false,
             reading: FuturesUnordered::new(),
         }
     }
@@ -215,13 +240,14 @@ impl Tree {
             self.read_ahead();
             let id = self.first?;
             let slot = self.slots.get_mut(&id)?;
-            if let State::Ready(_) = slot.state {
-                self.ahead -= 1;
-                let slot = self.take_first()?;
-                match slot.state {
-                    State::Ready(listing) => return Some(listing),
-                    _ => return None,
-                }
+            if let State::Ready(..) = slot.state {
+                return match self.take_slot()?.state {
+                    State::Ready(listing, client) => {
+                        self.client.join(&client);
+                        Some(listing)
+                    }
+                    _ => None,
+                };
             }
             let (id, loaded) = self.reading.next().await?;
             self.arrived(id, loaded);
@@ -237,17 +263,11 @@ impl Tree {
     }
 
     fn take_slot(&mut self) -> Option<Slot> {
-        let slot = self.take_first()?;
-        // One that is being read counts until it arrives.
-        if let State::Ready(_) = slot.state {
-            self.ahead -= 1;
-        }
-        Some(slot)
-    }
-
-    fn take_first(&mut self) -> Option<Slot> {
         let slot = self.slots.remove(&self.first?)?;
         self.first = slot.next;
+        if let State::Ready(listing, _) = &slot.state {
+            self.ready = (self.ready.0 - 1, self.ready.1 - listing.items.len());
+        }
         Some(slot)
     }
 
@@ -255,7 +275,10 @@ impl Tree {
     fn read_ahead(&mut self) {
         let mut at = self.first;
         while let Some(id) = at {
-            if self.ahead >= DIRECTORIES_AHEAD && self.first != at {
+            let is_full =
+                self.reading.len() >= READING_MAX || self.ready.0 >= READY_MAX || self.ready.1 >= READY_ENTRIES_MAX;
+            if is_full && self.first != at {
+                self.waited = true;
                 return;
             }
             let Some(slot) = self.slots.get_mut(&id) else { return };
@@ -264,19 +287,19 @@ impl Tree {
                 continue;
             }
             if let State::Waiting(way) = std::mem::replace(&mut slot.state, State::Reading) {
-                let wants = self.wants;
-                self.reading.push(Box::pin(async move { (id, load(way, wants).await) }));
-                self.ahead += 1;
+                let (wants, client) = (self.wants, way.client().fork());
+                if self.waited {
+                    client.join(&self.client);
+                }
+                self.reading.push(Box::pin(async move { (id, load(way, client, wants).await) }));
             }
         }
+        self.waited = false;
     }
 
-    fn arrived(&mut self, id: u64, Loaded { mut listing, dir }: Loaded) {
-        let Some(slot) = self.slots.get(&id) else {
-            // It was skipped.
-            self.ahead -= 1;
-            return;
-        };
+    fn arrived(&mut self, id: u64, Loaded { mut listing, client, dir }: Loaded) {
+        // It may have been skipped.
+        let Some(slot) = self.slots.get(&id) else { return };
         let (mut next, level) = (slot.next, slot.level + 1);
         let descending = listing.items.iter().filter(|item| item.descends).count();
         if self.slots.len() + descending > self.waiting_max {
@@ -294,7 +317,8 @@ impl Tree {
         }
         if let Some(slot) = self.slots.get_mut(&id) {
             slot.next = next;
-            slot.state = State::Ready(listing);
+            self.ready = (self.ready.0 + 1, self.ready.1 + listing.items.len());
+            slot.state = State::Ready(listing, client);
         }
     }
 }
@@ -304,21 +328,21 @@ pub fn path(below: &[u8], name: &[u8]) -> Vec<u8> {
     if below.is_empty() { name.to_vec() } else { [below, b"/", name].concat() }
 }
 
-async fn load(way: Way, wants: Wants) -> Loaded {
+async fn load(way: Way, client: Client, wants: Wants) -> Loaded {
     let (below, level) = match &way {
         Way::First(_) => (Vec::new(), 0),
         Way::From(parent, name) => (path(&parent.below, name), parent.level + 1),
     };
     let failed = |below, trouble| {
         let listing = Listing { below, items: Vec::new(), trouble: Some(trouble) };
-        Loaded { listing, dir: None }
+        Loaded { listing, client: client.clone(), dir: None }
     };
     if level > LEVELS_MAX {
         return failed(below, Trouble::TooDeep);
     }
     let node = match way {
-        Way::First(node) => Ok(node),
-        Way::From(parent, name) => parent.node.walk(&[&name]).await,
+        Way::First(node) => Ok(node.with_client(&client)),
+        Way::From(parent, name) => parent.node.walk_as(&client, &[&name]).await,
     };
     let node = match node {
         Ok(node) => node,
@@ -353,13 +377,24 @@ async fn load(way: Way, wants: Wants) -> Loaded {
         items.sort_by(|a, b| a.name.cmp(&b.name));
     }
     if wants.attributes {
-        let asked = stream::iter(items).map(|item| complete(&node, item, wants.targets)).buffered(ENTRIES_AT_A_TIME);
-        items = asked.collect().await;
+        items = complete_all(&node, items, wants.targets).await;
     }
-    Loaded {
-        listing: Listing { below: below.clone(), items, trouble },
-        dir: Some(Arc::new(Dir { node, below, level })),
+    let listing = Listing { below: below.clone(), items, trouble };
+    Loaded { listing, client, dir: Some(Arc::new(Dir { node, below, level })) }
+}
+
+/// Asks for what the listing did not tell. Unlike [`Node::list`] it leaves out what is not listed, and asks for the
+/// targets of links beside their attributes.
+async fn complete_all(dir: &Node, items: Vec<Item>, targets: bool) -> Vec<Item> {
+    let asked = stream::iter(items).map(|item| complete(dir, dir.client().fork(), item, targets));
+    let mut asked = std::pin::pin!(asked.buffered(ENTRIES_AT_A_TIME));
+    let mut all = Vec::new();
+    while let Some((item, client)) = asked.next().await {
+        // Whatever is asked for next waited for this one.
+        dir.client().join(&client);
+        all.push(item);
     }
+    all
 }
 
 /// `.` and `..`, as ls -a has them.
@@ -375,18 +410,17 @@ fn dots(node: &Node) -> Vec<Item> {
     vec![item(b"."), item(b"..")]
 }
 
-/// Asks for what the listing did not tell.
-async fn complete(dir: &Node, mut item: Item, targets: bool) -> Item {
+async fn complete(dir: &Node, client: Client, mut item: Item, targets: bool) -> (Item, Client) {
     if let Attributes::Known(_) = item.attributes {
-        return item;
+        return (item, client);
     }
-    // No server is sent a dot that it could take for a name.
+    // A directory is another fid's without any name.
     let names: &[&[u8]] = if item.name == b"." { &[] } else { &[&item.name] };
-    let node = match dir.walk(names).await {
+    let node = match dir.walk_as(&client, names).await {
         Ok(node) => node,
         Err(e) => {
             item.attributes = Attributes::Failed(e);
-            return item;
+            return (item, client);
         }
     };
     let wants_target = targets && item.kind == FileType::Symlink;
@@ -397,7 +431,7 @@ async fn complete(dir: &Node, mut item: Item, targets: bool) -> Item {
         Ok(metadata) => Attributes::Known(Box::new(metadata)),
         Err(e) => Attributes::Failed(e),
     };
-    item
+    (item, client)
 }
 
 /// The file itself, by a name that it is known by.
