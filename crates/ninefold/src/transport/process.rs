@@ -14,6 +14,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use ninefold_proto::wire::HEADER;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
@@ -30,6 +31,9 @@ const FAREWELL: Duration = Duration::from_secs(5);
 
 /// From SIGTERM to SIGKILL.
 const GRACE: Duration = Duration::from_secs(1);
+
+/// From SIGTERM to the end of a process that gives its terminal back; a thread waits, which is not to be felt.
+const TERMINAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 /// Bytes of what is printed in place of the first message that are looked at: a line or two.
 const NOISE: usize = 512;
@@ -180,6 +184,8 @@ impl Drop for Process {
     fn drop(&mut self) {
         if let (Phase::Opening(_), Some(pidfd)) = (&self.phase, &self.pidfd) {
             let _ = pidfd_send_signal(pidfd, Signal::TERM);
+            // Whoever dropped this may end at once, and a shell would take over a terminal that ssh is just changing.
+            let _ = poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&TERMINAL));
         }
     }
 }
