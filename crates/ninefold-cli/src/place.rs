@@ -105,11 +105,20 @@ impl Place {
     pub fn remote(&self, command: &str) -> anyhow::Result<&Address> {
         match self {
             Place::Remote(address) => Ok(address),
-            Place::Local(path) => Err(Usage::error(format!(
-                "'{}' is a file of this machine: use {command}(1), or give a URL like 9p://HOST/PATH or HOST:/PATH",
-                path.display()
-            ))),
+            Place::Local(path) => {
+                let slip = self.slip().map(|host| format!(": a path of {host} begins with '/': {host}:/PATH"));
+                let advice = slip
+                    .unwrap_or_else(|| format!(": use {command}(1), or give a URL like 9p://HOST/PATH or HOST:/PATH"));
+                Err(Usage::error(format!("'{}' is a file of this machine{advice}", path.display())))
+            }
         }
+    }
+
+    /// The host of a local path like `HOST:dir`, which scp would take for one there.
+    pub fn slip(&self) -> Option<&str> {
+        let Place::Local(path) = self else { return None };
+        let (host, _) = path.to_str()?.split_once(':')?;
+        (!host.is_empty() && !host.contains('/')).then_some(host)
     }
 }
 
@@ -124,6 +133,9 @@ mod tests {
         }
         for local in ["x", "/x", "./h:/x", "a/b:/c", "h:x", ":/x", "http:x"] {
             assert!(matches!(local.parse(), Ok(Place::Local(_))), "{local}");
+        }
+        for (local, host) in [("h:x", Some("h")), ("ken@h:", Some("ken@h")), ("./h:x", None), ("x", None)] {
+            assert_eq!(local.parse::<Place>().unwrap().slip(), host, "{local}");
         }
         assert!("9p:/x".parse::<Place>().is_err());
         assert!("http://h/x".parse::<Place>().is_err());

@@ -46,7 +46,7 @@ impl std::error::Error for Failure {}
 fn hint(error: &Error) -> Option<&'static str> {
     Some(match error {
         Error::TimedOut(_) => "try again, or give it longer with --timeout",
-        Error::Lost(Loss::Closed) => "is it a 9P server, and is ninefold in the PATH there?",
+        Error::Lost(Loss::Closed) => "is it a 9P server?",
         Error::Lost(_) => "the server, or the way to it, is gone: try again",
         Error::Misbehaved(_) | Error::Suspect(_) => "look at what it says with ninefold trace",
         Error::Unsupported { .. } => "a server of 9P2000.L can",
