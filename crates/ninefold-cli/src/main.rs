@@ -48,7 +48,7 @@ fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Serve(args) => block_on(serve::run(args)),
         Command::Trace(args) => block_on(trace::run(args)),
         Command::Iostat(args) => block_on(iostat::run(args)),
-        Command::Demo => demo::run(),
+        Command::Demo => block_on(demo::run()),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Args::command(), "ninefold", &mut script);
