@@ -117,7 +117,7 @@ pub enum Step {
     Failed,
 }
 
-/// The client's side of version negotiation: `.L.n1`, then `.L`, `.u`, `9P2000.ix.s`, with the same
+/// The client's side of version negotiation: `.L.n1`, then `.L`, `.u`, `9P2000.ix.s`, `9P2000`, with the same
 /// msize each time; every style of refusal ends in the best common dialect.
 #[derive(Clone, Debug)]
 pub struct Negotiation {
@@ -129,9 +129,10 @@ pub struct Negotiation {
     plain_accepted: bool,
 }
 
-const OFFERS: &[&str] = &["9P2000.L.n1", "9P2000.L", "9P2000.u", "9P2000.ix.s"];
+/// The last is for servers of 9P2000 that compare the whole string, as libixp does, instead of cutting it.
+const OFFERS: &[&str] = &["9P2000.L.n1", "9P2000.L", "9P2000.u", "9P2000.ix.s", "9P2000"];
 const OFFER_UNIX: usize = 2;
-const OFFER_PLAIN: usize = 3;
+const OFFER_PLAIN: usize = 4;
 
 impl Negotiation {
     /// Starts at the best offer.
@@ -180,9 +181,9 @@ impl Negotiation {
             // "unknown" (its msize may be 0), or a version that is no prefix of the offer.
             VersionAnswer::Version { .. } | VersionAnswer::Refused => self.next(Step::OfferAgain),
             VersionAnswer::Closed => {
-                // One that closes on what it does not know (knusbaum/go9p) takes the plain version.
-                if !pinned && self.at < OFFER_UNIX {
-                    self.at = OFFER_UNIX;
+                // One that closes on what it does not know (knusbaum/go9p) takes exactly the plain version.
+                if !pinned && self.at < OFFER_PLAIN {
+                    self.at = OFFER_PLAIN - 1;
                 }
                 self.next(Step::Redial)
             }
@@ -268,6 +269,10 @@ mod tests {
         for version in ["9P2000", "9P2000.ix", "9P2000.ix.s"] {
             assert_eq!(n.clone().handle(ok(version)), Step::Agreed { dialect: Dialect::Plan9, msize: 8192 });
         }
+        assert_eq!(n.handle(ok("unknown")), Step::OfferAgain);
+        assert_eq!(n.offer().0, "9P2000");
+        assert_eq!(n.clone().handle(ok("9P2000")), Step::Agreed { dialect: Dialect::Plan9, msize: 8192 });
+        assert_eq!(n.handle(ok("unknown")), Step::Failed);
     }
 
     #[test]
@@ -281,14 +286,14 @@ mod tests {
         assert_eq!(n.clone().handle(ok("9P2000")), Step::Agreed { dialect: Dialect::Plan9, msize: 8192 });
         assert_eq!(n.clone().handle(ok("9P2000.u")), Step::Agreed { dialect: Dialect::Unix, msize: 8192 });
         assert_eq!(n.handle(VersionAnswer::Refused), Step::OfferAgain);
-        assert_eq!(n.offer().0, "9P2000.ix.s");
+        assert_eq!(n.offer().0, "9P2000");
     }
 
     #[test]
     fn client_redials_a_server_that_closes_and_offers_the_plain_version() {
         let mut n = Negotiation::new(8192);
         assert_eq!(n.handle(VersionAnswer::Closed), Step::Redial);
-        assert_eq!(n.offer().0, "9P2000.ix.s");
+        assert_eq!(n.offer().0, "9P2000");
         assert_eq!(n.handle(VersionAnswer::Closed), Step::Failed);
     }
 
