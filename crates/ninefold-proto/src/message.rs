@@ -500,6 +500,12 @@ pub fn info(number: u8, dialect: Dialect) -> Option<&'static MessageInfo> {
 /// The number of Rversion; Tversion is one less.
 pub const RVERSION: u8 = 101;
 
+/// The number of Rerror, 9P2000's and .u's.
+pub const RERROR: u8 = 107;
+
+/// The number of Rlerror, .L's.
+pub const RLERROR: u8 = 7;
+
 /// The number of Tflush.
 pub const TFLUSH: u8 = 108;
 

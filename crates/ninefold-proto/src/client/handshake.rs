@@ -4,9 +4,9 @@ use alloc::vec::Vec;
 
 use super::ServerMisbehaved;
 use crate::dialect::{Dialect, Negotiation, Step, VersionAnswer};
-use crate::message::{R, T};
+use crate::message::{R, RERROR, RLERROR, RVERSION, T};
 use crate::types::Tag;
-use crate::wire::{HEADER, Reader, split_frame};
+use crate::wire::{DecodeError, HEADER, split_frame};
 
 /// Version negotiation over frames; the rules are those of [`Negotiation`].
 #[derive(Clone, Debug)]
@@ -53,19 +53,24 @@ impl Handshake {
     /// Rlerror, under whatever tag (research of real servers); their content does not matter.
     pub fn handle_frame(&mut self, frame: &[u8]) -> Result<Step, ServerMisbehaved> {
         let (header, body) = split_frame(frame).map_err(ServerMisbehaved::Frame)?;
-        let answer = match R::decode(header.kind, body, Dialect::Plan9) {
-            Ok(R::Version { msize, version }) => VersionAnswer::Version { msize, version },
-            Ok(R::Error { .. }) => VersionAnswer::Refused,
-            _ => match (header.kind, Reader::new(body).remaining()) {
-                // Rlerror, and Rerror with .u's number.
-                (7 | 107, _) => VersionAnswer::Refused,
-                (kind, _) => return Err(wrong_answer(kind)),
+        if header.size > ANSWER_MAX {
+            let (size, msize) = (header.size, ANSWER_MAX);
+            return Err(ServerMisbehaved::Frame(DecodeError::SizeTooLarge { size, msize }));
+        }
+        let answer = match header.kind {
+            RLERROR | RERROR => VersionAnswer::Refused,
+            RVERSION => match R::decode(RVERSION, body, Dialect::Plan9) {
+                Ok(R::Version { msize, version }) => VersionAnswer::Version { msize, version },
+                Err(error) => return Err(ServerMisbehaved::Body { name: "Rversion", error }),
+                Ok(_) => return Err(wrong_answer(RVERSION)),
             },
+            kind => return Err(wrong_answer(kind)),
         };
         Ok(self.negotiation.handle(answer))
     }
 
-    /// The connection was closed in place of an answer.
+    /// The connection was closed in place of an answer, or no answer came in time: some servers close on a version that
+    /// they do not know, and some say nothing at all (knusbaum/go9p has done both).
     pub fn handle_close(&mut self) -> Step {
         self.negotiation.handle(VersionAnswer::Closed)
     }
