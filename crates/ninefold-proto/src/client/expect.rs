@@ -47,7 +47,7 @@ enum Bound {
 
 impl Expect {
     /// What `request` allows.
-    pub fn of(request: &T<'_>) -> Expect {
+    pub fn of(request: &T<'_>, dialect: Dialect) -> Expect {
         let mut expect = Expect {
             request: request.name(),
             reply: request.number() + 1,
@@ -95,8 +95,8 @@ impl Expect {
             }
             T::Create { fid, perm, extension, .. } => {
                 expect.creates = Some(fid);
-                // .u: the fid of the file to link to is in the extension, and must not come to mean another meanwhile.
-                let link = Some(extension).filter(|_| perm.0 & dm::LINK != 0);
+                // The fid of the file to link to is in the extension, and must not come to mean another meanwhile.
+                let link = Some(extension).filter(|_| dialect == Dialect::Unix && perm.0 & dm::LINK != 0);
                 let target = link.and_then(|text| str::from_utf8(text).ok()?.trim().parse().ok());
                 expect.uses = [Some(fid), target.map(Fid)];
             }

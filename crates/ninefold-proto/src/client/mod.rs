@@ -24,3 +24,6 @@ pub use fids::Parting;
 pub use handshake::Handshake;
 pub use misbehaved::ServerMisbehaved;
 pub use session::{Answer, Limits, Refused, Session};
+
+#[cfg(test)]
+mod tests;

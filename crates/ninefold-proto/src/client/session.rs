@@ -221,7 +221,7 @@ impl Session {
             return Err(Refused::Full);
         }
         self.check(request)?;
-        let expect = Expect::of(request);
+        let expect = Expect::of(request, self.dialect);
         self.check_fids(&expect)?;
         let start = out.len();
         let tag = self.take_tag();
@@ -316,7 +316,7 @@ impl Session {
     fn send_own(&mut self, request: &T<'_>, waiter: Waiter, out: &mut Vec<u8>) {
         let tag = self.take_tag();
         request.encode_head(tag, self.dialect, out);
-        self.begin(tag, request.number(), Expect::of(request), waiter);
+        self.begin(tag, request.number(), Expect::of(request, self.dialect), waiter);
     }
 
     fn begin(&mut self, tag: Tag, number: u8, expect: Expect, waiter: Waiter) {
