@@ -1,5 +1,11 @@
 //! Fuzz input as a stream of small decisions; past its end every decision is 0.
 
+use ninefold_proto::Dialect;
+use ninefold_proto::message::R;
+
+use crate::client_model::Choose;
+use crate::frames::{self, Contents, sized};
+
 /// Bytes not yet used.
 #[derive(Clone, Debug)]
 pub struct Input<'a> {
@@ -59,5 +65,40 @@ impl<'a> Input<'a> {
     /// True once in `n` times.
     pub fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == n - 1
+    }
+}
+
+impl Choose for Input<'_> {
+    fn below(&mut self, n: usize) -> usize {
+        Input::below(self, n)
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_empty()
+    }
+
+    fn frame(&mut self, dialect: Dialect, tag: u16, request: Option<u8>) -> Vec<u8> {
+        let rows = frames::rows(dialect);
+        let mut row = rows[Input::below(self, rows.len())];
+        match Input::below(self, 8) {
+            0 => {
+                let n = Input::below(self, 64);
+                let mut bytes = self.bytes(n).to_vec();
+                if bytes.len() >= 7 && !self.one_in(4) {
+                    bytes[5..7].copy_from_slice(&tag.to_le_bytes());
+                    bytes = sized(bytes);
+                }
+                return bytes;
+            }
+            1 => {}
+            2 => {
+                row = R::TABLE.iter().find(|row| row.name.ends_with("rror") && row.dialects.has(dialect)).unwrap_or(row)
+            }
+            _ => {
+                let reply = request.map(|number| number + 1);
+                row = rows.iter().find(|row| Some(row.number) == reply).unwrap_or(&row);
+            }
+        }
+        frames::frame(row, dialect, tag, Contents::Wild, self)
     }
 }

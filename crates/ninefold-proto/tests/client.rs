@@ -25,9 +25,10 @@ impl Choose for Program<'_> {
         self.left.is_empty()
     }
 
-    /// Any number of a message, and any bytes.
-    fn frame(&mut self, _: Dialect, tag: u16) -> Vec<u8> {
-        let (kind, n) = (self.below(128) as u8, self.below(64));
+    /// Any number of a message, mostly that of the reply, and any bytes.
+    fn frame(&mut self, _: Dialect, tag: u16, request: Option<u8>) -> Vec<u8> {
+        let kind = request.filter(|_| self.below(4) > 0).map_or_else(|| self.below(128) as u8, |number| number + 1);
+        let n = self.below(64);
         let body: Vec<u8> = (0..n).map(|_| [0, 1, 255, self.below(256) as u8][self.below(4)]).collect();
         let mut frame = (7 + n as u32).to_le_bytes().to_vec();
         frame.push(kind);

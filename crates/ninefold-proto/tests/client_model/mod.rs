@@ -24,8 +24,8 @@ pub trait Choose {
 
     fn is_over(&self) -> bool;
 
-    /// A frame with this tag that a hostile server might send.
-    fn frame(&mut self, dialect: Dialect, tag: u16) -> Vec<u8>;
+    /// A frame with this tag that a hostile server might send; `request`: the number of what it would answer.
+    fn frame(&mut self, dialect: Dialect, tag: u16, request: Option<u8>) -> Vec<u8>;
 }
 
 /// Small, so that frames do not fit it.
@@ -333,7 +333,8 @@ impl<C: Choose> Run<'_, C> {
             Some(&tag) if choice < 224 => tag,
             _ => [u16::MAX, choice as u16][choice % 2],
         };
-        let frame = self.choose.frame(self.judge.dialect, tag);
+        let request = self.judge.asked.get(&tag).map(|asked| asked.number);
+        let frame = self.choose.frame(self.judge.dialect, tag, request);
         self.take(&frame);
     }
 
