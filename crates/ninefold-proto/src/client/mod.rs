@@ -11,8 +11,12 @@
 //!
 //! Promises: every reply is suspected: its tag was asked for, its type answers the request, its counts are no greater than
 //! those asked; what is wrong is a [`ServerMisbehaved`], one variant a rule, after which the connection is of no use.
-//! A tag is free only after its reply, or after the Rflush of the Tflush that gave it up; a fid is clunked exactly once,
-//! after the last request that used it; a fid that a late reply established for a request given up is clunked too.
+//! A tag is free only after its reply, or after the Rflush of the Tflush that gave it up, and is used again as late as can
+//! be; tags cannot run out. A fid is clunked exactly once, after the last request that used it, whatever its owner does
+//! meanwhile; a fid that a late reply established for a request given up is clunked too.
+//!
+//! What it cannot do without a clock: see that a server never answers a Tflush or a Tclunk, for which nobody waits. The
+//! driver watches [`Session::oldest_unattended`].
 
 mod expect;
 mod fids;
