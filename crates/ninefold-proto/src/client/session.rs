@@ -190,7 +190,7 @@ impl Session {
 
     /// Whether nothing is outstanding and nothing is left to send.
     pub fn is_idle(&self) -> bool {
-        self.pending.is_empty() && self.to_flush.is_empty() && !self.fids.has_leaving()
+        self.pending.is_empty() && !self.fids.has_leaving()
     }
 
     /// Messages sent and received, by number (T even, R odd).
