@@ -208,7 +208,7 @@ impl Negotiation {
 
 /// The dialect of a version that a server agreed to. `.ix` and `.s` leave the layout of every message of
 /// 9P2000 as it is.
-fn agreed_dialect(version: &[u8]) -> Option<Dialect> {
+pub(crate) fn agreed_dialect(version: &[u8]) -> Option<Dialect> {
     match version {
         b"9P2000.ix" | b"9P2000.ix.s" => Some(Dialect::Plan9),
         version => Dialect::from_version(version),

@@ -3,10 +3,10 @@
 use alloc::vec::Vec;
 
 use super::ServerMisbehaved;
-use crate::dialect::{Dialect, Negotiation, Step, VersionAnswer};
+use crate::dialect::{Dialect, Negotiation, Step, VersionAnswer, agreed_dialect};
 use crate::message::{R, RERROR, RLERROR, RVERSION, T};
 use crate::types::Tag;
-use crate::wire::{DecodeError, HEADER, split_frame};
+use crate::wire::{DecodeError, HEADER, MSIZE_MIN, split_frame};
 
 /// Version negotiation over frames; the rules are those of [`Negotiation`].
 #[derive(Clone, Debug)]
@@ -66,6 +66,14 @@ impl Handshake {
             },
             kind => return Err(wrong_answer(kind)),
         };
+        let (offer, offered) = self.negotiation.offer();
+        if let VersionAnswer::Version { msize: got, version } = answer
+            && offer.as_bytes().starts_with(version)
+            && agreed_dialect(version).is_some()
+            && !(MSIZE_MIN..=offered).contains(&got)
+        {
+            return Err(ServerMisbehaved::Msize { offered, got });
+        }
         Ok(self.negotiation.handle(answer))
     }
 
@@ -82,5 +90,25 @@ fn wrong_answer(kind: u8) -> ServerMisbehaved {
         (Some(row), _) => ServerMisbehaved::WrongType { request: "Tversion", reply: row.name },
         (None, Some(row)) => ServerMisbehaved::RequestFromServer(row.name),
         (None, None) => ServerMisbehaved::UnknownType(kind),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(msize: u32, version: &str) -> Result<Step, ServerMisbehaved> {
+        let mut frame = Vec::new();
+        R::Version { msize, version: version.as_bytes() }.encode(Tag::NONE, Dialect::Plan9, &mut frame);
+        Handshake::new(8192, None).handle_frame(&frame)
+    }
+
+    #[test]
+    fn an_msize_over_the_offer_or_under_the_least_is_the_servers_fault() {
+        for got in [0, 100, 4095, 8193, u32::MAX] {
+            assert_eq!(answer(got, "9P2000.L"), Err(ServerMisbehaved::Msize { offered: 8192, got }));
+        }
+        assert_eq!(answer(4096, "9P2000.L"), Ok(Step::Agreed { dialect: Dialect::Linux, msize: 4096 }));
+        assert_eq!(answer(0, "unknown"), Ok(Step::OfferAgain));
     }
 }

@@ -8,6 +8,8 @@ use crate::wire::DecodeError;
 pub enum ServerMisbehaved {
     #[error("bad frame: {0}")]
     Frame(DecodeError),
+    #[error("an msize of {got}, where {offered} was offered and 4096 is the least")]
+    Msize { offered: u32, got: u32 },
     #[error("its {name} does not decode: {error}")]
     Body { name: &'static str, error: DecodeError },
     #[error("message type {0}, which this dialect does not know")]

@@ -21,7 +21,7 @@ use crate::transport::{Address, Place, Stream, reach};
 const SSH_LOGIN: Duration = Duration::from_secs(120);
 
 /// What a server that cannot be agreed with is said not to speak.
-const ANY: &str = "9P2000, 9P2000.u or 9P2000.L, or its messages would be under 4096 bytes";
+const ANY: &str = "9P2000, 9P2000.u or 9P2000.L";
 
 /// Dials and negotiates, dialling again for a server that closes in place of refusing.
 pub(super) async fn connect(address: &Address, options: &Options) -> Result<Handle, Error> {
