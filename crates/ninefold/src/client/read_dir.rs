@@ -1,6 +1,7 @@
 //! What a directory holds.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use bytes::Bytes;
 use ninefold_proto::stat::{dir_entries, stats};
@@ -23,14 +24,20 @@ pub struct Entry {
     pub metadata: Option<Metadata>,
 }
 
+/// How often a directory may list the very same thing. A union directory does so when a directory is bound into it twice
+/// (bind(1)); nobody binds one so often.
+const REPEATS_MAX: usize = 16;
+
 /// A directory being read, in the server's order, `.` and `..` left out.
 #[derive(Debug)]
 pub struct ReadDir {
     file: File,
     /// Where the next read goes on: bytes read so far, or .L's cookie.
     offset: u64,
-    /// Cookies that were read from: one that comes again is a directory that never ends.
+    /// .L's cookies that were read from: one that comes again is a directory that never ends.
     cookies: HashSet<u64>,
+    /// How often the same came: hashes of the pieces of 9P2000 and .u, and of .L's `.` and `..`.
+    repeats: HashMap<u64, usize>,
     /// Read, and not yet given.
     entries: VecDeque<Entry>,
     count: usize,
@@ -44,8 +51,8 @@ impl Node {
             return Err(Errno::ENOTDIR.into());
         }
         let file = self.walk(&[]).await?.open(Mode::READ).await?;
-        let (offset, cookies) = (0, HashSet::new());
-        Ok(ReadDir { file, offset, cookies, entries: VecDeque::new(), count: 0, ended: false })
+        let (cookies, repeats, entries) = (HashSet::new(), HashMap::new(), VecDeque::new());
+        Ok(ReadDir { file, offset: 0, cookies, repeats, entries, count: 0, ended: false })
     }
 }
 
@@ -97,6 +104,8 @@ impl ReadDir {
         for entry in dir_entries(&data).flatten() {
             self.offset = entry.offset;
             if matches!(entry.name, b"." | b"..") {
+                // They count for nothing else, so new cookies alone could keep this going.
+                again(&mut self.repeats, entry.name)?;
                 continue;
             }
             let kind = listed_kind(entry.kind, entry.qid);
@@ -109,6 +118,8 @@ impl ReadDir {
         let data = self.file.read_at(self.offset, self.file.read_max()).await?;
         self.offset += data.len() as u64;
         self.ended = data.is_empty();
+        // Nothing in these dialects says where a piece stands, so one that goes round looks like one that goes on.
+        again(&mut self.repeats, &data)?;
         for stat in stats(&data, dialect) {
             let stat = stat.map_err(Suspicion::Stat)?;
             let metadata = Metadata::from_stat(&stat, dialect)?;
@@ -117,6 +128,15 @@ impl ReadDir {
         }
         Ok(())
     }
+}
+
+/// Notes that `what` came, once more perhaps.
+fn again(repeats: &mut HashMap<u64, usize>, what: &[u8]) -> Result<(), Error> {
+    let mut hasher = DefaultHasher::new();
+    what.hash(&mut hasher);
+    let times = repeats.entry(hasher.finish()).or_insert(0);
+    *times += 1;
+    if *times > REPEATS_MAX { Err(Suspicion::LoopingDirectory.into()) } else { Ok(()) }
 }
 
 fn checked(name: &[u8]) -> Result<Vec<u8>, Error> {
