@@ -424,16 +424,27 @@ fn failure(reply: &R<'_>, dialect: Dialect) -> Result<Option<Error>, ServerMisbe
             // .u's ERRUNDEF is all ones; 0 comes from servers that only have a text.
             let known = dialect == Dialect::Unix && errno != 0 && errno != u32::MAX;
             let errno = if known { Errno(errno) } else { Errno::from_text(ename) };
-            Ok(Some(Error::with_text(errno, Cow::Owned(printable(ename)))))
+            let text = printable(ename);
+            // A text that says nothing is worth less than the number's own.
+            let said = !text.trim().is_empty();
+            Ok(Some(if said { Error::with_text(errno, Cow::Owned(text)) } else { Error::new(errno) }))
         }
         _ => Ok(None),
     }
 }
 
+/// Characters of a server's text that are kept. Plan 9's own are at most 128 bytes (ERRMAX, errstr(2)).
+const TEXT_MAX: usize = 1024;
+
 /// A server's text without anything that a terminal would obey.
 fn printable(text: &[u8]) -> String {
     let mut out = String::new();
-    for c in String::from_utf8_lossy(text).chars() {
+    let text = String::from_utf8_lossy(text);
+    for (n, c) in text.chars().enumerate() {
+        if n == TEXT_MAX {
+            out.push('…');
+            break;
+        }
         if c.is_control() {
             let _ = write!(out, "{}", c.escape_default());
         } else {
@@ -441,4 +452,26 @@ fn printable(text: &[u8]) -> String {
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(ename: &[u8]) -> String {
+        let error = failure(&R::Error { ename, errno: 0 }, Dialect::Plan9).unwrap().unwrap();
+        error.text().into_owned()
+    }
+
+    #[test]
+    fn an_error_is_told_in_words_that_a_terminal_can_show() {
+        assert_eq!(text(b"no such thing"), "no such thing");
+        assert_eq!(text(b"\x1b[2J\x9b31m\xc2\x9bm"), "\\u{1b}[2J\u{fffd}31m\\u{9b}m");
+        for empty in [&b""[..], b" \t "] {
+            assert!(!text(empty).trim().is_empty());
+        }
+        let long = text(&[b'x'; 65_000]);
+        assert_eq!(long.chars().count(), TEXT_MAX + 1);
+        assert!(long.ends_with('…'));
+    }
 }
