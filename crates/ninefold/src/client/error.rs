@@ -83,7 +83,7 @@ pub enum Suspicion {
     Type,
     #[error("it takes nothing of what is written and tells no error")]
     NoProgress,
-    #[error("the target of its symbolic link is empty or holds a NUL")]
+    #[error("the target of its symbolic link is empty, holds a NUL, or has more than 4095 bytes")]
     LinkTarget,
     #[error("it says that an attribute has {0} bytes")]
     XattrSize(u64),

@@ -59,6 +59,10 @@ impl Mode {
     }
 }
 
+/// Bytes of the longest target of a symbolic link: Linux's PATH_MAX without the NUL at its end (symlink(2)). A longer one
+/// could lead through thousands of names and back.
+const TARGET_MAX: usize = 4095;
+
 /// A file that was walked to and is not open. Its fid is clunked when it is dropped.
 #[derive(Debug)]
 pub struct Node {
@@ -257,7 +261,7 @@ impl Node {
             },
             _ => self.metadata().await?.link_target.ok_or(Errno::EINVAL)?,
         };
-        if target.is_empty() || target.contains(&0) {
+        if target.is_empty() || target.len() > TARGET_MAX || target.contains(&0) {
             return Err(Suspicion::LinkTarget.into());
         }
         Ok(target)
