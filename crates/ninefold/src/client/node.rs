@@ -218,6 +218,7 @@ impl Node {
     /// Makes a plain file that does not exist in this directory and opens it: the fid is the new file's from now on.
     /// An existing name is EEXIST. `perm`: 0 to 0o777 (.u and .L: 0o7777), cut down by the server as it sees fit.
     pub async fn create(self, name: &[u8], mode: Mode, perm: u32) -> Result<File, Error> {
+        Name::new(name)?;
         let fid = self.fid.fid();
         let request = match self.client.dialect() {
             Dialect::Linux => T::Lcreate {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use ninefold::client::{FileType, Follow, Mode, Options};
+use ninefold::client::{Error, FileType, Follow, Mode, Options};
 use ninefold::proto::attr::SetAttr;
 use ninefold::proto::{Dialect, Errno};
 
@@ -34,5 +34,17 @@ async fn files_are_made_written_read_renamed_and_removed_alike_in_every_dialect(
         assert!(client.walk("/d", Follow::All).await.unwrap_err().is_not_found());
         drop((node, root));
         client.close(Duration::from_secs(1)).await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_that_no_file_can_have_is_not_sent() {
+    for dialect in Dialect::ALL {
+        let client = connect(&ram(), dialect, Options::default()).await;
+        for name in [&b"a/b"[..], b"", b"..", b"a\0", &[b'n'; 256]] {
+            let root = client.root().await.unwrap();
+            assert!(matches!(root.mkdir(name, 0o755).await, Err(Error::Name(_))));
+            assert!(matches!(root.create(name, Mode::WRITE, 0o644).await, Err(Error::Name(_))));
+        }
     }
 }
