@@ -33,8 +33,9 @@ const COPIED: usize = READ_CHUNK / 4;
 /// Slices in one gathered write; a request with data is two.
 const SLICES: usize = 64;
 
-/// A server that leaves a Tflush unanswered for so long is taken for dead: its tags would be used up otherwise.
-const FLUSH_PATIENCE: Duration = Duration::from_secs(60);
+/// A server that leaves a Tflush, what it gave up, or a clunk that nobody waits for unanswered for so long is taken for
+/// dead: tags, fids and memory would be used up otherwise.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long a connection that ends waits for the last clunks and flushes to be answered.
 const LINGER: Duration = Duration::from_secs(2);
@@ -77,26 +78,25 @@ impl Driver {
 
     pub async fn run(mut self) {
         let mut linger = None;
-        let (mut flush_alarm, mut flushes_answered) = (None, 0);
+        let (mut alarm, mut watched) = (None, None);
         let error = std::future::poll_fn(|cx| {
             self.shared.waker.register(cx.waker());
             let progress = self.poll(cx);
             if let Poll::Ready(error) = progress {
                 return Poll::Ready(error);
             }
-            let (closing, (flushes, answered)) = {
+            let (closing, oldest) = {
                 let state = self.shared.lock();
-                (state.closing, state.session.flushes())
+                (state.closing, state.session.oldest_unattended())
             };
             if closing && elapsed(&mut linger, LINGER, cx) {
                 return Poll::Ready(Error::Lost(Loss::ClosedHere));
             }
-            // Any Rflush shows that the server answers them.
-            if flushes == answered || flushes_answered != answered {
-                (flushes_answered, flush_alarm) = (answered, None);
+            if oldest != watched {
+                (watched, alarm) = (oldest, None);
             }
-            if flushes > answered && elapsed(&mut flush_alarm, FLUSH_PATIENCE, cx) {
-                return Poll::Ready(Error::Lost(Loss::FlushUnanswered));
+            if oldest.is_some() && elapsed(&mut alarm, PATIENCE, cx) {
+                return Poll::Ready(Error::Lost(Loss::Unanswered));
             }
             Poll::Pending
         })

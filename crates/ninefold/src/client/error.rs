@@ -56,8 +56,8 @@ pub enum Loss {
     Closed,
     #[error("{0}")]
     Io(Arc<io::Error>),
-    #[error("the server does not answer a Tflush")]
-    FlushUnanswered,
+    #[error("the server does not answer Tflush or Tclunk")]
+    Unanswered,
     #[error("it was closed here")]
     ClosedHere,
 }
