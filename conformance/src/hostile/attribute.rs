@@ -1,0 +1,174 @@
+//! Misbehaviours in attributes and stat records.
+
+use ninefold_proto::dialect::DialectSet;
+use ninefold_proto::message::{Mask, StatBytes};
+use ninefold_proto::stat::{Stat, dm};
+use ninefold_proto::{Dialect, R, attr::getattr};
+
+use super::misbehaviour::{Hook, Misbehaviour};
+use super::scene::{Reply, Scene};
+
+/// Where Linux and 9P2000 keep the type in a mode.
+const S_IFMT: u32 = 0o170000;
+const S_IFDIR: u32 = 0o040000;
+const S_IFREG: u32 = 0o100000;
+
+pub(super) const TABLE: &[Misbehaviour] = &[
+    Misbehaviour::odd(
+        "attr-size-greatest",
+        DialectSet::PUL,
+        Hook::Reply(|scene, reply| sized(scene, reply, u64::MAX)),
+        "says that every file has 2^64 - 1 bytes",
+    ),
+    Misbehaviour::odd(
+        "attr-size-large",
+        DialectSet::PUL,
+        Hook::Reply(|scene, reply| sized(scene, reply, i64::MAX as u64)),
+        "says that every file has 2^63 - 1 bytes",
+    ),
+    Misbehaviour::new(
+        "attr-nsec",
+        DialectSet::L,
+        Hook::Reply(|scene, reply| {
+            attr(scene, reply, |attr| {
+                if let R::Getattr { atime_nsec, mtime_nsec, ctime_nsec, .. } = attr {
+                    (*atime_nsec, *mtime_nsec, *ctime_nsec) = (u64::MAX, 1_000_000_000, u64::MAX);
+                }
+            });
+        }),
+        "gives times with a second or more of nanoseconds",
+        "stat(2): nanoseconds are 0 to 999,999,999",
+    ),
+    Misbehaviour::odd(
+        "attr-sec",
+        DialectSet::L,
+        Hook::Reply(|scene, reply| {
+            attr(scene, reply, |attr| {
+                if let R::Getattr { atime_sec, mtime_sec, ctime_sec, .. } = attr {
+                    (*atime_sec, *mtime_sec, *ctime_sec) = (i64::MAX as u64, i64::MIN as u64, u64::MAX);
+                }
+            });
+        }),
+        "gives times at the ends of 64 bits",
+    ),
+    Misbehaviour::new(
+        "attr-no-mode",
+        DialectSet::L,
+        Hook::Reply(|scene, reply| {
+            attr(scene, reply, |attr| {
+                if let R::Getattr { valid, mode, .. } = attr {
+                    valid.0 &= !getattr::MODE;
+                    mode.0 = 0;
+                }
+            });
+        }),
+        "gives attributes of which the mode is not valid",
+        "diod protocol.md: what was asked for is answered",
+    ),
+    Misbehaviour::new(
+        "attr-nothing",
+        DialectSet::L,
+        Hook::Reply(|scene, reply| {
+            attr(scene, reply, |attr| {
+                if let R::Getattr { valid, .. } = attr {
+                    *valid = Mask(0);
+                }
+            });
+        }),
+        "gives attributes of which none is valid",
+        "diod protocol.md: what was asked for is answered",
+    ),
+    Misbehaviour::new(
+        "attr-other-kind",
+        DialectSet::PUL,
+        Hook::Reply(|scene, reply| {
+            attr(scene, reply, |attr| {
+                if let R::Getattr { mode, .. } = attr {
+                    let kind = if mode.0 & S_IFMT == S_IFDIR { S_IFREG } else { S_IFDIR };
+                    mode.0 = mode.0 & !S_IFMT | kind;
+                }
+            });
+            stat(scene, reply, |stat| stat.mode ^= dm::DIR);
+        }),
+        "gives files the mode of directories and directories that of files, beside qids that say otherwise",
+        "intro(5): the qid's type is the high byte of the mode",
+    ),
+    Misbehaviour::new(
+        "stat-length",
+        DialectSet::PU,
+        Hook::Reply(|scene, reply| match reply.message {
+            R::Stat { stat } => {
+                let mut record = stat.0.to_vec();
+                record[0] = record[0].wrapping_sub(1);
+                scene.answer(reply.tag, &R::Stat { stat: StatBytes(&record) });
+            }
+            _ => scene.say(reply.frame),
+        }),
+        "gives a stat record whose length is not that of its fields",
+        "stat(5): size counts what follows",
+    ),
+    Misbehaviour::new(
+        "stat-name-slash",
+        DialectSet::PU,
+        Hook::Reply(|scene, reply| stat(scene, reply, |stat| stat.name = b"../../etc/passwd")),
+        "gives stat records whose name has slashes",
+        "stat(5): the last element of the path",
+    ),
+    Misbehaviour::odd(
+        "stat-owner-escape",
+        DialectSet::PU,
+        Hook::Reply(|scene, reply| {
+            stat(scene, reply, |stat| (stat.uid, stat.gid) = (b"\x1b[31mred\x07", b"new\nline"));
+        }),
+        "gives owners whose names hold escape sequences",
+    ),
+];
+
+fn sized(scene: &mut Scene, reply: &Reply<'_>, to: u64) {
+    let mut message = reply.message;
+    match &mut message {
+        R::Getattr { qid, size, .. } if !qid.is_dir() => *size = to,
+        R::Stat { stat } => {
+            // The honest server's records decode.
+            let Ok(mut record) = Stat::decode(stat.0, scene.dialect) else { return };
+            if !record.qid.is_dir() {
+                record.length = to;
+            }
+            return answer_stat(scene, reply, &record);
+        }
+        _ => return scene.say(reply.frame),
+    }
+    scene.answer(reply.tag, &message);
+}
+
+/// Answers Tgetattr as `change` leaves the attributes. Other replies pass, but for Rstat, which [`stat`] takes.
+fn attr(scene: &mut Scene, reply: &Reply<'_>, change: fn(&mut R<'_>)) {
+    let mut message = reply.message;
+    match message {
+        R::Getattr { .. } => {
+            change(&mut message);
+            scene.answer(reply.tag, &message);
+        }
+        _ if scene.dialect == Dialect::Linux => scene.say(reply.frame),
+        _ => {}
+    }
+}
+
+/// Answers Tstat with the record as `change` leaves it. In 9P2000.L there is none.
+fn stat(scene: &mut Scene, reply: &Reply<'_>, change: fn(&mut Stat<'_>)) {
+    match reply.message {
+        _ if scene.dialect == Dialect::Linux => {}
+        R::Stat { stat } => {
+            let Ok(mut record) = Stat::decode(stat.0, scene.dialect) else { return };
+            change(&mut record);
+            answer_stat(scene, reply, &record);
+        }
+        _ => scene.say(reply.frame),
+    }
+}
+
+fn answer_stat(scene: &mut Scene, reply: &Reply<'_>, record: &Stat<'_>) {
+    let mut bytes = Vec::new();
+    record.encode(scene.dialect, &mut bytes);
+    scene.answer(reply.tag, &R::Stat { stat: StatBytes(&bytes) });
+}
