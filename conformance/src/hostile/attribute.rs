@@ -51,6 +51,20 @@ pub(super) const TABLE: &[Misbehaviour] = &[
         }),
         "gives times at the ends of 64 bits",
     ),
+    Misbehaviour::odd(
+        "attr-numbers-greatest",
+        DialectSet::L,
+        Hook::Reply(|scene, reply| {
+            attr(scene, reply, |attr| {
+                if let R::Getattr { valid, nlink, rdev, blksize, blocks, uid, gid, .. } = attr {
+                    *valid = Mask(u64::MAX);
+                    (*nlink, *rdev, *blksize, *blocks) = (u64::MAX, u64::MAX, 0, u64::MAX);
+                    (*uid, *gid) = (u32::MAX, u32::MAX);
+                }
+            });
+        }),
+        "gives links, blocks, device and owner as the greatest numbers that there are, and blocks of no bytes",
+    ),
     Misbehaviour::new(
         "attr-no-mode",
         DialectSet::L,

@@ -13,6 +13,9 @@ use super::scene::{Reply, Request, Scene};
 /// walk(5) and the directories of Linux: what a name may be.
 const NAMES: &str = "intro(5): a name is not empty, has no '/' and no NUL, and is neither '.' nor '..'";
 
+/// Bytes of a message's data that are far under every msize.
+const SMALL: u32 = 2048;
+
 pub(super) const TABLE: &[Misbehaviour] = &[
     Misbehaviour::new(
         "dir-name-slash",
@@ -95,8 +98,15 @@ pub(super) const TABLE: &[Misbehaviour] = &[
     Misbehaviour::new(
         "dir-too-much",
         DialectSet::PUL,
-        Hook::Reply(|scene, reply| {
-            piece(scene, reply, |asked, piece| piece.resize(asked.count as usize + 1, 0));
+        Hook::Reply(|scene, reply| match (reply.to, reply.message) {
+            // So little is asked for that a byte more still fits a message.
+            (T::Open { .. }, R::Open { qid, .. }) if qid.is_dir() => {
+                scene.answer(reply.tag, &R::Open { qid, iounit: SMALL });
+            }
+            (T::Lopen { .. }, R::Lopen { qid, .. }) if qid.is_dir() => {
+                scene.answer(reply.tag, &R::Lopen { qid, iounit: SMALL });
+            }
+            _ => piece(scene, reply, |asked, piece| piece.resize(asked.count as usize + 1, 0)),
         }),
         "lists one byte more than was asked for",
         "read(5): no more than count bytes",
@@ -230,14 +240,14 @@ fn other_kind(qid: Qid) -> QidType {
     if qid.is_dir() { QidType::FILE } else { QidType::DIR }
 }
 
-/// A hundred new names, or fewer where fewer were asked for.
+/// As many new names as were asked for.
 fn new_names(scene: &mut Scene, asked: Asked) -> Vec<u8> {
+    let entry = |n: u64| Entry::file(format!("endless{n:012}"));
+    let each = listing::encode(scene.dialect, &[entry(0)], 0).len();
     let first = scene.count;
-    let names: Vec<Entry> = (first..first + 100).map(|n| Entry::file(format!("endless{n:012}"))).collect();
-    let each = listing::encode(scene.dialect, &names[..1], 0).len();
-    let fit = names.len().min(asked.count as usize / each);
-    scene.count += fit as u64;
-    listing::encode(scene.dialect, &names[..fit], first)
+    scene.count += asked.count as u64 / each as u64;
+    let names: Vec<Entry> = (first..scene.count).map(entry).collect();
+    listing::encode(scene.dialect, &names, first)
 }
 
 /// One entry, `.`, of which nothing but the cookie is new.

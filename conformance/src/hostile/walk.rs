@@ -51,6 +51,15 @@ pub(super) const TABLE: &[Misbehaviour] = &[
         "never finds the last of several names",
     ),
     Misbehaviour::new(
+        "walk-alike",
+        DialectSet::PUL,
+        Hook::Reply(|scene, reply| {
+            edited(scene, reply, |qids| qids.iter_mut().for_each(|qid| qid.path = 7));
+        }),
+        "gives every file that is walked to the same qid path",
+        "intro(5): two files have one path only if they are the same",
+    ),
+    Misbehaviour::new(
         "walk-through-file",
         DialectSet::PUL,
         Hook::Reply(|scene, reply| {

@@ -1,0 +1,240 @@
+//! What a client does with a hostile server: one errand on one connection, and what came of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use ninefold::client::{Attach, Client, Error, Follow, Lock, LockKind, Mode, Options};
+use ninefold::proto::Dialect;
+use ninefold::transport::memory;
+use ninefold_conformance::hostile::{Hostile, tree};
+use tokio::time::{Instant, timeout};
+
+/// The bound of every wait for a reply. Time is virtual.
+pub const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Entries of one directory that the client believes. The tree has a handful.
+const ENTRIES_MAX: usize = 10_000;
+
+/// Bytes of the largest message to offer: small, so that `numbers` takes many.
+const MSIZE: u32 = 128 * 1024;
+
+/// The caller's own bound on the requests of one read or write: a server that gives a byte at a time stays within its
+/// rights, and a caller who has enough of it stops.
+const REQUESTS: usize = 1000;
+
+/// Longer than the client waits for an Rflush before it gives the connection up.
+const FLUSH_PATIENCE: Duration = Duration::from_secs(61);
+
+/// Bytes each way of the connection in memory.
+const BUFFER: usize = 64 * 1024;
+
+/// What a connection on which nothing is done holds: the fid of the root, and no request.
+pub const SETTLED: (usize, usize) = (1, 0);
+
+/// What is done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Errand {
+    /// Nothing but to connect.
+    Connect,
+    /// The attributes of a file.
+    Metadata,
+    /// All names of the root.
+    List,
+    /// A file of 6 bytes, whole, in reads of 100 bytes.
+    Read,
+    /// A file of 3 MiB, whole, in reads as large as a message can hold.
+    ReadLarge,
+    /// A new file, read back.
+    Write,
+    /// A path of more names than one walk holds.
+    Deep,
+    /// A symbolic link's target, and the file behind it.
+    Link,
+    /// An extended attribute.
+    Xattr,
+    /// A lock, and its end.
+    Lock,
+    /// A read given up, and whether the connection lives on.
+    Cancel,
+}
+
+impl Errand {
+    pub const ALL: [Errand; 11] = [
+        Errand::Connect,
+        Errand::Metadata,
+        Errand::List,
+        Errand::Read,
+        Errand::ReadLarge,
+        Errand::Write,
+        Errand::Deep,
+        Errand::Link,
+        Errand::Xattr,
+        Errand::Lock,
+        Errand::Cancel,
+    ];
+
+    /// Whether the dialect has what it takes.
+    pub fn is_of(self, dialect: Dialect) -> bool {
+        match self {
+            Errand::Link => dialect != Dialect::Plan9,
+            Errand::Xattr | Errand::Lock => dialect == Dialect::Linux,
+            _ => true,
+        }
+    }
+}
+
+/// What came of an errand.
+pub struct Outcome {
+    /// `ok`; or `ok:` and what was not as in an honest server's tree; or the error as Rust prints it.
+    pub text: String,
+    /// The virtual time that it took, without waits of its own.
+    pub took: Duration,
+    /// The virtual time that the end of the connection took.
+    pub close_took: Duration,
+    /// Fids that the server still knew afterwards, and requests that it had not answered.
+    pub held: (usize, usize),
+}
+
+/// Runs an errand on a connection of its own.
+pub async fn run(server: Arc<Hostile>, dialect: Option<Dialect>, errand: Errand) -> Outcome {
+    let (ours, theirs) = memory::pair(BUFFER);
+    let served = tokio::spawn(async move { server.serve(theirs).await });
+    let options = Options { timeout: Some(TIMEOUT), msize: MSIZE, dir_entries_max: ENTRIES_MAX, ..Options::default() };
+    let began = Instant::now();
+    let attach = Attach { dialect, ..Attach::default() };
+    let mut rested = Duration::ZERO;
+    let (result, client) = match Client::over(ours, &attach, options).await {
+        Ok(client) => (go(&client, errand, &mut rested).await, Some(client)),
+        Err(e) => (Err(e), None),
+    };
+    let took = began.elapsed() - rested;
+    let mut held = (0, 0);
+    if let Some(client) = &client {
+        let settled = async {
+            while client.held() != SETTLED {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let _ = timeout(TIMEOUT, settled).await;
+        held = client.held();
+    }
+    let closing = Instant::now();
+    if let Some(client) = client {
+        // The connection may be lost already: what matters is that this ends.
+        let _ = client.close(TIMEOUT).await;
+    }
+    let close_took = closing.elapsed();
+    served.abort();
+    let text = match result {
+        Ok(None) => "ok".to_owned(),
+        Ok(Some(odd)) => format!("ok: {odd}"),
+        Err(e) => format!("{e:?}"),
+    };
+    Outcome { text, took, close_took, held }
+}
+
+/// Does the errand; says what was odd about what came of it.
+async fn go(client: &Client, errand: Errand, rested: &mut Duration) -> Result<Option<String>, Error> {
+    match errand {
+        Errand::Connect => Ok(None),
+        Errand::Metadata => {
+            let meta = client.walk("/greeting", Follow::NotLast).await?.metadata().await?;
+            Ok(odd(meta.size == tree::GREETING.len() as u64, || format!("{} bytes", meta.size)))
+        }
+        Errand::List => list(client).await,
+        Errand::Read => read(client, "/greeting", tree::GREETING, 100).await,
+        Errand::ReadLarge => read(client, "/numbers", tree::numbers(), u32::MAX).await,
+        Errand::Write => write(client).await,
+        Errand::Deep => {
+            let meta = client.walk(tree::deep_path(), Follow::All).await?.metadata().await?;
+            Ok(odd(meta.size == 5, || format!("{} bytes", meta.size)))
+        }
+        Errand::Link => {
+            let target = client.walk("/link", Follow::NotLast).await?.read_link().await?;
+            let meta = client.walk("/link", Follow::All).await?.metadata().await?;
+            let expected = target == b"greeting" && meta.size == tree::GREETING.len() as u64;
+            Ok(odd(expected, || format!("'{}', {} bytes", target.escape_ascii(), meta.size)))
+        }
+        Errand::Xattr => {
+            let value = client.walk("/greeting", Follow::All).await?.get_xattr(b"user.note").await?;
+            Ok(odd(value == b"remark", || value.escape_ascii().to_string()))
+        }
+        Errand::Lock => {
+            let file = client.walk("/greeting", Follow::All).await?.open(Mode::READ_WRITE).await?;
+            let lock = Lock { kind: LockKind::Exclusive, start: 0, length: 1, process: 1, client: b"me".to_vec() };
+            let taken = file.try_lock(&lock).await?;
+            file.unlock(&lock).await?;
+            Ok(odd(taken, || "not taken".to_owned()))
+        }
+        Errand::Cancel => {
+            let file = client.walk("/greeting", Follow::All).await?.open(Mode::READ).await?;
+            // Dropped before the timeout of its own.
+            let _ = timeout(TIMEOUT / 2, file.read_at(0, 100)).await;
+            client.root().await?.metadata().await?;
+            let rest = Instant::now();
+            tokio::time::sleep(FLUSH_PATIENCE).await;
+            *rested = rest.elapsed();
+            client.root().await?.metadata().await.map(|_| None)
+        }
+    }
+}
+
+fn odd(expected: bool, what: impl FnOnce() -> String) -> Option<String> {
+    (!expected).then(what)
+}
+
+async fn list(client: &Client) -> Result<Option<String>, Error> {
+    let entries = client.root().await?.read_dir().await?.all().await?;
+    let mut names: Vec<&[u8]> = entries.iter().map(|entry| entry.name.as_slice()).collect();
+    names.sort_unstable();
+    let links: &[&str] = if client.dialect() == Dialect::Plan9 { &[] } else { &tree::LINK_NAMES };
+    let mut expected: Vec<&[u8]> = tree::ROOT_NAMES.iter().chain(links).map(|name| name.as_bytes()).collect();
+    expected.sort_unstable();
+    let more = || {
+        let more =
+            names.iter().enumerate().filter(|(at, name)| names[..*at].contains(name) || !expected.contains(name));
+        more.map(|(_, name)| name.escape_ascii().to_string()).collect::<Vec<_>>().join(" ")
+    };
+    Ok(odd(names == expected, more))
+}
+
+async fn read(client: &Client, path: &str, content: &[u8], count: u32) -> Result<Option<String>, Error> {
+    let file = client.walk(path, Follow::All).await?.open(Mode::READ).await?;
+    let mut got = Vec::new();
+    for requests in 0.. {
+        if requests == REQUESTS || got.len() > 2 * tree::NUMBERS_BYTES {
+            return Ok(Some("the caller stopped".to_owned()));
+        }
+        let data = file.read_at(got.len() as u64, count).await?;
+        if data.is_empty() {
+            break;
+        }
+        got.extend_from_slice(&data);
+    }
+    file.close().await?;
+    Ok(odd(got == content, || format!("{} bytes", got.len())))
+}
+
+async fn write(client: &Client) -> Result<Option<String>, Error> {
+    let content = Bytes::from_static(&[b'w'; 100]);
+    let file = client.root().await?.create(b"written", Mode::WRITE, 0o644).await?;
+    let mut sent = 0;
+    while sent < content.len() {
+        match file.write_at(sent as u64, content.slice(sent..)).await? {
+            0 => return Ok(Some("the caller stopped".to_owned())),
+            taken => sent += taken as usize,
+        }
+    }
+    file.close().await?;
+    let file = client.walk("/written", Follow::All).await?.open(Mode::READ).await?;
+    let mut got = Vec::new();
+    while got.len() <= content.len() {
+        let data = file.read_at(got.len() as u64, file.read_max()).await?;
+        if data.is_empty() {
+            break;
+        }
+        got.extend_from_slice(&data);
+    }
+    Ok(odd(got == content, || format!("{} bytes came back", got.len())))
+}
