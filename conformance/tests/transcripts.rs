@@ -1,14 +1,17 @@
 //! Every transcript against ninefold's own server, one test each: against a directory of the host, and, where
 //! nothing of the host is asked for, against a tree in memory.
 
+#[path = "support/command.rs"]
+mod command;
+
 use std::collections::BTreeSet;
 use std::env;
 use std::fs::{self, OpenOptions, Permissions};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::{LazyLock, mpsc};
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
@@ -18,6 +21,8 @@ use ninefold_proto::Dialect;
 use ninefold_proto::message::{R, T};
 use rustix::fs::{CWD, FileType, Mode, XattrFlags, makedev, mknodat, setxattr};
 use rustix::process::geteuid;
+
+use command::NINEFOLD;
 
 include!(concat!(env!("OUT_DIR"), "/transcripts.rs"));
 
@@ -100,27 +105,6 @@ fn listening(word: &str) -> Option<Address> {
     let address: Address = word.trim_matches(['\'', '"', ',', '.']).parse().ok()?;
     matches!(address.place, Place::Tcp { port, .. } if port != 0).then_some(address)
 }
-
-/// The command: `NINEFOLD` names it, or it is built and lies where cargo puts it, above this test's own directory.
-static NINEFOLD: LazyLock<PathBuf> = LazyLock::new(|| {
-    if let Some(path) = env::var_os("NINEFOLD") {
-        return path.into();
-    }
-    let profile =
-        env::current_exe().expect("a test has a path").parent().and_then(Path::parent).expect("deps/").to_owned();
-    // Cargo builds a package's commands for its own tests only, so one from an earlier build may lie there.
-    let mut build = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    build
-        .args(["build", "--quiet", "--package", "ninefold-cli"])
-        .arg("--target-dir")
-        .arg(profile.parent().expect("target"));
-    if profile.ends_with("release") {
-        build.arg("--release");
-    }
-    let built = build.current_dir(env!("CARGO_MANIFEST_DIR")).status().expect("cargo runs");
-    assert!(built.success(), "cargo build -p ninefold-cli: {built}");
-    profile.join("ninefold")
-});
 
 fn hostfs(transcript: &str) {
     // Beside the build, which lies on a disk: extended attributes are not kept everywhere in memory.

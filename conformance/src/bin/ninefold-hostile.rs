@@ -35,7 +35,11 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let done = match args.name {
         Some(misbehaviour) => play(misbehaviour, &args.listen),
-        None => list().context("standard output"),
+        None => match list() {
+            // Whoever reads has seen enough: `ninefold-hostile --list | head`.
+            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            listed => listed.context("standard output"),
+        },
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -94,6 +94,8 @@ pub struct Outcome {
     pub close_took: Duration,
     /// Fids that the server still knew afterwards, and requests that it had not answered.
     pub held: (usize, usize),
+    /// Requests that the server refused, those that nobody waited for included.
+    pub refused: u64,
 }
 
 /// Runs an errand on a connection of its own.
@@ -109,7 +111,7 @@ pub async fn run(server: Arc<Hostile>, dialect: Option<Dialect>, errand: Errand)
         Err(e) => (Err(e), None),
     };
     let took = began.elapsed() - rested;
-    let mut held = (0, 0);
+    let (mut held, mut refused) = (SETTLED, 0);
     if let Some(client) = &client {
         let settled = async {
             while client.held() != SETTLED {
@@ -118,6 +120,8 @@ pub async fn run(server: Arc<Hostile>, dialect: Option<Dialect>, errand: Errand)
         };
         let _ = timeout(TIMEOUT, settled).await;
         held = client.held();
+        let messages = client.stats().messages;
+        refused = ["Rerror", "Rlerror"].iter().filter_map(|name| messages.get(name)).sum();
     }
     let closing = Instant::now();
     if let Some(client) = client {
@@ -131,7 +135,7 @@ pub async fn run(server: Arc<Hostile>, dialect: Option<Dialect>, errand: Errand)
         Ok(Some(odd)) => format!("ok: {odd}"),
         Err(e) => format!("{e:?}"),
     };
-    Outcome { text, took, close_took, held }
+    Outcome { text, took, close_took, held, refused }
 }
 
 /// Does the errand; says what was odd about what came of it.
