@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, join};
 use futures_util::stream::{self, FuturesUnordered, StreamExt};
-use ninefold::client::{Client, Error, FileType, Metadata, Node};
+use ninefold::client::{Client, Error, FileType, Metadata, Node, Suspicion};
 use ninefold::proto::Qid;
 
 use crate::report::Failure;
@@ -94,6 +94,8 @@ pub struct Listing {
 pub enum Trouble {
     /// It lies deeper than [`LEVELS_MAX`].
     TooDeep,
+    /// It is one of the directories that it lies in.
+    InItself,
     /// More directories wait to be visited than [`ninefold::client::Options::dir_entries_max`].
     TooMany(usize),
     /// It could not be opened: nothing of it is known.
@@ -138,6 +140,7 @@ impl fmt::Display for Complaint {
             Trouble::TooDeep => {
                 write!(f, "{file}: not read: more than {LEVELS_MAX} directories inside one another: is it in itself?")
             }
+            Trouble::InItself => write!(f, "{file}: not read: it is a directory that it lies in"),
             Trouble::TooMany(most) => {
                 write!(f, "{file}: the directories in it are not read: more than {most} wait to be")
             }
@@ -154,6 +157,8 @@ pub fn is_over(error: &Error) -> bool {
 #[derive(Debug)]
 struct Dir {
     node: Node,
+    /// The one that it lies in.
+    above: Option<Arc<Dir>>,
     below: Vec<u8>,
     level: usize,
 }
@@ -340,11 +345,12 @@ async fn load(way: Way, client: Client, wants: Wants) -> Loaded {
     if level > LEVELS_MAX {
         return failed(below, Trouble::TooDeep);
     }
-    let node = match way {
-        Way::First(node) => Ok(node.with_client(&client)),
-        Way::From(parent, name) => parent.node.walk_as(&client, &[&name]).await,
+    let (node, above) = match way {
+        Way::First(node) => (Ok(node.with_client(&client)), None),
+        Way::From(parent, name) => (parent.node.walk_as(&client, &[&name]).await, Some(parent)),
     };
     let node = match node {
+        Ok(node) if is_above(&node, above.as_ref()).await => return failed(below, Trouble::InItself),
         Ok(node) => node,
         Err(e) => return failed(below, Trouble::Open(e)),
     };
@@ -373,6 +379,10 @@ async fn load(way: Way, client: Client, wants: Wants) -> Loaded {
         });
     };
     drop(reading);
+    if let Some(Trouble::Read(Error::Suspect(Suspicion::EndlessDirectory(_) | Suspicion::LoopingDirectory))) = trouble {
+        // Millions of names, or the same ones many times, each perhaps a directory of that kind again.
+        items.clear();
+    }
     if wants.sorted {
         items.sort_by(|a, b| a.name.cmp(&b.name));
     }
@@ -380,7 +390,7 @@ async fn load(way: Way, client: Client, wants: Wants) -> Loaded {
         items = complete_all(&node, items, wants.targets).await;
     }
     let listing = Listing { below: below.clone(), items, trouble };
-    Loaded { listing, client, dir: Some(Arc::new(Dir { node, below, level })) }
+    Loaded { listing, client, dir: Some(Arc::new(Dir { node, above, below, level })) }
 }
 
 /// Asks for what the listing did not tell. Unlike [`Node::list`] it leaves out what is not listed, and asks for the
@@ -395,6 +405,25 @@ async fn complete_all(dir: &Node, items: Vec<Item>, targets: bool) -> Vec<Item> 
         all.push(item);
     }
     all
+}
+
+/// Whether a directory is one of those that it lies in: fts(3) calls that a cycle. A server that exports several file
+/// systems as one, like diod, may give two directories the same qid, so those that have it are compared in all that is
+/// known of them but the time of the last access, which reading changes.
+async fn is_above(node: &Node, above: Option<&Arc<Dir>>) -> bool {
+    let mut next = above;
+    while let Some(dir) = next {
+        next = dir.above.as_ref();
+        if dir.node.qid().path != node.qid().path {
+            continue;
+        }
+        if let (Ok(here), Ok(there)) = join(node.metadata(), dir.node.metadata()).await
+            && (Metadata { accessed: there.accessed, ..here } == there)
+        {
+            return true;
+        }
+    }
+    false
 }
 
 /// `.` and `..`, as ls -a has them.
