@@ -191,7 +191,10 @@ survived! {
     dir_twin_dir { UL [List] => "ok: trap"; }
     dir_twin_file { UL [List] => "ok: trap"; }
 
-    attr_size_greatest { PUL STATS => "Suspect(Size(18446744073709551615))"; }
+    attr_size_greatest {
+        PUL STATS => "Suspect(Size(18446744073709551615))";
+        PU [List] => "Suspect(Size(18446744073709551615))";
+    }
     attr_size_large {
         PUL [Metadata, Deep] => "ok: 9223372036854775807 bytes";
         UL [Link] => "ok: 'greeting', 9223372036854775807 bytes";
@@ -201,7 +204,10 @@ survived! {
     attr_numbers_greatest {}
     attr_no_mode { L STATS_ALL => "Suspect(NoMode)"; }
     attr_nothing { L STATS_ALL => "Suspect(NoMode)"; }
-    attr_other_kind { PUL STATS_ALL => "Suspect(Type)"; }
+    attr_other_kind {
+        PUL STATS_ALL => "Suspect(Type)";
+        PU [List] => "Suspect(Type)";
+    }
     stat_length {
         P STATS_ALL => r#"Misbehaved(Stat(Short("muid")))"#;
         U STATS_ALL => r#"Misbehaved(Stat(Short("n_muid")))"#;

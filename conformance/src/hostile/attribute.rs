@@ -2,9 +2,10 @@
 
 use ninefold_proto::dialect::DialectSet;
 use ninefold_proto::message::{Mask, StatBytes};
-use ninefold_proto::stat::{Stat, dm};
+use ninefold_proto::stat::dm;
 use ninefold_proto::{Dialect, R, attr::getattr};
 
+use super::listing;
 use super::misbehaviour::{Hook, Misbehaviour};
 use super::scene::{Reply, Scene};
 
@@ -95,14 +96,14 @@ pub(super) const TABLE: &[Misbehaviour] = &[
     Misbehaviour::new(
         "attr-other-kind",
         DialectSet::PUL,
-        Hook::Reply(|scene, reply| {
-            attr(scene, reply, |attr| {
+        Hook::Reply(|scene, reply| match scene.dialect {
+            Dialect::Linux => attr(scene, reply, |attr| {
                 if let R::Getattr { mode, .. } = attr {
                     let kind = if mode.0 & S_IFMT == S_IFDIR { S_IFREG } else { S_IFDIR };
                     mode.0 = mode.0 & !S_IFMT | kind;
                 }
-            });
-            stat(scene, reply, |stat| stat.mode ^= dm::DIR);
+            }),
+            _ => listing::records(scene, reply, |stat| stat.mode ^= dm::DIR),
         }),
         "gives files the mode of directories and directories that of files, beside qids that say otherwise",
         "intro(5): the qid's type is the high byte of the mode",
@@ -124,65 +125,45 @@ pub(super) const TABLE: &[Misbehaviour] = &[
     Misbehaviour::new(
         "stat-name-slash",
         DialectSet::PU,
-        Hook::Reply(|scene, reply| stat(scene, reply, |stat| stat.name = b"../../etc/passwd")),
+        Hook::Reply(|scene, reply| match reply.message {
+            R::Stat { .. } => listing::records(scene, reply, |stat| stat.name = b"../../etc/passwd"),
+            _ => scene.say(reply.frame),
+        }),
         "gives stat records whose name has slashes",
         "stat(5): the last element of the path",
     ),
     Misbehaviour::odd(
         "stat-owner-escape",
         DialectSet::PU,
-        Hook::Reply(|scene, reply| {
-            stat(scene, reply, |stat| (stat.uid, stat.gid) = (b"\x1b[31mred\x07", b"new\nline"));
+        Hook::Both(listing::resumed, |scene, reply| {
+            listing::records(scene, reply, |stat| (stat.uid, stat.gid) = (b"\x1b[31mred\x07", b"new\nline"));
         }),
         "gives owners whose names hold escape sequences",
     ),
 ];
 
+/// Gives plain files another size.
 fn sized(scene: &mut Scene, reply: &Reply<'_>, to: u64) {
-    let mut message = reply.message;
-    match &mut message {
-        R::Getattr { qid, size, .. } if !qid.is_dir() => *size = to,
-        R::Stat { stat } => {
-            // The honest server's records decode.
-            let Ok(mut record) = Stat::decode(stat.0, scene.dialect) else { return };
-            if !record.qid.is_dir() {
-                record.length = to;
+    match reply.message {
+        R::Getattr { .. } => attr(scene, reply, |attr| {
+            if let R::Getattr { qid, size, .. } = attr
+                && !qid.is_dir()
+            {
+                *size = to;
             }
-            return answer_stat(scene, reply, &record);
-        }
-        _ => return scene.say(reply.frame),
+        }),
+        _ => listing::records(scene, reply, |stat| stat.length = if stat.qid.is_dir() { stat.length } else { to }),
     }
-    scene.answer(reply.tag, &message);
 }
 
-/// Answers Tgetattr as `change` leaves the attributes. Other replies pass, but for Rstat, which [`stat`] takes.
-fn attr(scene: &mut Scene, reply: &Reply<'_>, change: fn(&mut R<'_>)) {
+/// Answers Tgetattr as `change` leaves the attributes. Other replies pass.
+fn attr(scene: &mut Scene, reply: &Reply<'_>, change: impl Fn(&mut R<'_>)) {
     let mut message = reply.message;
     match message {
         R::Getattr { .. } => {
             change(&mut message);
             scene.answer(reply.tag, &message);
         }
-        _ if scene.dialect == Dialect::Linux => scene.say(reply.frame),
-        _ => {}
-    }
-}
-
-/// Answers Tstat with the record as `change` leaves it. In 9P2000.L there is none.
-fn stat(scene: &mut Scene, reply: &Reply<'_>, change: fn(&mut Stat<'_>)) {
-    match reply.message {
-        _ if scene.dialect == Dialect::Linux => {}
-        R::Stat { stat } => {
-            let Ok(mut record) = Stat::decode(stat.0, scene.dialect) else { return };
-            change(&mut record);
-            answer_stat(scene, reply, &record);
-        }
         _ => scene.say(reply.frame),
     }
-}
-
-fn answer_stat(scene: &mut Scene, reply: &Reply<'_>, record: &Stat<'_>) {
-    let mut bytes = Vec::new();
-    record.encode(scene.dialect, &mut bytes);
-    scene.answer(reply.tag, &R::Stat { stat: StatBytes(&bytes) });
 }

@@ -2,7 +2,7 @@
 
 use ninefold_proto::dialect::DialectSet;
 use ninefold_proto::message::Names;
-use ninefold_proto::stat::{DirEntry, Stat, dir_entries, dm, stats};
+use ninefold_proto::stat::{Stat, dm};
 use ninefold_proto::types::Fid;
 use ninefold_proto::{Dialect, Qid, QidType, R, T};
 
@@ -145,7 +145,7 @@ pub(super) const TABLE: &[Misbehaviour] = &[
         "dir-cookie-zero",
         DialectSet::L,
         Hook::Reply(|scene, reply| {
-            rewritten(scene, reply, |entry| entry.offset = 0, |_| ());
+            listing::entries(scene, reply, |entry| entry.offset = 0);
         }),
         "lists every entry with the cookie of the start",
         "diod protocol.md: offset is that of the next entry",
@@ -153,20 +153,17 @@ pub(super) const TABLE: &[Misbehaviour] = &[
     Misbehaviour::new(
         "dir-kind-lies",
         DialectSet::PUL,
-        Hook::Reply(|scene, reply| {
-            rewritten(
-                scene,
-                reply,
-                |entry| {
-                    // getdents(2): DT_DIR and DT_REG.
-                    entry.kind = if entry.qid.is_dir() { 8 } else { 4 };
-                    entry.qid.kind = other_kind(entry.qid);
-                },
-                |stat| {
-                    stat.mode ^= dm::DIR;
-                    stat.qid.kind = other_kind(stat.qid);
-                },
-            );
+        Hook::Reply(|scene, reply| match (scene.dialect, listing::piece(scene, reply)) {
+            (_, None) => scene.say(reply.frame),
+            (Dialect::Linux, _) => listing::entries(scene, reply, |entry| {
+                // getdents(2): DT_DIR and DT_REG.
+                entry.kind = if entry.qid.is_dir() { 8 } else { 4 };
+                entry.qid.kind = other_kind(entry.qid);
+            }),
+            _ => listing::records(scene, reply, |stat| {
+                stat.mode ^= dm::DIR;
+                stat.qid.kind = other_kind(stat.qid);
+            }),
         }),
         "lists files as directories and directories as files",
         "intro(5): a file keeps its qid's type",
@@ -216,24 +213,6 @@ fn piece(scene: &mut Scene, reply: &Reply<'_>, change: fn(Asked, &mut Vec<u8>)) 
         }
         _ => scene.say(reply.frame),
     }
-}
-
-/// Answers with the entries of a piece as `entry`, in 9P2000.L, or `stat` leave them.
-fn rewritten(scene: &mut Scene, reply: &Reply<'_>, entry: fn(&mut DirEntry<'_>), stat: fn(&mut Stat<'_>)) {
-    let Some(piece) = listing::piece(scene, reply) else { return scene.say(reply.frame) };
-    let mut out = Vec::new();
-    match scene.dialect {
-        // The honest server's pieces decode.
-        Dialect::Linux => dir_entries(piece).flatten().for_each(|mut e| {
-            entry(&mut e);
-            e.encode(&mut out);
-        }),
-        dialect => stats(piece, dialect).flatten().for_each(|mut s| {
-            stat(&mut s);
-            s.encode(dialect, &mut out);
-        }),
-    }
-    listing::answer(scene, reply.tag, &out);
 }
 
 fn other_kind(qid: Qid) -> QidType {

@@ -1,10 +1,10 @@
 //! Misbehaviours in symbolic links. 9P2000 has none.
 
 use ninefold_proto::dialect::DialectSet;
-use ninefold_proto::message::StatBytes;
-use ninefold_proto::stat::{Stat, dm};
+use ninefold_proto::stat::dm;
 use ninefold_proto::{R, T};
 
+use super::listing;
 use super::misbehaviour::{Hook, Misbehaviour};
 use super::scene::{Reply, Scene};
 
@@ -24,7 +24,7 @@ pub(super) const TABLE: &[Misbehaviour] = &[
                         wnames.iter().map(|name| if is_next(name) { b"link" } else { name }).collect();
                     scene.ask_walk(request.tag, fid, newfid, &names);
                 }
-                _ => scene.forward(request.tag, request.frame),
+                _ => listing::resumed(scene, request),
             },
             |scene, reply| {
                 let next = format!("next{}", scene.count);
@@ -36,53 +36,55 @@ pub(super) const TABLE: &[Misbehaviour] = &[
     Misbehaviour::new(
         "link-target-nul",
         DialectSet::UL,
-        Hook::Reply(|scene, reply| target(scene, reply, b"greet\0ing")),
+        Hook::Both(listing::resumed, |scene, reply| target(scene, reply, b"greet\0ing")),
         "gives a link's target with a NUL",
         TARGETS,
     ),
     Misbehaviour::new(
         "link-target-empty",
         DialectSet::UL,
-        Hook::Reply(|scene, reply| target(scene, reply, b"")),
+        Hook::Both(listing::resumed, |scene, reply| target(scene, reply, b"")),
         "gives a link's target of no bytes",
         TARGETS,
     ),
     Misbehaviour::new(
         "link-target-long",
         DialectSet::UL,
-        Hook::Reply(|scene, reply| target(scene, reply, &[b'x'; 65_000])),
+        Hook::Both(listing::resumed, |scene, reply| target(scene, reply, &[b'x'; 65_000])),
         "gives a link's target of 65,000 bytes",
         TARGETS,
     ),
     Misbehaviour::new(
         "link-target-winding",
         DialectSet::UL,
-        Hook::Reply(|scene, reply| target(scene, reply, &[&b"dir/../".repeat(9_000)[..], b"greeting"].concat())),
+        Hook::Both(listing::resumed, |scene, reply| {
+            target(scene, reply, &[&b"dir/../".repeat(9_000)[..], b"greeting"].concat())
+        }),
         "gives a link's target of 63,008 bytes that goes 9,000 times there and back",
         TARGETS,
     ),
     Misbehaviour::odd(
         "link-target-escape",
         DialectSet::UL,
-        Hook::Reply(|scene, reply| target(scene, reply, b"\x1b[31mred\x07\n")),
+        Hook::Both(listing::resumed, |scene, reply| target(scene, reply, b"\x1b[31mred\x07\n")),
         "gives a link's target that holds an escape sequence",
     ),
 ];
 
-/// Gives a link another target, and counts it.
-fn target(scene: &mut Scene, reply: &Reply<'_>, to: &[u8]) {
-    let mut bytes = Vec::new();
-    let message = match reply.message {
-        R::Readlink { .. } => R::Readlink { target: to },
-        R::Stat { stat } => match Stat::decode(stat.0, scene.dialect) {
-            Ok(record) if record.mode & dm::SYMLINK != 0 => {
-                Stat { extension: to, ..record }.encode(scene.dialect, &mut bytes);
-                R::Stat { stat: StatBytes(&bytes) }
-            }
-            _ => return scene.say(reply.frame),
-        },
-        _ => return scene.say(reply.frame),
-    };
-    scene.count += 1;
-    scene.answer(reply.tag, &message);
+/// Gives links another target, and counts what was asked about one.
+fn target<'r>(scene: &mut Scene, reply: &Reply<'r>, to: &'r [u8]) {
+    match reply.message {
+        R::Readlink { .. } => {
+            scene.count += 1;
+            scene.answer(reply.tag, &R::Readlink { target: to });
+        }
+        _ => {
+            scene.count += u64::from(matches!(reply.message, R::Stat { .. }));
+            listing::records(scene, reply, |stat| {
+                if stat.mode & dm::SYMLINK != 0 {
+                    stat.extension = to;
+                }
+            });
+        }
+    }
 }

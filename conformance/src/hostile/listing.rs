@@ -1,7 +1,7 @@
 //! Directory listings in both forms: entries of Rreaddir, and stat records in Rread.
 
-use ninefold_proto::message::{Entries, Payload};
-use ninefold_proto::stat::{DirEntry, Stat, dm};
+use ninefold_proto::message::{Entries, Payload, StatBytes};
+use ninefold_proto::stat::{DirEntry, Stat, dir_entries, dm, stats};
 use ninefold_proto::types::{Fid, Tag};
 use ninefold_proto::{Dialect, Qid, QidType, R, T};
 
@@ -91,6 +91,64 @@ pub(super) fn encode(dialect: Dialect, entries: &[Entry], number: u64) -> Vec<u8
         }
     }
     out
+}
+
+/// Answers with the entries of a piece as `change` leaves them; 9P2000.L.
+pub(super) fn entries(scene: &mut Scene, reply: &Reply<'_>, change: fn(&mut DirEntry<'_>)) {
+    let Some(piece) = piece(scene, reply).filter(|_| scene.dialect == Dialect::Linux) else {
+        return scene.say(reply.frame);
+    };
+    let mut out = Vec::new();
+    // The honest server's pieces decode.
+    dir_entries(piece).flatten().for_each(|mut entry| {
+        change(&mut entry);
+        entry.encode(&mut out);
+    });
+    answer(scene, reply.tag, &out);
+}
+
+/// Answers with stat records, of Rstat or of a directory, as `change` leaves them; 9P2000 and .u. Where their length changes
+/// [`resumed`] must be the hook for requests. Other replies pass.
+pub(super) fn records<'r>(scene: &mut Scene, reply: &Reply<'r>, change: impl Fn(&mut Stat<'r>)) {
+    let dialect = scene.dialect;
+    let mut out = Vec::new();
+    match (reply.message, asked(scene, &reply.to), piece(scene, reply)) {
+        // The honest server's records decode.
+        (R::Stat { stat }, ..) => {
+            if let Ok(mut record) = Stat::decode(stat.0, dialect) {
+                change(&mut record);
+                record.encode(dialect, &mut out);
+            }
+            scene.answer(reply.tag, &R::Stat { stat: StatBytes(&out) });
+        }
+        (_, Some(asked), Some(piece)) if dialect != Dialect::Linux => {
+            let mut room = asked.count as usize;
+            for honest in stats(piece, dialect).flatten() {
+                let mut record = honest;
+                change(&mut record);
+                // What is not asked for is another misbehaviour.
+                let told = if record.encoded_len(dialect) <= room { record } else { honest };
+                told.encode(dialect, &mut out);
+                room = room.saturating_sub(told.encoded_len(dialect));
+            }
+            let before = scene.resumes.get(&asked.fid).filter(|_| asked.offset > 0).map_or(0, |&(said, _)| said);
+            let resume = (before + out.len() as u64, asked.offset + piece.len() as u64);
+            scene.resumes.insert(asked.fid, resume);
+            answer(scene, reply.tag, &out);
+        }
+        _ => scene.say(reply.frame),
+    }
+}
+
+/// As a hook for requests, with [`records`]: the honest server is asked for what comes next by its own count.
+pub(super) fn resumed(scene: &mut Scene, request: &Request<'_>) {
+    match (request.message, asked(scene, &request.message)) {
+        (T::Read { .. }, Some(Asked { fid, offset: offset @ 1.., count })) => {
+            let honest = scene.resumes.get(&fid).filter(|&&(said, _)| said == offset).map(|&(_, honest)| honest);
+            scene.ask(request.tag, &T::Read { fid, offset: honest.unwrap_or(offset), count });
+        }
+        _ => scene.forward(request.tag, request.frame),
+    }
 }
 
 /// As a hook for replies: one more piece with `entries` where the listing would end.

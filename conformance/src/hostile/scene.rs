@@ -59,6 +59,9 @@ pub(super) struct Scene {
     pub count: u64,
     /// For hooks: fids that something was done to.
     pub marked: HashSet<Fid>,
+    /// For directories of 9P2000 and .u whose records were changed in length: where the client goes on, and where the honest
+    /// server does.
+    pub resumes: HashMap<Fid, (u64, u64)>,
     /// For hooks: requests that nobody answered, and the bytes that each asks for.
     pub unanswered: Vec<(Tag, u32)>,
 }
@@ -76,6 +79,7 @@ impl Scene {
             deaf: false,
             count: 0,
             marked: HashSet::new(),
+            resumes: HashMap::new(),
             unanswered: Vec::new(),
         }
     }

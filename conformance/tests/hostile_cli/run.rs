@@ -16,15 +16,22 @@ use tokio::time::timeout;
 
 use crate::command::NINEFOLD;
 
-/// What the command is told to wait for any one reply.
-const TIMEOUT: &str = "2";
+/// How long a command is to wait for any one reply, and how long for the end of the command: by then it has connected,
+/// waited in vain for a request, and taken its leave, whatever the server does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Patience {
+    timeout: &'static str,
+    bound: Duration,
+}
 
-/// Whatever the server does, a command that is not given data without end has ended by then: a connection and a request
-/// that are waited for in vain, and the farewell.
-const BOUND: Duration = Duration::from_secs(10);
+/// Where the timeout is what ends it.
+pub const SHORT: Patience = Patience { timeout: "2", bound: Duration::from_secs(20) };
+
+/// Where it is not: what is left is work, of which two million names are the most.
+pub const LONG: Patience = Patience { timeout: "60", bound: Duration::from_secs(200) };
 
 /// A command that goes on for ever is left alone for so long.
-const PATIENCE: Duration = Duration::from_secs(3);
+const ENOUGH: Duration = Duration::from_secs(3);
 
 /// KiB of addresses, as ulimit(1) has it: a claim of 4 GiB - 1 cannot be met.
 const ADDRESSES: u64 = 3 << 20;
@@ -33,7 +40,6 @@ const ADDRESSES: u64 = 3 << 20;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stdout {
     Pipe,
-    #[allow(dead_code, reason = "for commands to come")]
     Terminal,
 }
 
@@ -61,11 +67,11 @@ pub struct Ran {
 }
 
 /// Runs `ninefold` with `words` in `dir`. One that is expected to be interrupted is, and its output goes nowhere.
-pub async fn ninefold(words: &[String], stdout: Stdout, expected: Ended, dir: &Path) -> Ran {
+pub async fn ninefold(words: &[String], stdout: Stdout, expected: Ended, patience: Patience, dir: &Path) -> Ran {
     let mut command = Command::new("sh");
     // Arenas take addresses by the number of processors.
     command.args(["-c", &format!("ulimit -v {ADDRESSES}; exec \"$0\" \"$@\"")]).env("MALLOC_ARENA_MAX", "2");
-    command.arg(&*NINEFOLD).args(["--timeout", TIMEOUT]).args(words).current_dir(dir);
+    command.arg(&*NINEFOLD).args(["--timeout", patience.timeout]).args(words).current_dir(dir);
     command.env_remove("RUST_LOG").stdin(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
     let interrupt = expected == Ended::Interrupted;
     let mut shown = None;
@@ -87,13 +93,13 @@ pub async fn ninefold(words: &[String], stdout: Stdout, expected: Ended, dir: &P
     tokio::pin!(output);
     let mut done = None;
     if interrupt {
-        done = timeout(PATIENCE, &mut output).await.ok();
+        done = timeout(ENOUGH, &mut output).await.ok();
         if let (None, Some(id)) = (&done, id) {
             kill_process(id, Signal::INT).expect("it runs");
         }
     }
     if done.is_none() {
-        done = timeout(BOUND, &mut output).await.ok();
+        done = timeout(patience.bound, &mut output).await.ok();
     }
     let took = began.elapsed();
     let terminal = shown.is_some();
@@ -139,7 +145,7 @@ pub async fn hostile(name: &str) -> (Child, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ninefold-hostile"));
     let mut child = command.arg(name).stdout(Stdio::piped()).kill_on_drop(true).spawn().expect("it runs");
     let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
-    let line = timeout(BOUND, lines.next_line()).await.expect("in time").expect("readable").expect("a line");
+    let line = timeout(LONG.bound, lines.next_line()).await.expect("in time").expect("readable").expect("a line");
     let place = line.rsplit(' ').next().expect("a word").to_owned();
     (child, place)
 }
