@@ -131,7 +131,7 @@ picture() { # DIR
             -e 's/^(d \S+) \S+ (\S+) \S+ /\1 - \2 - /' \
             -e 's/^((\S+ ){5})(1[7-9][0-9]{8}|[2-9][0-9]{9})\.[0-9]+ /\1new /' \
             -e "$seconds" | tr '\0' '\n' | sort
-        find . -type f -print0 | sort -z | xargs -0 -r sha256sum
+        find . -type f -print0 | sort -z | xargs -0 -r cksum
     )
 }
 
