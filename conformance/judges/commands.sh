@@ -393,7 +393,12 @@ mirror() { # FROM TO
 
 fault() { # WHAT [EXPECTED FOUND]: two files
     faults+="$1; "
-    [ "$#" -eq 1 ] || diff -au --label expected --label found "$2" "$3" | cat -v | cut -c1-300 | head -n 60 >>"$trees/details"
+    [ "$#" -eq 3 ] || return 0
+    if grep -aqP '\x00' "$2" "$3"; then
+        cmp "$2" "$3"
+    else
+        diff -au --label expected --label found "$2" "$3" | cat -v | cut -c1-300 | head -n 60
+    fi >>"$trees/details" 2>&1
 }
 
 verdict() { # NAME COMMAND
