@@ -158,8 +158,8 @@ listens() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 
 # For servers that must be told their port: starts COMMAND, in which PORT stands for one that is free.
 on_a_free_port() { # COMMAND...
-    local i tries
-    for tries in {1..20}; do
+    local i
+    for _ in {1..20}; do
         port=$((20000 + RANDOM % 12000))
         listens "$port" && continue
         # In a directory of its own: a core file of somebody else's program must not land in ours.
@@ -322,7 +322,7 @@ pair() { # reads|changes [-s] [-e] [-n WORD] [-r WORD] [-u] NAME COMMAND
         esac
     done
     shift $((OPTIND - 1))
-    local name=$1 command=$2 status want=$trees/want got=$trees/got before after
+    local name=$1 command=$2 status want=$trees/want got=$trees/got
     if [ -n "$needs" ] && ! can "$needs"; then
         if [ -z "$refuse" ] || [[ " $mute " == *" $needs "* ]]; then
             left_out=$((left_out + 1))
@@ -471,7 +471,7 @@ no_server() { base=9p://127.0.0.1:1; }
 # --- the runs -------------------------------------------------------------------------------------------------------
 
 owners='' # only root may give files away
-[ "$(id -u)" -ne 0 ] || owners=chown
+[ "$(id -u)" -ne 0 ] || owners='chown'
 common="users $owners"
 in_L="symlinks hardlinks special-modes rename-across times nanoseconds blocks links-count $common"
 in_u="symlinks special-modes times links-count $common"

@@ -255,8 +255,8 @@ start_ours() {
 }
 
 start_diod() {
-    local i port tries
-    for tries in {1..20}; do
+    local i port
+    for _ in {1..20}; do
         port=$((20000 + RANDOM % 12000))
         (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null && continue
         # In a directory of its own: a core file of diod's must not land in ours.
