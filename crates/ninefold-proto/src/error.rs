@@ -102,6 +102,17 @@ const OTHER_TEXTS: &[(&str, Errno)] = &[
     ("illegal mode", Errno::EINVAL),
     ("illegal offset", Errno::EINVAL),
     ("file name syntax", Errno::EINVAL),
+    // Plan 9's lib9p and its ports.
+    ("walk in non-directory", Errno::ENOTDIR),
+    ("create in non-directory", Errno::ENOTDIR),
+    // sminez/ninep.
+    ("unknown file", Errno::ENOENT),
+    // knusbaum/go9p.
+    ("no such path", Errno::ENOENT),
+    ("permission denied.", Errno::EACCES),
+    ("cannot write to directory.", Errno::EISDIR),
+    ("bad fid.", Errno::EBADF),
+    ("change not implemented", Errno::EOPNOTSUPP),
 ];
 
 impl Errno {
@@ -200,6 +211,7 @@ mod tests {
     fn decorated_texts_of_real_servers_are_understood() {
         assert_eq!(Errno::from_text(b"stat: 'x' file does not exist"), Errno::ENOENT);
         assert_eq!(Errno::from_text(b"No such file or directory"), Errno::ENOENT);
+        assert_eq!(Errno::from_text(b"No such path"), Errno::ENOENT);
         assert_eq!(Errno::from_text(b"whatever"), Errno::EIO);
     }
 }
