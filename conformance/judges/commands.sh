@@ -24,6 +24,7 @@
 # A difference is printed to standard error: the command, then diff -u of what was expected and what came.
 set -u -o pipefail
 export LC_ALL=C TZ=UTC
+export TIME_STYLE=long-iso # the one that `ninefold ls -l` has
 PATH=$PATH:/usr/sbin:/sbin:/usr/local/go/bin
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 : "${NINEFOLD:?set NINEFOLD to the ninefold binary}"
@@ -295,12 +296,57 @@ perform() { # FORM TREES OUT COMMAND
 
 # --- what may differ ------------------------------------------------------------------------------------------------
 
-# Standard output as it is compared. Nothing is left out that the dialect and the format can say.
-plain() { # FORM FILE
-    local root
+# Where blocks are not told, ninefold guesses them: 4 KiB for a directory, whole blocks of 4 KiB for a file. The guess
+# is compared where the file system of this machine has it so; ext4 does.
+guessed=false
+printf x >"$work/probe"
+mkdir "$work/probe.d"
+[ "$(stat -c '%b*%B' "$work/probe" "$work/probe.d" | tr '\n' ' ')" != '8*512 8*512 ' ] || guessed=true
+
+# A text as a regular expression that matches it and nothing else.
+escaped() { printf '%s' "$1" | sed -E 's/[][\\.*^$|?+(){}]/\\&/g'; }
+
+# Standard output as it is compared: nothing is left out that the dialect and the server tell. What they do not tell is
+# put into the local form as ninefold's manual has it, `?` and `-`, so that it is compared too.
+plain() { # FORM WORD FILE: WORD is the command's first
+    local root changes=()
+    # The same file has another name: ../tree/docs here is 9p://HOST:PORT/docs?dialect=... there.
     [ "$1" = local ] && root='../tree/' || root="$base/"
-    # The same file has another name: ../tree/docs here is 9p://HOST:PORT/docs there.
-    sed -e "s|$root|@|g" ${query:+-e "s|$query||g"} "$2"
+    changes+=(-e "s|$(escaped "$root")|@|g" ${query:+-e "s|$(escaped "$query")||g"})
+    case $2 in
+        ls)
+            local columns='^([-dl][-rwxsStT]{9}) +(\S+) +(\S+) +(\S+) +(\S+) '
+            if [ "$1" = local ]; then
+                can directory-sizes || changes+=(-e "s/^(d\S+ +\S+ +\S+ +\S+ +)[0-9]+ /\10 /")
+                can links-count || changes+=(-e "s/^([-d][-rwxsStT]{9} +)[0-9]+ /\1? /")
+                can links-count-of-links || changes+=(-e "s/^(l[-rwxsStT]{9} +)[0-9]+ /\1? /")
+            fi
+            # A column is as wide as its widest field, which may be one of those that are not told.
+            can directory-sizes && can links-count && can links-count-of-links ||
+                changes+=(-e "s/$columns/\1 \2 \3 \4 \5 /")
+            can blocks || $guessed || changes+=(-e 's/^total [0-9]+$/total -/')
+            ;;
+        du) can blocks || $guessed || changes+=(-e 's/^[0-9]+/-/') ;;
+        stat)
+            if [ "$1" = local ]; then
+                # No dialect has a device.
+                changes+=(-e 's/^(Device: )[0-9]+,[0-9]+/\1-/')
+                can directory-sizes || changes+=(-e 's/^(  Size: )[0-9]+ +(.* directory)$/\10         \2/')
+                can blocks || changes+=(-e 's/(Blocks: )\S+ +(IO Block: )\S+ +/\1-          \2-      /')
+                can links-count || changes+=(-e 's/(Links: )[0-9]+$/\1-/')
+                can owner-numbers || changes+=(-e 's/([UG]id: \()[ 0-9]{5}/\1    -/g')
+                can nanoseconds || changes+=(-e 's/^((Access|Modify): .*)\.[0-9]{9} /\1.000000000 /'
+                    -e 's/^(Change: |  *Birth: ).*/\1-/')
+                can birth || changes+=(-e 's/^( Birth: ).*/\1-/')
+                # The links come a line after what it is; what is above does not see that line.
+                can links-count-of-links ||
+                    changes+=(-e '/ symbolic link$/{n;s/^(Device: )[0-9]+,[0-9]+/\1-/;s/(Links: )[0-9]+$/\1-/}')
+            fi
+            can inode || changes+=(-e 's/(Inode: )[0-9]+ +/\1- /')
+            can access-times || changes+=(-e 's/^(Access: )[0-9].*/\1-/')
+            ;;
+    esac
+    sed -E "${changes[@]}" "$3"
 }
 
 # --- judging a pair -------------------------------------------------------------------------------------------------
@@ -349,8 +395,9 @@ pair() { # reads|changes [-s] [-e] [-t] [-n WORD] [-r WORD] [-u] NAME COMMAND
     elif [ "$expected" -eq 0 ] && [ -z "$speaks" ] && [ -s "$trees/g.err" ]; then
         fault "it succeeded, and said on standard error"
     fi
-    plain local "$trees/w.out" >"$trees/w.plain"
-    plain remote "$trees/g.out" >"$trees/g.plain"
+    # Two empty files are equal, too.
+    plain local "${command%% *}" "$trees/w.out" >"$trees/w.plain" || fault "the judge cannot read what was expected"
+    plain remote "${command%% *}" "$trees/g.out" >"$trees/g.plain" || fault "the judge cannot read what came"
     if [ -n "$sorted" ]; then
         sort -o "$trees/w.plain" "$trees/w.plain"
         sort -o "$trees/g.plain" "$trees/g.plain"
@@ -479,10 +526,12 @@ no_server() { base=9p://127.0.0.1:1; }
 
 owners='' # only root may give files away
 [ "$(id -u)" -ne 0 ] || owners='chown'
-common="users $owners"
-in_L="symlinks hardlinks special-modes rename-across times nanoseconds blocks links-count $common"
-in_u="symlinks special-modes times links-count $common"
-in_2000="times users"
+tells_2000='inode access-times'
+tells_u="$tells_2000 links-count owner-numbers"
+tells_L="$tells_u links-count-of-links directory-sizes blocks nanoseconds"
+in_2000="times users $tells_2000"
+in_u="symlinks special-modes times users $owners $tells_u"
+in_L="symlinks hardlinks special-modes rename-across times users $owners $tells_L"
 
 client=$NINEFOLD
 # Whoever -u acts as must be able to run it.
@@ -496,11 +545,11 @@ tcp=9p://127.0.0.1:0
 for name; do
     case $name in
         teeth) teeth ;;
-        ours-9P2000.L) session "$name" 9P2000.L "$in_L" '' start_ours "$tcp" ;;
+        ours-9P2000.L) session "$name" 9P2000.L "$in_L birth" '' start_ours "$tcp" ;;
         ours-9P2000.u) session "$name" 9P2000.u "$in_u" '' start_ours "$tcp" ;;
         ours-9P2000) session "$name" 9P2000 "$in_2000" '' start_ours "$tcp" ;;
-        ours-best) session "$name" '' "$in_L" '' start_ours "$tcp" ;;
-        ours-unix) session "$name" '' "$in_L" '' start_ours "9p+unix:$work/socket" ;;
+        ours-best) session "$name" '' "$in_L birth" '' start_ours "$tcp" ;;
+        ours-unix) session "$name" '' "$in_L birth" '' start_ours "9p+unix:$work/socket" ;;
         diod)
             if command -v diod >/dev/null; then
                 session "$name" '' "$in_L" '' start_diod
@@ -509,9 +558,9 @@ for name; do
             fi
             ;;
         # It has no permissions of its own, and follows links.
-        hosttree) ! build_go || session "$name" '' times users start_hosttree ;;
-        # So does this one; and it takes a wstat of times and leaves them.
-        export9p) ! build_go || session "$name" 9P2000 '' 'users times' start_export9p ;;
+        hosttree) ! build_go || session "$name" '' "times $tells_2000" users start_hosttree ;;
+        # So does this one; and it takes a wstat of times and leaves them, and numbers files by their path.
+        export9p) ! build_go || session "$name" 9P2000 directory-sizes 'users times' start_export9p ;;
         *) not_ok "$name" "no such run" ;;
     esac
 done
