@@ -530,7 +530,7 @@ tells_2000='inode access-times'
 tells_u="$tells_2000 links-count owner-numbers"
 tells_L="$tells_u links-count-of-links directory-sizes blocks nanoseconds"
 in_2000="times users $tells_2000"
-in_u="symlinks special-modes times users $owners $tells_u"
+in_u="symlinks hardlinks special-modes times users $owners $tells_u"
 in_L="symlinks hardlinks special-modes rename-across times users $owners $tells_L"
 
 client=$NINEFOLD
