@@ -266,7 +266,7 @@ pub struct Truncate {
 /// that is copied to, no link is gone through, and one where a file is to be is replaced.
 ///
 /// An interrupted copy leaves its temporary file where it cannot remove it, and on purpose with --resume. --resume goes on
-/// with it if its source has the same size and time as then; of what was sent to a server, the last 16 MiB are sent again.
+/// with it if its source has the same size and time as then; of what was sent to a server, the last 32 MiB are sent again.
 /// It leaves files that are there and have the size of their source and, with -p, its time, or without -p a time that is
 /// not before its. After a crash of the machine that is copied to, and where that is not enough, add --checksum.
 ///

@@ -1,6 +1,7 @@
 //! Writing a file from one place on, with as many requests on the way as delay and rate ask for.
 //!
-//! [`File::writer`] makes a [`Writer`]; [`Writer::write`] takes bytes and waits while the window is full;
+//! [`File::writer`] makes a [`Writer`]; [`Writer::write`] takes bytes and waits while the window is full, [`Writer::skip`]
+//! leaves bytes out;
 //! [`Writer::finish`] waits for the replies to all of it. Only plain files take several writes at a time: everything
 //! else gets one after another.
 
@@ -78,6 +79,31 @@ impl Writer<'_> {
         self.check()?;
         let result = self.take(&mut data).await;
         self.note(result)
+    }
+
+    /// Leaves out `bytes` bytes, which the file has or need not have: what is written next goes behind them. In
+    /// [`Writer::written`] they count as written.
+    pub fn skip(&mut self, bytes: u64) {
+        self.next += bytes;
+    }
+
+    /// Waits until no more than `span` bytes lie between what is known to be written without a gap and
+    /// [`Writer::position`]: so much at most an interrupted writer leaves in doubt.
+    pub async fn within(&mut self, span: u64) -> Result<(), Error> {
+        self.check()?;
+        while self.next - self.start - self.written() > span {
+            let result = self.wait_for_some().await;
+            self.note(result)?;
+        }
+        Ok(())
+    }
+
+    async fn wait_for_some(&mut self) -> Result<(), Error> {
+        self.send_again().await?;
+        self.take_arrivals(true).await?;
+        // What follows has waited for it.
+        self.file.client.lane.raise(self.depth);
+        Ok(())
     }
 
     /// Waits until all of it is written, and tells how many bytes that are. It may be on the server's disk or not:

@@ -58,6 +58,51 @@ async fn what_is_written_in_pieces_of_any_size_is_read_back_in_every_dialect() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn bytes_that_are_skipped_are_not_sent_and_what_follows_lies_behind_them() {
+    for dialect in Dialect::ALL {
+        let client = connect(&ram(), dialect, Options { msize: 4096, ..Options::default() }).await;
+        let file = client.root().await.unwrap().create(b"f", Mode::READ_WRITE, 0o644).await.unwrap();
+        let mut writer = file.writer(0, None);
+        writer.write(Bytes::from(vec![1; 10_000])).await.unwrap();
+        writer.skip(50_000);
+        writer.write(Bytes::from(vec![2; 10_000])).await.unwrap();
+        assert_eq!((writer.position(), writer.finish().await.unwrap()), (70_000, 70_000));
+        assert!(client.stats().bytes_sent < 30_000);
+        let mut reader = file.reader(0, Some(&file.metadata().await.unwrap()));
+        let mut got = Vec::new();
+        while let Some(data) = reader.next().await.unwrap() {
+            got.extend_from_slice(&data);
+        }
+        assert!(got == [vec![1; 10_000], vec![0; 50_000], vec![2; 10_000]].concat());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_a_span_has_no_gap_further_back() {
+    // The first write is answered last.
+    let mut held: Option<Tag> = None;
+    let (_client, file) = create(Options { msize: 4096, ..Options::default() }, move |replies, tag, request| {
+        let T::Write { offset, data, .. } = *request else { return false };
+        if offset == 0 {
+            held = Some(tag);
+        } else {
+            replies.send(tag, R::Write { count: data.0.len() as u32 });
+            replies.send(held.take().unwrap(), R::Write { count: 4072 });
+        }
+        true
+    })
+    .await;
+    let mut writer = file.writer(0, None);
+    writer.write(Bytes::from(vec![1; 4072])).await.unwrap();
+    writer.skip(100_000 - 4072);
+    writer.within(100_000).await.unwrap();
+    assert!(tokio::time::timeout(Duration::from_secs(1), writer.within(99_999)).await.is_err());
+    writer.write(Bytes::from(vec![2; 100])).await.unwrap();
+    writer.within(0).await.unwrap();
+    assert_eq!(writer.written(), 100_100);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pipelined_write_counts_as_many_round_trips_as_it_takes() {
     const DELAY: Duration = Duration::from_millis(5);
     let (ours, theirs) = link(DELAY);

@@ -258,12 +258,52 @@ pub enum Thing {
     Special,
 }
 
-/// A file that is being written: everything that [`Reader`](super::reader::Reader) gives, in order, then
-/// [`Sink::finish`] or [`Sink::abandon`].
+/// A file that is being written: [`Sink::writing`] takes its bytes, then comes [`Sink::finish`] or [`Sink::abandon`].
 #[derive(Debug)]
 pub enum Sink {
     Here(Box<here_file::Sink>),
     There(Box<there_file::Sink>),
+}
+
+/// The bytes of a [`Sink`], from [`Begun::offset`] on. [`Writing::finish`] comes last.
+#[derive(Debug)]
+pub enum Writing<'s> {
+    Here(&'s mut here_file::Sink),
+    There(Box<there_file::Writing<'s>>),
+}
+
+impl Writing<'_> {
+    /// The shortest run of zeros that is worth not being written: here a block of the file system, there what costs
+    /// about as much as a message.
+    pub fn least_zeros(&self) -> usize {
+        match self {
+            Writing::Here(_) => 4096,
+            Writing::There(_) => 64 * 1024,
+        }
+    }
+
+    pub async fn data(&mut self, data: Bytes) -> Result<(), Cause> {
+        match self {
+            Writing::Here(sink) => sink.data(data).await,
+            Writing::There(writing) => writing.data(data).await,
+        }
+    }
+
+    /// Zeros that need not be written; only where [`Begun::skips`].
+    pub async fn skip(&mut self, zeros: u64) -> Result<(), Cause> {
+        match self {
+            Writing::Here(sink) => sink.skip(zeros).await,
+            Writing::There(writing) => writing.skip(zeros).await,
+        }
+    }
+
+    /// Waits until a server has taken all of it; here that is part of [`Sink::finish`].
+    pub async fn finish(self) -> Result<(), Cause> {
+        match self {
+            Writing::Here(_) => Ok(()),
+            Writing::There(writing) => writing.finish().await,
+        }
+    }
 }
 
 /// What came of a copy beside the file.
@@ -322,27 +362,11 @@ impl Sink {
         }
     }
 
-    /// The shortest run of zeros that is worth not being written: here a block of the file system, there what costs
-    /// about as much as a message.
-    pub fn least_zeros(&self) -> usize {
+    /// What takes the bytes, in order.
+    pub fn writing(&mut self) -> Writing<'_> {
         match self {
-            Sink::Here(_) => 4096,
-            Sink::There(_) => 64 * 1024,
-        }
-    }
-
-    pub async fn data(&mut self, data: Bytes) -> Result<(), Cause> {
-        match self {
-            Sink::Here(sink) => sink.data(data).await,
-            Sink::There(sink) => sink.data(data).await,
-        }
-    }
-
-    /// Zeros that need not be written; only where [`Begun::skips`].
-    pub async fn skip(&mut self, zeros: u64) -> Result<(), Cause> {
-        match self {
-            Sink::Here(sink) => sink.skip(zeros).await,
-            Sink::There(sink) => sink.skip(zeros).await,
+            Sink::Here(sink) => Writing::Here(sink),
+            Sink::There(sink) => Writing::There(Box::new(sink.writing())),
         }
     }
 

@@ -1,5 +1,7 @@
 //! What a copy needs to know of a file, in one form for files here and there.
 
+use std::sync::Arc;
+
 use ninefold::client::{FileType, Metadata};
 use ninefold::proto::QidType;
 use ninefold::proto::attr::Time;
@@ -15,19 +17,15 @@ pub struct Facts {
     pub size: u64,
     pub accessed: Time,
     pub modified: Time,
-    /// Whether the times above have nanoseconds; else they are whole seconds.
-    pub has_nanoseconds: bool,
     pub uid: Option<u32>,
     pub gid: Option<u32>,
     pub nlink: Option<u64>,
     /// Major and minor number of a device.
     pub device: Option<(u32, u32)>,
-    /// The number that a server's file has and no other file there (intro(5)).
-    pub qid: Option<u64>,
-    /// Append-only, exclusive: what a new file in its place would not be.
-    pub has_rules_of_its_own: bool,
     /// Whether the disk holds all of its bytes: there are no holes to look for.
     pub is_dense: bool,
+    /// All that a server told.
+    pub metadata: Option<Arc<Metadata>>,
 }
 
 impl Facts {
@@ -39,26 +37,38 @@ impl Facts {
     pub fn permissions(&self) -> u32 {
         self.mode & 0o777
     }
+
+    /// The number that a server's file has and no other file there (intro(5)).
+    pub fn qid(&self) -> Option<u64> {
+        self.metadata.as_ref().map(|metadata| metadata.qid.path)
+    }
+
+    /// Append-only, exclusive: what a new file in its place would not be.
+    pub fn has_rules_of_its_own(&self) -> bool {
+        let kind = self.metadata.as_ref().map(|metadata| metadata.qid.kind);
+        kind.is_some_and(|kind| kind.has(QidType::APPEND) || kind.has(QidType::EXCL) || kind.has(QidType::AUTH))
+    }
+
+    /// Whether the times have nanoseconds: in 9P2000 and .u, which have a mode word of their own, they have none.
+    fn has_nanoseconds(&self) -> bool {
+        self.metadata.as_ref().is_none_or(|metadata| metadata.plan9_mode.is_none())
+    }
 }
 
-impl From<&Metadata> for Facts {
-    fn from(it: &Metadata) -> Facts {
-        let kind = it.qid.kind;
+impl From<Metadata> for Facts {
+    fn from(it: Metadata) -> Facts {
         Facts {
             kind: it.kind,
             mode: it.mode,
             size: it.size,
             accessed: it.accessed,
             modified: it.modified,
-            // .L alone tells the time of the last change of attributes, and in nanoseconds all.
-            has_nanoseconds: it.plan9_mode.is_none(),
             uid: it.uid,
             gid: it.gid,
             nlink: it.nlink,
             device: it.device,
-            qid: Some(it.qid.path),
-            has_rules_of_its_own: kind.has(QidType::APPEND) || kind.has(QidType::EXCL) || kind.has(QidType::AUTH),
             is_dense: false,
+            metadata: Some(Arc::new(it)),
         }
     }
 }
@@ -69,26 +79,25 @@ impl From<&Stat> for Facts {
         let kind = FileType::from_mode(it.st_mode).unwrap_or(FileType::File);
         let device = matches!(kind, FileType::CharDevice | FileType::BlockDevice);
         let time = |sec: i64, nsec: u64| Time { sec, nsec: nsec as u32 };
+        let size = it.st_size.max(0).cast_unsigned();
         Facts {
             kind,
             mode: it.st_mode & 0o7777,
-            size: it.st_size.max(0).cast_unsigned(),
+            size,
             accessed: time(it.st_atime as i64, it.st_atime_nsec as u64),
             modified: time(it.st_mtime as i64, it.st_mtime_nsec as u64),
-            has_nanoseconds: true,
             uid: Some(it.st_uid),
             gid: Some(it.st_gid),
             nlink: Some(it.st_nlink as u64),
             device: device.then(|| (rustix::fs::major(it.st_rdev), rustix::fs::minor(it.st_rdev))),
-            qid: None,
-            has_rules_of_its_own: false,
             // st_blocks counts units of 512 bytes (stat(2)).
-            is_dense: it.st_blocks as u64 * 512 >= it.st_size.max(0).cast_unsigned(),
+            is_dense: it.st_blocks as u64 * 512 >= size,
+            metadata: None,
         }
     }
 }
 
 /// Whether two times agree as exactly as both files can tell.
 pub fn same_time(a: &Facts, b: &Facts) -> bool {
-    if a.has_nanoseconds && b.has_nanoseconds { a.modified == b.modified } else { a.modified.sec == b.modified.sec }
+    if a.has_nanoseconds() && b.has_nanoseconds() { a.modified == b.modified } else { a.modified.sec == b.modified.sec }
 }

@@ -2,10 +2,11 @@
 
 use std::time::Instant;
 
+use bytes::Bytes;
 use ninefold::client::FileType;
 
 use super::cx::{Cx, Record};
-use super::dest::{Sink, Slot};
+use super::dest::{Sink, Slot, Writing};
 use super::digest::Digest;
 use super::facts::{Facts, same_time};
 use super::reader::{Content, Piece, Reader};
@@ -90,7 +91,7 @@ fn looks_done(cx: &Cx<'_>, source: &Facts, old: &Facts) -> bool {
 /// A file that is copied to itself would be emptied before it is read.
 fn refuse_itself(source: &Place, slot: &Slot, facts: &Facts, old: Option<&Facts>) -> Result<(), Trouble> {
     let (Place::Remote(a), Place::Remote(b), Some(old)) = (source, &slot.place, old) else { return Ok(()) };
-    let same = facts.qid == old.qid && facts.size == old.size && facts.modified == old.modified;
+    let same = facts.qid() == old.qid() && facts.size == old.size && facts.modified == old.modified;
     if a.place == b.place && same {
         return Err(Trouble::new(source, "", Cause::words(format!("it and {b} are the same file"))));
     }
@@ -162,60 +163,62 @@ impl Copy<'_> {
         let cannot_write = || Trouble::of(&self.slot.place, "cannot write it");
         let begun = sink.begun().clone();
         let mut passed = Passed { digest: self.cx.how.checksum.then(Digest::new), ..Passed::default() };
-        let start = if passed.digest.is_some() { 0 } else { begun.offset };
-        self.cx.progress.moved(start);
-        passed.bytes = start;
-        let mut reader = self.content.reader(start, self.facts);
+        passed.bytes = if passed.digest.is_some() { 0 } else { begun.offset };
+        self.cx.progress.moved(passed.bytes);
+        let mut reader = self.content.reader(passed.bytes, self.facts);
+        let mut writing = sink.writing();
         while let Some(piece) = reader.next().await.map_err(cannot_read())? {
-            let piece = match piece {
-                Piece::Data(data) => data,
+            // What is there already is only digested.
+            let known = begun.offset.saturating_sub(passed.bytes);
+            let length = match piece {
+                Piece::Data(data) => {
+                    if let Some(digest) = &mut passed.digest {
+                        digest.data(&data);
+                    }
+                    let known = known.min(data.len() as u64);
+                    let new = data.slice(known as usize..);
+                    let wrote = self.data(&mut writing, new, passed.bytes + known, begun.skips).await;
+                    wrote.map_err(cannot_write())?;
+                    data.len() as u64
+                }
                 Piece::Hole(zeros) => {
                     if let Some(digest) = &mut passed.digest {
                         digest.zeros(zeros);
                     }
-                    let known = begun.offset.saturating_sub(passed.bytes).min(zeros);
-                    self.zeros(sink, zeros - known, begun.skips).await.map_err(cannot_write())?;
-                    self.pass(&mut passed, zeros);
-                    continue;
+                    self.zeros(&mut writing, zeros - known.min(zeros), begun.skips).await.map_err(cannot_write())?;
+                    zeros
                 }
             };
-            if let Some(digest) = &mut passed.digest {
-                digest.data(&piece);
-            }
-            let length = piece.len();
-            let known = begun.offset.saturating_sub(passed.bytes).min(length as u64) as usize;
-            let new = piece.slice(known..);
-            if begun.skips {
-                let offset = passed.bytes + known as u64;
-                for run in runs(&new, offset, sink.least_zeros()) {
-                    match run {
-                        Run::Data(data) => sink.data(data).await.map_err(cannot_write())?,
-                        Run::Zeros(zeros) => sink.skip(zeros).await.map_err(cannot_write())?,
-                    }
-                }
-            } else if !new.is_empty() {
-                sink.data(new).await.map_err(cannot_write())?;
-            }
-            self.pass(&mut passed, length as u64);
+            passed.bytes += length;
+            passed.pieces += 1;
+            self.cx.progress.moved(length);
         }
+        writing.finish().await.map_err(cannot_write())?;
         Ok(passed)
     }
 
-    fn pass(&self, passed: &mut Passed, bytes: u64) {
-        passed.bytes += bytes;
-        passed.pieces += 1;
-        self.cx.progress.moved(bytes);
+    async fn data(&self, writing: &mut Writing<'_>, data: Bytes, offset: u64, skips: bool) -> Result<(), Cause> {
+        if !skips {
+            return writing.data(data).await;
+        }
+        for run in runs(&data, offset, writing.least_zeros()) {
+            match run {
+                Run::Data(data) => writing.data(data).await?,
+                Run::Zeros(zeros) => writing.skip(zeros).await?,
+            }
+        }
+        Ok(())
     }
 
     /// A hole. Where nothing may be skipped its zeros are written.
-    async fn zeros(&self, sink: &mut Sink, mut zeros: u64, skips: bool) -> Result<(), Cause> {
+    async fn zeros(&self, writing: &mut Writing<'_>, mut zeros: u64, skips: bool) -> Result<(), Cause> {
         static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
         if skips {
-            return sink.skip(zeros).await;
+            return writing.skip(zeros).await;
         }
         while zeros > 0 {
             let piece = zeros.min(ZEROS.len() as u64);
-            sink.data(bytes::Bytes::from_static(&ZEROS[..piece as usize])).await?;
+            writing.data(Bytes::from_static(&ZEROS[..piece as usize])).await?;
             zeros -= piece;
         }
         Ok(())
@@ -254,7 +257,7 @@ impl Copy<'_> {
     }
 }
 
-async fn digest_of(mut reader: Reader) -> Result<Digest, Cause> {
+async fn digest_of(mut reader: Reader<'_>) -> Result<Digest, Cause> {
     let mut digest = Digest::new();
     while let Some(piece) = reader.next().await? {
         match piece {

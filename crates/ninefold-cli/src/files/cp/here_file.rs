@@ -373,9 +373,14 @@ fn open_part(plan: &Plan, old: Option<&Facts>) -> Result<(Part, Writing), Cause>
             continue;
         }
         let part = Part { dir: dir.clone(), name: part.clone(), keep };
-        if let Some(old) = old.filter(|_| !plan.preserve)
-            && let Err(e) = make_alike(&fd, &stat, old)
-        {
+        let alike = match old {
+            _ if plan.preserve => Ok(()),
+            Some(old) => make_alike(&fd, &stat, old),
+            // The copy that left it may have been told otherwise.
+            None if !is_new => fchmod(&fd, permissions(plan.mode)).map_err(Cause::from),
+            None => Ok(()),
+        };
+        if let Err(e) = alike {
             let _ = dir.remove(&part.name);
             return Err(e);
         }

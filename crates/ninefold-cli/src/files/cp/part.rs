@@ -68,14 +68,12 @@ mod tests {
             size,
             accessed: time,
             modified: time,
-            has_nanoseconds: true,
             uid: None,
             gid: None,
             nlink: None,
             device: None,
-            qid: None,
-            has_rules_of_its_own: false,
             is_dense: true,
+            metadata: None,
         }
     }
 

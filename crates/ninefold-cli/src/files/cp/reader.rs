@@ -4,10 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures_util::StreamExt;
-use futures_util::future::BoxFuture;
-use futures_util::stream::FuturesOrdered;
-use ninefold::client::{Error, File};
+use ninefold::client::{self, File};
 use rustix::buffer::spare_capacity;
 use rustix::fs::{SeekFrom, fstat, seek};
 use rustix::io::{Errno, pread};
@@ -23,14 +20,11 @@ pub const CHUNK: usize = 1 << 20;
 /// Pieces of a local file that are read before they are asked for.
 const AHEAD: usize = 4;
 
-/// Bytes of a server's file that are on the way at a time.
-const WINDOW: u64 = 8 << 20;
-
 /// A file that is open for reading, and how it begins, if that was read already.
 #[derive(Debug)]
 pub enum Content {
     Here { fd: Arc<OwnedFd>, first: Bytes },
-    There { file: Arc<File>, first: Bytes },
+    There { file: File, first: Bytes },
 }
 
 impl Content {
@@ -41,24 +35,27 @@ impl Content {
                 let fd = fd.clone();
                 off(move || Ok(Facts::from(&fstat(&*fd)?))).await
             }
-            Content::There { file, .. } => Ok(Facts::from(&file.metadata().await?)),
+            Content::There { file, .. } => Ok(Facts::from(file.metadata().await?)),
         }
     }
 
-    /// Reads from `offset` on; `facts` are what was told when it was opened.
-    pub fn reader(&self, offset: u64, facts: &Facts) -> Reader {
+    /// Reads from `offset` on; `facts` are what was told when it was opened. A file that has a size is read no further
+    /// than that.
+    pub fn reader(&self, offset: u64, facts: &Facts) -> Reader<'_> {
         let first = match self {
             Content::Here { first, .. } | Content::There { first, .. } if offset == 0 => first.clone(),
             _ => Bytes::new(),
         };
         let at = offset + first.len() as u64;
-        let whole = offset == 0 && facts.size > 0 && at == facts.size;
+        let has_size = facts.size > 0;
+        // The first read was at the start.
+        let is_empty = offset == 0 && first.is_empty();
         let rest = match self {
-            Content::Here { fd, .. } if !(whole || facts.size == 0 && first.is_empty()) => {
-                Rest::Here(read_ahead(fd.clone(), at, facts.clone()))
-            }
-            Content::There { file, .. } if !(whole || offset == 0 && first.is_empty()) => {
-                Rest::There(There::new(file.clone(), at, facts.size))
+            _ if has_size && at >= facts.size => Rest::None,
+            Content::Here { fd, .. } if has_size || !is_empty => Rest::Here(read_ahead(fd.clone(), at, facts.clone())),
+            Content::There { file, .. } if !is_empty => {
+                let reader = file.reader(at, facts.metadata.as_deref());
+                Rest::There(Box::new(if has_size { reader.until(facts.size) } else { reader }))
             }
             _ => Rest::None,
         };
@@ -76,19 +73,19 @@ pub enum Piece {
 
 /// Gives a file's pieces in order.
 #[derive(Debug)]
-pub struct Reader {
+pub struct Reader<'c> {
     first: Bytes,
-    rest: Rest,
+    rest: Rest<'c>,
 }
 
 #[derive(Debug)]
-enum Rest {
+enum Rest<'c> {
     None,
     Here(mpsc::Receiver<Result<Piece, Errno>>),
-    There(There),
+    There(Box<client::Reader<'c>>),
 }
 
-impl Reader {
+impl Reader<'_> {
     /// The next piece, of at least one byte; `None` at the end.
     pub async fn next(&mut self) -> Result<Option<Piece>, Cause> {
         if !self.first.is_empty() {
@@ -97,7 +94,7 @@ impl Reader {
         match &mut self.rest {
             Rest::None => Ok(None),
             Rest::Here(pieces) => Ok(pieces.recv().await.transpose()?),
-            Rest::There(there) => Ok(there.next().await?.map(Piece::Data)),
+            Rest::There(reader) => Ok(reader.next().await?.map(Piece::Data)),
         }
     }
 }
@@ -167,59 +164,5 @@ impl Local<'_> {
         let length = end - self.at;
         self.at = end;
         Piece::Hole(length)
-    }
-}
-
-/// A server's file being read, several reads at a time up to the size it is said to have. One that is said to have none
-/// is read in single steps until nothing comes, since every read of it may do something.
-struct There {
-    file: Arc<File>,
-    asked: FuturesOrdered<BoxFuture<'static, Result<(u64, Bytes), Error>>>,
-    /// What comes next begins here.
-    at: u64,
-    /// Asked for up to here.
-    asked_to: u64,
-    size: u64,
-    ended: bool,
-}
-
-impl std::fmt::Debug for There {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("There").field("at", &self.at).field("size", &self.size).finish_non_exhaustive()
-    }
-}
-
-impl There {
-    fn new(file: Arc<File>, at: u64, size: u64) -> There {
-        There { file, asked: FuturesOrdered::new(), at, asked_to: at, size, ended: at >= size && size > 0 }
-    }
-
-    async fn next(&mut self) -> Result<Option<Bytes>, Error> {
-        if self.ended {
-            return Ok(None);
-        }
-        if self.size == 0 {
-            let data = self.file.read_at(self.at, u32::MAX).await?;
-            self.at += data.len() as u64;
-            return Ok(Some(data).filter(|data| !data.is_empty()));
-        }
-        while self.asked_to < self.size && self.asked_to - self.at < WINDOW {
-            let count = (self.size - self.asked_to).min(self.file.read_max().into());
-            let (file, offset) = (self.file.clone(), self.asked_to);
-            self.asked.push_back(Box::pin(async move { Ok((count, file.read_at(offset, count as u32).await?)) }));
-            self.asked_to += count;
-        }
-        let Some((count, data)) = self.asked.next().await.transpose()? else {
-            self.ended = true;
-            return Ok(None);
-        };
-        self.at += data.len() as u64;
-        if (data.len() as u64) < count {
-            // What was asked for behind it does not join on. Whether more comes here, the next read tells.
-            self.asked = FuturesOrdered::new();
-            self.asked_to = self.at;
-        }
-        self.ended = data.is_empty();
-        Ok(Some(data).filter(|data| !data.is_empty()))
     }
 }

@@ -26,6 +26,9 @@ const BATCH: usize = 256;
 /// may cost without being felt.
 const FIRST: usize = 64 * 1024;
 
+/// Bytes of a server's file that are asked for together with its attributes: 256 KiB, which take 20 ms at 100 Mbit/s.
+const FIRST_THERE: u32 = 256 * 1024;
+
 /// A file that is not open.
 #[derive(Debug)]
 pub struct Item {
@@ -115,7 +118,7 @@ impl Item {
                 let here = here.clone();
                 off(move || here.stat()).await?
             }
-            _ => Facts::from(&self.node().await?.metadata().await?),
+            _ => Facts::from(self.node().await?.metadata().await?),
         };
         self.listed = Listed { kind: Some(facts.kind), facts: Some(facts.clone()) };
         Ok(facts)
@@ -160,14 +163,14 @@ impl Item {
             }
             _ => {
                 let known = self.listed.facts.take();
-                let file = Arc::new(self.into_node().await?.open(Mode::READ).await?);
-                // A file that fits one message is read while its attributes are on the way.
-                let first = file.read_at(0, u32::MAX);
+                let file = self.into_node().await?.open(Mode::READ).await?;
+                // A small file is read while its attributes are on the way.
+                let first = file.read_at(0, FIRST_THERE);
                 let (facts, first) = match known {
                     Some(facts) => (facts, first.await?),
                     None => {
                         let both = futures_util::future::try_join(file.metadata(), first);
-                        both.await.map(|(metadata, first)| (Facts::from(&metadata), first))?
+                        both.await.map(|(metadata, first)| (Facts::from(metadata), first))?
                     }
                 };
                 let plain = facts.kind == FileType::File;
@@ -264,7 +267,7 @@ impl Listing {
                 let mut entries = Vec::new();
                 while entries.len() < BATCH {
                     let Some(entry) = dir.next().await? else { return Ok((entries, None)) };
-                    let facts = entry.metadata.as_ref().map(Facts::from);
+                    let facts = entry.metadata.map(Facts::from);
                     entries.push((entry.name, Listed { kind: Some(entry.kind), facts }));
                 }
                 Ok((entries, Some(Listing::There(dir))))

@@ -70,7 +70,7 @@ impl Dir {
             return Ok(None);
         }
         match self.walk(name).await {
-            Ok(node) => Ok(Some(Facts::from(&node.metadata().await?))),
+            Ok(node) => Ok(Some(Facts::from(node.metadata().await?))),
             Err(e) if e.is_not_found() => Ok(None),
             Err(e) => Err(e.into()),
         }

@@ -6,10 +6,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures_util::StreamExt;
-use futures_util::future::BoxFuture;
-use futures_util::stream::FuturesUnordered;
-use ninefold::client::{Error, File, FileType, Mode, Suspicion};
+use ninefold::client::{Error, File, FileType, Metadata, Mode, Writer};
 use ninefold::proto::attr::SetAttr;
 use ninefold::proto::{Dialect, Errno};
 use tokio::sync::oneshot;
@@ -23,15 +20,12 @@ use super::trouble::Cause;
 use crate::files::replace::{self, InPlace};
 use crate::files::temporaries::{Entry, Temporaries};
 
-/// Bytes that are on the way at a time.
-const WINDOW: u64 = 8 << 20;
-
 /// Times that a part of the same name is removed before it is somebody's doing.
 const ATTEMPTS: usize = 3;
 
-/// How far the last byte that the server has may lie behind the first that it lacks: what is on the way, and as much
-/// again of zeros that are not sent.
-const SPAN: u64 = 2 * WINDOW;
+/// How far behind the first byte that the server lacks the last may lie that it has: 32 MiB, 5 Gbit/s over 50 ms. More on
+/// the way would be faster on longer paths, and more to write again.
+const SPAN: u64 = 32 << 20;
 
 /// What to write, and how.
 #[derive(Clone, Debug)]
@@ -58,14 +52,11 @@ pub struct Plan {
 pub struct Sink {
     plan: Plan,
     /// There until the end.
-    file: Option<Arc<File>>,
+    file: Option<File>,
     kind: Kind,
-    writes: Writes,
     at: u64,
     /// Where the last byte was written, or is about to be.
     end: u64,
-    /// Zeros that were skipped since the server had everything.
-    skipped: u64,
     pub begun: Begun,
 }
 
@@ -77,46 +68,36 @@ struct Kind {
     is_plain: bool,
     /// Of a part that is removed unless it is finished.
     entry: Option<Entry>,
+    /// What was known of it when it was opened, unless it was made.
+    metadata: Option<Arc<Metadata>>,
 }
 
-/// Writes that are not answered.
-#[derive(Default)]
-struct Writes {
-    on_the_way: FuturesUnordered<BoxFuture<'static, Result<u64, Error>>>,
-    bytes: u64,
+/// The bytes of a [`Sink`] on their way.
+#[derive(Debug)]
+pub struct Writing<'s> {
+    writer: Writer<'s>,
+    at: &'s mut u64,
+    end: &'s mut u64,
 }
 
-impl std::fmt::Debug for Writes {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Writes").field("bytes", &self.bytes).finish_non_exhaustive()
+impl Writing<'_> {
+    pub async fn data(&mut self, data: Bytes) -> Result<(), Cause> {
+        self.writer.within(SPAN.saturating_sub(data.len() as u64)).await?;
+        *self.at += data.len() as u64;
+        *self.end = *self.at;
+        Ok(self.writer.write(data).await?)
     }
-}
 
-impl Writes {
-    /// Waits until no more than `bytes` are on the way.
-    async fn down_to(&mut self, bytes: u64) -> Result<(), Error> {
-        while self.bytes > bytes {
-            match self.on_the_way.next().await {
-                Some(written) => self.bytes -= written?,
-                None => break,
-            }
-        }
+    pub async fn skip(&mut self, zeros: u64) -> Result<(), Cause> {
+        self.writer.skip(zeros);
+        *self.at += zeros;
         Ok(())
     }
-}
 
-/// All of `data`, although the server may take it in parts.
-async fn write_all(file: Arc<File>, mut offset: u64, mut data: Bytes) -> Result<u64, Error> {
-    let length = data.len() as u64;
-    while !data.is_empty() {
-        let took = file.write_at(offset, data.clone()).await?;
-        if took == 0 {
-            return Err(Suspicion::NoProgress.into());
-        }
-        let _ = data.split_to((took as usize).min(data.len()));
-        offset += u64::from(took);
+    pub async fn finish(mut self) -> Result<(), Cause> {
+        self.writer.finish().await?;
+        Ok(())
     }
-    Ok(length)
 }
 
 impl Sink {
@@ -125,7 +106,7 @@ impl Sink {
         let old = plan.old.as_ref().filter(|old| old.kind != FileType::Symlink);
         let why = match old {
             Some(old) if old.is_dir() => return Err(Cause::words("a directory is not overwritten by a file")),
-            Some(old) if old.kind != FileType::File || old.has_rules_of_its_own => InPlace::NotPlain.to_string(),
+            Some(old) if old.kind != FileType::File || old.has_rules_of_its_own() => InPlace::NotPlain.to_string(),
             Some(old) if old.nlink.is_some_and(|names| names > 1) => {
                 InPlace::SeveralNames(old.nlink.unwrap_or_default()).to_string()
             }
@@ -139,9 +120,11 @@ impl Sink {
                     plan.dir.walk(&plan.name).await?.open(Mode::WRITE).await?;
                 }
                 match open_part(&plan, old).await {
-                    Ok((file, entry, offset)) => {
-                        let begun = Begun { offset, in_place: None, skips: true };
-                        return Ok(Sink::new(plan, file, Kind { is_part: true, is_plain: true, entry }, begun));
+                    Ok(Part { file, entry, left }) => {
+                        let (offset, metadata) = left.unzip();
+                        let begun = Begun { offset: offset.unwrap_or_default(), in_place: None, skips: true };
+                        let kind = Kind { is_part: true, is_plain: true, entry, metadata };
+                        return Ok(Sink::new(plan, file, kind, begun));
                     }
                     Err(cause) if old.is_some() && cause.is_of_the_directory() => {
                         format!("it cannot be replaced: {cause}")
@@ -158,47 +141,40 @@ impl Sink {
         // Nothing is half of nothing: what has no bytes is not worth a word.
         let in_place = Some(why).filter(|_| empties || plan.source.size > 0);
         let begun = Begun { offset: 0, in_place, skips: empties };
-        Ok(Sink::new(plan, file, Kind { is_part: false, is_plain, entry: None }, begun))
+        let metadata = plan.old.as_ref().and_then(|old| old.metadata.clone()).filter(|_| empties);
+        let kind = Kind { is_part: false, is_plain, entry: None, metadata };
+        Ok(Sink::new(plan, file, kind, begun))
     }
 
     fn new(plan: Plan, file: File, kind: Kind, begun: Begun) -> Sink {
-        let (at, writes) = (begun.offset, Writes::default());
-        Sink { plan, file: Some(Arc::new(file)), kind, writes, at, end: at, skipped: 0, begun }
+        let at = begun.offset;
+        Sink { plan, file: Some(file), kind, at, end: at, begun }
     }
 
-    fn file(&self) -> Result<&Arc<File>, Cause> {
-        self.file.as_ref().ok_or(Cause::Here(Errno::EBADF))
-    }
-
-    pub async fn data(&mut self, mut data: Bytes) -> Result<(), Cause> {
-        while !data.is_empty() {
-            let file = self.file()?.clone();
-            let piece = data.split_to(data.len().min(file.write_max() as usize));
-            let length = piece.len() as u64;
-            self.writes.down_to(WINDOW.saturating_sub(length)).await?;
-            self.writes.on_the_way.push(Box::pin(write_all(file, self.at, piece)));
-            self.writes.bytes += length;
-            self.at += length;
-            self.end = self.at;
-        }
-        Ok(())
-    }
-
-    pub async fn skip(&mut self, zeros: u64) -> Result<(), Cause> {
-        self.at += zeros;
-        self.skipped += zeros;
-        if self.skipped > WINDOW {
-            self.writes.down_to(0).await?;
-            self.skipped = 0;
-        }
-        Ok(())
+    pub fn writing(&mut self) -> Writing<'_> {
+        let Sink { file, at, end, kind, .. } = self;
+        let file = file.as_ref().expect("there until the end, which takes self");
+        let writer = file.writer(*at, kind.metadata.as_deref());
+        Writing { writer, at, end }
     }
 
     /// The file is whole: it gets its attributes, then its name. Gives what could not be preserved, and why it was
     /// copied in place although it was not to be.
     pub async fn finish(mut self, digest: Option<Digest>) -> Result<(Option<Cause>, Option<InPlace>), Cause> {
-        self.writes.down_to(0).await?;
-        let file = self.file()?.clone();
+        match (self.complete(digest).await, self.file.take()) {
+            (Ok(preserved), Some(file)) => self.install(file, preserved).await,
+            (Ok(preserved), None) => Ok((preserved, None)),
+            (Err(cause), file) => {
+                self.file = file;
+                self.abandon(&cause).await;
+                Err(cause)
+            }
+        }
+    }
+
+    /// Everything but the name.
+    async fn complete(&self, digest: Option<Digest>) -> Result<Option<Cause>, Cause> {
+        let Some(file) = &self.file else { return Ok(None) };
         if self.at > self.end {
             file.set(&SetAttr { size: Some(self.at), ..SetAttr::default() }).await?;
         }
@@ -207,15 +183,19 @@ impl Sink {
         }
         let mut preserved = None;
         if self.plan.preserve && self.kind.is_plain {
-            preserved = Subject::File(&file).preserve(&self.plan.source, &self.plan.owners).await.err();
+            preserved = Subject::File(file).preserve(&self.plan.source, &self.plan.owners).await.err();
         }
         if self.kind.is_part && self.at > file.write_max().into() {
-            self.check_name(&file).await?;
+            self.check_name(file).await?;
         }
-        drop(file);
-        let Some(mut file) = self.file.take().and_then(Arc::into_inner) else {
-            return Err(Cause::words("it is still being written"));
-        };
+        Ok(preserved)
+    }
+
+    async fn install(
+        mut self,
+        mut file: File,
+        preserved: Option<Cause>,
+    ) -> Result<(Option<Cause>, Option<InPlace>), Cause> {
         if !self.kind.is_part {
             file.close().await?;
             return Ok((preserved, None));
@@ -242,10 +222,11 @@ impl Sink {
     async fn read_back(&self) -> Result<Digest, Cause> {
         let name = if self.kind.is_part { &self.plan.part } else { &self.plan.name };
         let node = self.plan.dir.walk(name).await?;
-        let facts = Facts::from(&node.metadata().await?);
-        let file = Arc::new(node.open(Mode::READ).await?);
+        let facts = Facts::from(node.metadata().await?);
+        let file = node.open(Mode::READ).await?;
         let first = file.read_at(0, u32::MAX).await?;
-        let (mut digest, mut reader) = (Digest::new(), Content::There { file, first }.reader(0, &facts));
+        let content = Content::There { file, first };
+        let (mut digest, mut reader) = (Digest::new(), content.reader(0, &facts));
         while let Some(piece) = reader.next().await? {
             match piece {
                 Piece::Data(data) => digest.data(&data),
@@ -257,14 +238,13 @@ impl Sink {
 
     /// Gives it up; the part is removed unless an interrupted copy can be gone on with.
     pub async fn abandon(mut self, cause: &Cause) {
-        self.writes = Writes::default();
         if self.plan.keep && cause.leaves_what_can_be_gone_on_with() {
             return;
         }
         if !self.kind.is_part {
             return;
         }
-        if let Some(file) = self.file.take().and_then(Arc::into_inner) {
+        if let Some(file) = self.file.take() {
             let removed = file.remove().await;
             if let Some(entry) = self.kind.entry.take() {
                 entry.removed(&removed);
@@ -275,9 +255,7 @@ impl Sink {
 
 impl Drop for Sink {
     fn drop(&mut self) {
-        self.writes = Writes::default();
-        let file = self.file.take().and_then(Arc::into_inner);
-        if let (Some(entry), Some(file)) = (self.kind.entry.take(), file) {
+        if let (Some(entry), Some(file)) = (self.kind.entry.take(), self.file.take()) {
             // Whether it is gone is known when the server has answered.
             tokio::spawn(async move { entry.removed(&file.remove().await) });
         }
@@ -293,30 +271,40 @@ impl Plan {
     }
 }
 
+/// A part, open.
+#[derive(Debug)]
+struct Part {
+    file: File,
+    /// Of one that is removed unless it is finished.
+    entry: Option<Entry>,
+    /// Of one that an interrupted copy left: up to where it can be relied on, and what was known of it.
+    left: Option<(u64, Arc<Metadata>)>,
+}
+
 /// Makes the part, or opens the one that an interrupted copy left. In a task, because a create that was given up may have
 /// made a file.
-async fn open_part(plan: &Plan, old: Option<&Facts>) -> Result<(File, Option<Entry>, u64), Cause> {
+async fn open_part(plan: &Plan, old: Option<&Facts>) -> Result<Part, Cause> {
     let (tell, made) = oneshot::channel();
     let (plan, old) = (plan.clone(), old.cloned());
     tokio::spawn(async move {
         let made = make_part(&plan, old.as_ref()).await;
-        if let Err(Ok((file, Some(entry), _))) = tell.send(made) {
+        if let Err(Ok(Part { file, entry: Some(entry), .. })) = tell.send(made) {
             entry.removed(&file.remove().await);
         }
     });
     made.await.unwrap_or(Err(Cause::Here(Errno::ECANCELED)))
 }
 
-async fn make_part(plan: &Plan, old: Option<&Facts>) -> Result<(File, Option<Entry>, u64), Cause> {
+async fn make_part(plan: &Plan, old: Option<&Facts>) -> Result<Part, Cause> {
     let dir = &plan.dir;
     let client = dir.node.client().fork();
     // Until it has its owner, what is to keep its permissions is nobody else's to read.
     let perm = if plan.preserve { 0o600 } else { old.map_or(plan.mode, Facts::permissions) };
     for _ in 0..ATTEMPTS {
         if plan.resume
-            && let Some((file, offset)) = left_part(plan).await?
+            && let Some(part) = left_part(plan, old).await?
         {
-            return Ok((file, None, offset));
+            return Ok(part);
         }
         let node = dir.node.walk(&[]).await?.with_client(&client);
         let entry = plan.enter();
@@ -329,10 +317,10 @@ async fn make_part(plan: &Plan, old: Option<&Facts>) -> Result<(File, Option<Ent
                     return Err(e.into());
                 }
                 if plan.keep {
-                    return Ok((file, None, 0));
+                    return Ok(Part { file, entry: None, left: None });
                 }
                 file.remove_on_drop();
-                return Ok((file, Some(entry), 0));
+                return Ok(Part { file, entry: Some(entry), left: None });
             }
             Err(e) => {
                 if !matches!(e, Error::Refused(_)) {
@@ -356,7 +344,7 @@ async fn make_part(plan: &Plan, old: Option<&Facts>) -> Result<(File, Option<Ent
 
 /// Gives a new file the owner and the permissions of the one that it replaces.
 async fn make_alike(file: &File, old: &Facts) -> Result<(), Error> {
-    let new = Facts::from(&file.metadata().await?);
+    let new = Facts::from(file.metadata().await?);
     let owned_alike = (new.uid, new.gid) == (old.uid, old.gid);
     if !owned_alike {
         file.set(&SetAttr { uid: old.uid, gid: old.gid, ..SetAttr::default() }).await?;
@@ -369,13 +357,13 @@ async fn make_alike(file: &File, old: &Facts) -> Result<(), Error> {
 }
 
 /// The part of an interrupted copy, and up to where it can be relied on.
-async fn left_part(plan: &Plan) -> Result<Option<(File, u64)>, Cause> {
+async fn left_part(plan: &Plan, old: Option<&Facts>) -> Result<Option<Part>, Cause> {
     let node = match plan.dir.walk(&plan.part).await {
         Ok(node) => node,
         Err(e) if e.is_not_found() => return Ok(None),
         Err(e) => return Err(e.into()),
     };
-    let facts = Facts::from(&node.metadata().await?);
+    let facts = Facts::from(node.metadata().await?);
     if facts.kind != FileType::File || facts.size > plan.source.size {
         return Ok(None);
     }
@@ -384,5 +372,13 @@ async fn left_part(plan: &Plan) -> Result<Option<(File, u64)>, Cause> {
     if offset < facts.size {
         file.set(&SetAttr { size: Some(offset), ..SetAttr::default() }).await?;
     }
-    Ok(Some((file, offset)))
+    // The copy that left it may have been told otherwise.
+    match old {
+        _ if plan.preserve => {}
+        Some(old) => make_alike(&file, old).await?,
+        None if facts.permissions() == plan.mode => {}
+        None => file.set(&SetAttr { mode: Some(plan.mode), ..SetAttr::default() }).await?,
+    }
+    let left = facts.metadata.map(|metadata| (offset, metadata));
+    Ok(Some(Part { file, entry: None, left }))
 }

@@ -265,7 +265,7 @@ async fn directory(cx: &Cx<'_>, mut job: Job, parent: Option<Rc<Pair>>) -> Resul
 
 /// A copy of a directory into itself would never end.
 fn refuse_itself(cx: &Cx<'_>, source: &Place, facts: &Facts) -> Result<(), Trouble> {
-    let (Place::Remote(address), Some(qid)) = (source, facts.qid) else { return Ok(()) };
+    let (Place::Remote(address), Some(qid)) = (source, facts.qid()) else { return Ok(()) };
     if cx.roots.borrow().iter().any(|(place, root)| *place == address.place && *root == qid) {
         return Err(Trouble::new(source, "", Cause::words("a directory is not copied into itself")));
     }
