@@ -1,6 +1,7 @@
 //! What the tests of the command share: running it, and speaking a little 9P to it.
 #![allow(dead_code, reason = "each test program uses its own part")]
 
+pub mod meddler;
 pub mod share;
 pub mod tree;
 
@@ -39,6 +40,19 @@ pub fn skip(name: &str, why: &str) {
 pub fn run(args: &[&str]) -> (Option<i32>, String, String) {
     let Output { status, stdout, stderr } = ninefold(args).stdin(Stdio::null()).output().unwrap();
     (status.code(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
+}
+
+/// Waits for something, with a bound.
+#[track_caller]
+pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let start = std::time::Instant::now();
+    loop {
+        if let Some(it) = look() {
+            return it;
+        }
+        assert!(start.elapsed() < PATIENCE, "{what} in time");
+        std::thread::sleep(Duration::from_millis(2));
+    }
 }
 
 /// A command that runs until it is told to end; killed when it is forgotten.

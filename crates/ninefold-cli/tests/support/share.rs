@@ -46,6 +46,11 @@ impl Share {
         std::fs::read(self.path(path)).unwrap()
     }
 
+    /// Where the server listens.
+    pub fn address(&self) -> std::net::SocketAddr {
+        self.place.trim_start_matches("9p://").parse().unwrap()
+    }
+
     /// The server's address without a path.
     pub fn place(&self) -> &str {
         &self.place

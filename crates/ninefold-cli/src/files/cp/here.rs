@@ -64,8 +64,10 @@ impl Dir {
         };
         match fd {
             Ok(fd) => Ok(Dir { fd, is_new }),
-            Err(Errno::LOOP) => Err(Cause::words("a symbolic link has its name here, and a copy goes through none")),
-            Err(Errno::NOTDIR) => Err(Cause::words("what has its name here is no directory")),
+            Err(Errno::LOOP | Errno::NOTDIR) => Err(Cause::words(match self.look(name)?.map(|facts| facts.kind) {
+                Some(FileType::Symlink) => "a symbolic link has its name here, and a copy goes through none",
+                _ => "what has its name here is no directory",
+            })),
             Err(e) => Err(e.into()),
         }
     }
