@@ -20,6 +20,10 @@ use crate::transport::{Address, Place, Stream, reach};
 /// ssh may be waiting for a person to type: as long as sshd lets that take (sshd_config(5), LoginGraceTime).
 const SSH_LOGIN: Duration = Duration::from_secs(120);
 
+/// The part of the timeout that the first offer may take: a server that leaves a version unanswered that it does not
+/// know (go9p does) is dialled again and offered what every server knows, in the rest of the time.
+const FIRST_OFFER: u32 = 4;
+
 /// What a server that cannot be agreed with is said not to speak.
 const ANY: &str = "9P2000, 9P2000.u or 9P2000.L";
 
@@ -28,10 +32,22 @@ pub(super) async fn connect(address: &Address, options: &Options) -> Result<Hand
     let mut handshake = Handshake::new(options.msize, address.dialect);
     let mut prelude = Prelude::default();
     let ssh = matches!(address.place, Place::Ssh { .. });
-    let patience = options.timeout.map(|timeout| if ssh { timeout.max(SSH_LOGIN) } else { timeout });
+    let mut patience = options.timeout.map(|timeout| match address.dialect {
+        _ if ssh => timeout.max(SSH_LOGIN),
+        Some(_) => timeout,
+        None => timeout / FIRST_OFFER,
+    });
     loop {
         let stream = bounded(options.timeout, reach(address)).await?.map_err(|e| Error::Dial(Arc::new(e)))?;
-        match negotiate(stream, &mut handshake, &mut prelude, (options, patience)).await? {
+        let negotiated = match negotiate(stream, &mut handshake, &mut prelude, (options, patience)).await {
+            Err(Error::TimedOut(_)) if prelude.offers == 1 && address.dialect.is_none() && !ssh => {
+                Negotiated::Closed(handshake.handle_close())
+            }
+            Err(Error::TimedOut(_)) => return Err(Error::TimedOut(options.timeout.unwrap_or_default())),
+            other => other?,
+        };
+        patience = if ssh { patience } else { options.timeout.map(|timeout| timeout - timeout / FIRST_OFFER) };
+        match negotiated {
             Negotiated::Agreed(handle) => return Ok(handle),
             // A second ssh would ask for the password again, and the first one's complaint is on standard error.
             Negotiated::Closed(Step::Redial) if !ssh => {}
@@ -131,5 +147,53 @@ async fn bounded<F: Future>(limit: Option<Duration>, future: F) -> Result<F::Out
     match limit {
         None => Ok(future.await),
         Some(limit) => tokio::time::timeout(limit, future).await.map_err(|_| Error::TimedOut(limit)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ninefold_proto::message::{R, T};
+    use ninefold_proto::types::Tag;
+    use ninefold_proto::wire::split_frame;
+    use tokio::net::TcpListener;
+
+    /// Answers the version `9P2000` and nothing else, as go9p does. Ends with its listener's runtime.
+    async fn silent_but_for_plain(listener: TcpListener) {
+        loop {
+            let mut stream = Stream::Tcp(listener.accept().await.unwrap().0);
+            tokio::spawn(async move {
+                let mut arrived = BytesMut::new();
+                while let Ok(Some(Ok(offer))) = frame(&mut stream, &mut arrived, 8192).await {
+                    let (header, body) = split_frame(&offer).unwrap();
+                    let T::Version { msize, version } = T::decode(header.kind, body, Dialect::Plan9).unwrap() else {
+                        return;
+                    };
+                    if version == b"9P2000" {
+                        let mut reply = Vec::new();
+                        R::Version { msize, version }.encode(Tag::NONE, Dialect::Plan9, &mut reply);
+                        stream.write_all(&reply).await.unwrap();
+                    }
+                }
+            });
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_silent_to_what_it_does_not_know_is_asked_for_what_every_server_knows() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = Address::tcp(listener.local_addr().unwrap());
+        tokio::spawn(silent_but_for_plain(listener));
+        let options = Options { timeout: Some(Duration::from_secs(4)), ..Options::default() };
+        assert_eq!(connect(&address, &options).await.unwrap().dialect(), Dialect::Plan9);
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_silent_to_everything_is_waited_for_no_longer_than_the_timeout() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = Address::tcp(listener.local_addr().unwrap());
+        let options = Options { timeout: Some(Duration::from_millis(200)), ..Options::default() };
+        let error = connect(&address, &options).await.unwrap_err();
+        assert!(matches!(error, Error::TimedOut(limit) if limit == Duration::from_millis(200)), "{error}");
     }
 }
