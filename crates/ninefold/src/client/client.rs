@@ -96,6 +96,11 @@ impl Client {
         &self.options
     }
 
+    /// When the server was last heard of.
+    pub fn heard_at(&self) -> Instant {
+        self.handle.heard_at()
+    }
+
     /// What was counted on the connection so far.
     pub fn stats(&self) -> Stats {
         self.handle.stats()
@@ -138,8 +143,8 @@ impl Client {
         resolve::locate(self, path.as_ref()).await
     }
 
-    /// Ends the connection: waits until what was dropped is clunked, but no longer than `patience`. Nodes and files
-    /// still held are the server's to forget.
+    /// Ends the connection: waits until what was dropped is clunked, while something is heard of the server at least every
+    /// `patience`, and two seconds at most. Nodes and files still held are the server's to forget.
     pub async fn close(self, patience: Duration) -> Result<(), Error> {
         let Client { handle, root, .. } = self;
         drop(root);

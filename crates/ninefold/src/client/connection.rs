@@ -184,6 +184,8 @@ pub(super) struct State {
     round_trips: u32,
     pub bytes_sent: u64,
     pub bytes_received: u64,
+    /// When the last bytes came.
+    pub heard_at: Instant,
     pub closing: bool,
     ended: Option<Error>,
 }
@@ -225,6 +227,7 @@ impl Handle {
             round_trips: prelude.offers,
             bytes_sent: prelude.bytes_sent,
             bytes_received: prelude.bytes_received,
+            heard_at: Instant::now(),
             closing: false,
             ended: None,
         };
@@ -357,13 +360,18 @@ impl Handle {
         }
     }
 
+    /// When the last bytes came.
+    pub fn heard_at(&self) -> Instant {
+        self.0.shared.lock().heard_at
+    }
+
     /// Fids that the server knows, and calls that it has not answered.
     pub fn held(&self) -> (usize, usize) {
         let state = self.0.shared.lock();
         (state.session.fids(), state.session.calls())
     }
 
-    /// Ends the connection once its last clunks are answered, but waits no longer than `patience`.
+    /// Ends the connection once its last clunks are answered, unless nothing is heard of the server for `patience`.
     pub async fn close(self, patience: Duration) -> Result<(), Error> {
         let shared = self.0.shared.clone();
         drop(self);
@@ -378,10 +386,20 @@ impl Handle {
                 over.await;
             }
         };
-        match tokio::time::timeout(patience, over).await {
-            Ok(Error::Lost(Loss::ClosedHere)) => Ok(()),
-            Ok(error) => Err(error),
-            Err(_) => Err(Error::TimedOut(patience)),
+        tokio::pin!(over);
+        let mut since = Instant::now();
+        loop {
+            match tokio::time::timeout_at(since + patience, &mut over).await {
+                Ok(Error::Lost(Loss::ClosedHere)) => return Ok(()),
+                Ok(error) => return Err(error),
+                Err(_) => {}
+            }
+            // The task itself gives up in the end, whatever is heard.
+            let heard = shared.lock().heard_at;
+            if heard <= since {
+                return Err(Error::TimedOut(patience));
+            }
+            since = heard;
         }
     }
 }

@@ -169,7 +169,10 @@ impl Driver {
             return Poll::Ready(Err(Error::Lost(Loss::Closed)));
         }
         self.arrived_at = Instant::now();
-        self.shared.lock().bytes_received += n as u64;
+        let mut state = self.shared.lock();
+        state.bytes_received += n as u64;
+        state.heard_at = self.arrived_at;
+        drop(state);
         self.hand_over()?;
         Poll::Ready(Ok(()))
     }
