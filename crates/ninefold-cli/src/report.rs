@@ -50,7 +50,27 @@ fn hint(error: &Error) -> Option<&'static str> {
         Error::Lost(_) => "the server, or the way to it, is gone: try again",
         Error::Misbehaved(_) | Error::Suspect(_) => "look at what it says with ninefold trace",
         Error::Unsupported { .. } => "a server of 9P2000.L can",
-        Error::Refused(e) if e.errno == Errno::EROFS => "the server exports it read-only",
+        Error::NoDialect(_) => "leave ?dialect= out, or name one that it speaks",
+        Error::TooManyLinks => "look for links that lead in a circle with ninefold ls -l",
+        Error::Refused(e) => return refusal(e.errno),
+        _ => return None,
+    })
+}
+
+fn refusal(errno: Errno) -> Option<&'static str> {
+    Some(match errno {
+        Errno::EROFS => "the server exports it read-only",
+        Errno::EACCES | Errno::EPERM => "the user that the server takes you for may not",
+        Errno::ENOTDIR => "a name on the way is none",
+        Errno::EISDIR => "name a file in it",
+        Errno::ENOTEMPTY => "ninefold rm -r removes what is in it too",
+        Errno::ENOSPC => "make room where it is served",
+        Errno::EDQUOT => "remove something there, or ask for a greater quota",
+        Errno::EBUSY | Errno::ETXTBSY => "something there uses it: try again when that has ended",
+        Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM => "the server is short of it: try again later",
+        Errno::ENAMETOOLONG => "give a shorter name",
+        Errno::ENXIO => "nobody is at the other end of it",
+        Errno::EXDEV => "copy it with ninefold cp, then remove it",
         _ => return None,
     })
 }

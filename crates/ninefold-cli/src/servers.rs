@@ -14,13 +14,13 @@ use tokio::time::Instant;
 
 use crate::report::Failure;
 
-/// How long the end of a command waits for its last requests, but for [`FAREWELL_TRIPS`].
+/// How long the end of a command waits for a server of which nothing is heard, but for [`FAREWELL_TRIPS`].
 const FAREWELL: Duration = Duration::from_secs(2);
 
 /// The same after Ctrl-C, when a person waits: with what else an end takes, under 100 ms.
 const FAREWELL_IN_HASTE: Duration = Duration::from_millis(80);
 
-/// Round trips that both allow besides: flushes, the removal of a temporary file, clunks, and one to spare.
+/// Round trips that both allow besides, so that a link with delay is not taken for silence.
 const FAREWELL_TRIPS: u32 = 4;
 
 /// Whatever the round trip was.
@@ -59,7 +59,6 @@ impl Servers {
     }
 
     fn not_connected(&self, address: &Address, error: Error) -> Failure {
-        let refusal = matches!(error, Error::Refused(_));
         let tried = match error {
             // An error of dialling says so itself.
             Error::Dial(_) => "",
@@ -67,24 +66,24 @@ impl Servers {
             Error::Refused(_) => "cannot attach",
             _ => "cannot connect",
         };
-        let advice = refusal.then(|| {
-            let user = String::from_utf8_lossy(&self.options.user.0);
-            match &address.aname {
-                None => format!(
-                    "it has no tree without a name for user {user}: ask for one by its name, in front of any other \
-                     query: ?aname=NAME; diod's names are the paths that it exports"
-                ),
-                Some(aname) => format!(
-                    "it has no tree '{}' for user {user}: check ?aname=NAME; diod's names are the paths that it exports",
-                    String::from_utf8_lossy(aname)
-                ),
-            }
-        });
+        let user = String::from_utf8_lossy(&self.options.user.0);
+        let advice = match (&error, &address.aname) {
+            (Error::Refused(_), None) => Some(format!(
+                "it has no tree without a name for user {user}: ask for one by its name, ?aname=NAME behind the path; \
+                 diod's names are the paths that it exports"
+            )),
+            (Error::Refused(_), Some(aname)) => Some(format!(
+                "it has no tree '{}' for user {user}: give the name of one that it has, ?aname=NAME behind the path; \
+                 diod's names are the paths that it exports",
+                String::from_utf8_lossy(aname)
+            )),
+            (Error::Misbehaved(_), _) => Some("is it a 9P server? ninefold trace shows what it says".to_owned()),
+            _ => None,
+        };
         Failure { advice, ..Failure::new(&address.place, tried, error) }
     }
 
-    /// How long the end of a command may take: in haste when a person waits for it. Over a link with delay a few round
-    /// trips are allowed besides.
+    /// How long the end of a command waits for a server of which nothing is heard: in haste when a person waits for it.
     pub async fn patience(&self, in_haste: bool) -> Duration {
         let clients = self.clients.lock().await;
         let trip = clients.values().flatten().map(Client::attach_took).max().unwrap_or_default();
@@ -92,23 +91,46 @@ impl Servers {
         (patience + trip * FAREWELL_TRIPS).min(FAREWELL_MAX)
     }
 
-    /// Writes the statistics and ends the connections, no later than `deadline`.
-    pub async fn close(&self, deadline: Instant) -> anyhow::Result<()> {
+    /// Waits for `done` until nothing has been heard of any server for `patience`, since `began` at the earliest; whether
+    /// it is done.
+    pub async fn while_heard(&self, began: Instant, patience: Duration, done: impl Future<Output = ()>) -> bool {
+        tokio::pin!(done);
+        let mut since = self.heard_at(began).await;
+        loop {
+            if tokio::time::timeout_at(since + patience, &mut done).await.is_ok() {
+                return true;
+            }
+            let heard = self.heard_at(began).await;
+            if heard <= since {
+                return false;
+            }
+            since = heard;
+        }
+    }
+
+    /// When the last server was last heard of, or `began`.
+    pub async fn heard_at(&self, began: Instant) -> Instant {
+        let clients = self.clients.lock().await;
+        clients.values().flatten().map(Client::heard_at).fold(began, Instant::max)
+    }
+
+    /// Writes the statistics and ends the connections; waits for each server until nothing is heard of it for `patience`.
+    pub async fn close(&self, patience: Duration) -> anyhow::Result<()> {
         let clients = std::mem::take(&mut *self.clients.lock().await);
         let clients: HashMap<_, _> =
             clients.into_iter().filter_map(|(key, client)| Some((key, client.ok()?))).collect();
         let written = match &self.stats {
-            Some(file) => write_stats(file, &clients, deadline).await,
+            Some(file) => write_stats(file, &clients, patience).await,
             None => Ok(()),
         };
         // Whatever a farewell comes to, the work is done: a server that failed told so before.
-        let farewells = clients.into_values().map(|client| client.close(deadline - Instant::now()));
+        let farewells = clients.into_values().map(|client| client.close(patience));
         let _ = futures_util::future::join_all(farewells).await;
         written
     }
 }
 
-async fn write_stats(file: &Path, clients: &HashMap<Key, Client>, deadline: Instant) -> anyhow::Result<()> {
+async fn write_stats(file: &Path, clients: &HashMap<Key, Client>, patience: Duration) -> anyhow::Result<()> {
     let mut servers: Vec<_> = clients.iter().collect();
     servers.sort_by_key(|((place, ..), _)| place.to_string());
     let all: Vec<_> = servers
@@ -137,7 +159,7 @@ async fn write_stats(file: &Path, clients: &HashMap<Key, Client>, deadline: Inst
         return Ok(());
     }
     // A fifo has no reader until somebody reads it.
-    let written = tokio::time::timeout_at(deadline, tokio::fs::write(file, text)).await;
+    let written = tokio::time::timeout(patience, tokio::fs::write(file, text)).await;
     let written = written.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()));
     written.with_context(|| format!("{}: cannot write the statistics", file.display()))
 }

@@ -105,7 +105,11 @@ async fn replace(original: Original, at: Target, temporaries: &Temporaries) -> R
     }
     let (temporary, shown) = at.temporary();
     let warning = format!("{shown}: this temporary link may be left: remove it");
-    let within = temporaries.clone();
+    let (client, within) = (at.dir.client().clone(), temporaries.clone());
+    let undo = {
+        let (dir, temporary) = (at.dir.clone(), temporary.clone());
+        async move { dir.unlink(&temporary, false).await }
+    };
     let work = async move {
         original.link(&at.dir, &temporary).await?;
         let taken = at.take(&within, &at.dir, &temporary).await;
@@ -114,5 +118,5 @@ async fn replace(original: Original, at: Target, temporaries: &Temporaries) -> R
         }
         taken
     };
-    temporaries.see_through(warning, work).await
+    temporaries.see_through(warning, &client, work, undo).await
 }

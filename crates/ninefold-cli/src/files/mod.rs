@@ -25,6 +25,7 @@ mod truncate;
 mod write;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context;
 use ninefold::client::{Client, Error};
@@ -79,6 +80,9 @@ impl World {
 /// Exit status after SIGINT or SIGTERM, as a shell tells it for SIGINT.
 const INTERRUPTED: u8 = 130;
 
+/// The longest end of a command, whatever servers say meanwhile.
+const FAREWELL_MAX: Duration = Duration::from_secs(10);
+
 /// Runs a command on files to its end, or to a signal: then what it holds is dropped, which flushes its requests,
 /// removes its temporary files and clunks its fids. A second signal ends it at once.
 pub async fn run(command: Command, world: World) -> anyhow::Result<ExitCode> {
@@ -89,6 +93,8 @@ pub async fn run(command: Command, world: World) -> anyhow::Result<ExitCode> {
     };
     let (closed, result) = tokio::select! {
         closed = farewell(&world, in_haste) => (closed, result),
+        // A server can be heard of for ever and answer nothing.
+        () = tokio::time::sleep(FAREWELL_MAX) => (Ok(()), result),
         () = signals.next() => (Ok(()), Ok(ExitCode::from(INTERRUPTED))),
     };
     for warning in world.temporaries.left() {
@@ -103,13 +109,21 @@ pub async fn run(command: Command, world: World) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Waits for what is being tidied up, then takes leave of the servers.
+/// Waits for what is being tidied up, then takes leave of the servers, until they have been silent for too long: one that
+/// answers is waited for.
 async fn farewell(world: &World, in_haste: bool) -> anyhow::Result<()> {
-    world.temporaries.end();
-    let deadline = Instant::now() + world.servers.patience(in_haste).await;
-    // What is not settled by then is told.
-    let _ = tokio::time::timeout_at(deadline, world.temporaries.settled()).await;
-    world.servers.close(deadline).await
+    let World { servers, temporaries, .. } = world;
+    temporaries.end();
+    let (began, patience) = (Instant::now(), servers.patience(in_haste).await);
+    // What is under way comes to its end, or is given up and tidied up after, or is told to be left.
+    if !servers.while_heard(began, patience / 4, temporaries.settled()).await {
+        temporaries.cut();
+        servers.while_heard(began, patience * 3 / 4, temporaries.settled()).await;
+        temporaries.drop_all().await;
+    }
+    let silence = servers.heard_at(began).await.elapsed();
+    // Long enough for the clunks to be sent at least.
+    servers.close(patience.saturating_sub(silence).max(patience / 4)).await
 }
 
 fn is_broken_pipe(e: &anyhow::Error) -> bool {

@@ -122,7 +122,9 @@ impl Moving<'_> {
             format!("{}: nobody knows whether it was moved to {}: look for both", from.own_address(), to.own_address());
         let (from, to) = (from.clone(), to.clone());
         let work = async move { to.take(&temporaries, &from.dir, &from.name).await };
-        self.world.temporaries.see_through(warning, work).await
+        // A rename is done or not, whoever waits for it.
+        let undo = async { Ok(()) };
+        self.world.temporaries.see_through(warning, &self.client, work, undo).await
     }
 
     /// What mv(1) does across file systems: a copy, then the original removed.

@@ -201,10 +201,13 @@ pub async fn install(
     temporary: Vec<u8>,
     entry: Entry,
 ) -> Result<Option<InPlace>, Error> {
-    let task = Task { temporaries, target, old: None };
+    let task = Task { temporaries: temporaries.clone(), target, old: None };
     let temporary = Temporary { name: temporary, entry };
-    let installed = tokio::spawn(async move { task.commit(file, false, temporary).await });
-    installed.await.unwrap_or_else(|_| Err(Errno::ECANCELED.into()))
+    let (answer, result) = oneshot::channel();
+    temporaries.spawn(async move {
+        let _ = answer.send(task.finish(file, false, temporary).await);
+    });
+    result.await.unwrap_or_else(|_| Err(Errno::ECANCELED.into()))
 }
 
 async fn beside(
@@ -215,7 +218,7 @@ async fn beside(
 ) -> Result<Replacement, Refusal> {
     let (made, result) = oneshot::channel();
     let task = Task { temporaries: temporaries.clone(), target: target.clone(), old };
-    tokio::spawn(task.run(perm, made));
+    temporaries.spawn(task.run(perm, made));
     result.await.unwrap_or(Err(Refusal::Failed(Errno::ECANCELED.into())))
 }
 
@@ -247,18 +250,35 @@ impl Task {
         let (task, verdict) = oneshot::channel();
         // Nobody waits for it any more: it is dropped here, and the verdict is known.
         let _ = made.send(Ok(Replacement { file: Some(file), way: Way::Beside(Some(task)) }));
-        match verdict.await {
-            Ok(Verdict::Commit { file, sync, answer }) => {
-                let result = self.commit(file, sync, temporary).await;
-                let _ = answer.send(result);
+        // The replacement is never dropped without a verdict.
+        let Ok(verdict) = verdict.await else { return };
+        match verdict {
+            Verdict::Commit { file, sync, answer } => {
+                let _ = answer.send(self.finish(file, sync, temporary).await);
             }
-            Ok(Verdict::Remove { file, answer }) => {
+            Verdict::Remove { file, answer } => {
                 let result = file.remove().await;
                 temporary.entry.removed(&result);
                 answer.map(|answer| answer.send(result));
             }
-            Err(_) => temporary.entry.left(),
         }
+    }
+
+    /// Commits, and removes what a commit that failed, or was cut short, may have left.
+    async fn finish(&self, file: File, sync: bool, temporary: Temporary) -> Result<Option<InPlace>, Error> {
+        let done = self.temporaries.unless_cut(self.commit(file, sync, &temporary.name)).await;
+        match &done {
+            Some(Ok(None)) => {
+                temporary.entry.gone();
+                return Ok(None);
+            }
+            Some(Err(e @ Error::Lost(_))) => return Err(e.clone()),
+            None | Some(Err(Error::TimedOut(_))) => {
+                temporary.entry.find_out(&self.target.dir, &temporary.name).await;
+            }
+            Some(_) => temporary.entry.removed(&self.target.dir.unlink(&temporary.name, false).await),
+        }
+        done.unwrap_or(Err(Errno::ECANCELED.into()))
     }
 
     async fn make(&self, perm: u32) -> Result<(File, Temporary), Refusal> {
@@ -278,43 +298,40 @@ impl Task {
             let dir = self.target.dir.walk(&[]).await?;
             let (name, shown) = self.target.temporary();
             let entry = self.temporaries.file(shown);
-            match dir.create(&name, Mode::WRITE, perm).await {
-                Ok(mut file) => {
+            match self.temporaries.unless_cut(dir.create(&name, Mode::WRITE, perm)).await {
+                Some(Ok(mut file)) => {
                     file.remove_on_drop();
                     return Ok((file, Temporary { name, entry }));
                 }
-                Err(e) if e.errno() == Errno::EEXIST && attempts < ATTEMPTS => attempts += 1,
-                Err(e) => {
-                    if !is_refusal(&e) {
-                        entry.left();
+                Some(Err(e)) if e.errno() == Errno::EEXIST && attempts < ATTEMPTS => {
+                    entry.gone();
+                    attempts += 1;
+                }
+                Some(Err(e @ Error::TimedOut(_))) => {
+                    entry.find_out(&self.target.dir, &name).await;
+                    return Err(e);
+                }
+                Some(Err(e)) => {
+                    if is_refusal(&e) {
+                        entry.gone();
                     }
                     return Err(e);
+                }
+                None => {
+                    entry.find_out(&self.target.dir, &name).await;
+                    return Err(Errno::ECANCELED.into());
                 }
             }
         }
     }
 
-    async fn commit(&self, file: File, sync: bool, temporary: Temporary) -> Result<Option<InPlace>, Error> {
-        if sync && let Err(e) = flush(&file).await {
-            temporary.entry.removed(&file.remove().await);
-            return Err(e);
+    async fn commit(&self, file: File, sync: bool, temporary: &[u8]) -> Result<Option<InPlace>, Error> {
+        if sync {
+            flush(&file).await?;
         }
         // Closed first: some servers tell only here that they could not write.
-        let closed = file.close().await;
-        let result = match closed {
-            Ok(()) => self.install(&temporary.name).await,
-            Err(e) => Err(e),
-        };
-        match &result {
-            Ok(None) => {}
-            // A rename that nobody knows the end of may have happened: what has the name now is no longer temporary.
-            Err(e) if !is_refusal(e) => temporary.entry.left(),
-            _ => {
-                let removed = self.target.dir.unlink(&temporary.name, false).await;
-                temporary.entry.removed(&removed);
-            }
-        }
-        result
+        file.close().await?;
+        self.install(temporary).await
     }
 
     /// Gets the temporary file its name; where that is refused, copies it in place and leaves it.

@@ -127,14 +127,14 @@ impl Target {
             self.own_address()
         ));
         if let Err(e) = self.dir.rename(&self.name, &self.dir, &aside).await {
-            if !is_refusal(&e) {
-                entry.left();
+            if is_refusal(&e) {
+                entry.gone();
             }
             return Err(e);
         }
         if let Err(e) = from.rename(name, &self.dir, &self.name).await {
-            if self.dir.rename(&aside, &self.dir, &self.name).await.is_err() {
-                entry.left();
+            if self.dir.rename(&aside, &self.dir, &self.name).await.is_ok() {
+                entry.gone();
             }
             return Err(e);
         }

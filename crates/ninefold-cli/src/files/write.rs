@@ -25,9 +25,7 @@ pub async fn run(args: Write, world: &World) -> anyhow::Result<()> {
     match written {
         Ok(()) => {}
         Err(Trouble::File(e)) => world.complain(address, "cannot write", e).await,
-        Err(Trouble::Input(e)) => {
-            world.report.complain(format_args!("standard input: cannot read: {e}: {address} is as it was before"));
-        }
+        Err(Trouble::Input(e)) => world.report.complain(format_args!("standard input: cannot read it: {e}")),
     }
     Ok(())
 }
@@ -52,7 +50,10 @@ async fn replace(client: &Client, address: &Address, world: &World) -> Result<()
     match pour(&mut stdin(), replacement.file(), 0).await {
         Ok(()) => {}
         Err(trouble) => {
-            // What became of the temporary file is told at the end.
+            if replacement.in_place().is_some() {
+                world.report.warn(format_args!("{address}: it is not whole: what was to be written came in part"));
+            }
+            // What became of a temporary file is told at the end.
             let _ = replacement.abandon().await;
             return Err(trouble);
         }

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test program uses its own part")]
 
 pub mod meddler;
+pub mod relay;
 pub mod share;
 pub mod tree;
 
@@ -108,6 +109,21 @@ impl Running {
 
     pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Stops it (SIGSTOP), and waits until all its threads have stopped.
+    pub fn stop(&self) {
+        self.signal(Signal::STOP);
+        let tasks = format!("/proc/{}/task", self.child.id());
+        let is_stopped = |stat: String| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'));
+        let began = std::time::Instant::now();
+        while !std::fs::read_dir(&tasks)
+            .unwrap()
+            .all(|task| std::fs::read_to_string(task.unwrap().path().join("stat")).is_ok_and(is_stopped))
+        {
+            assert!(began.elapsed() < PATIENCE, "it does not stop");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Waits for its end: the exit status, and the lines not yet taken.

@@ -257,7 +257,7 @@ impl Drop for Sink {
     fn drop(&mut self) {
         if let (Some(entry), Some(file)) = (self.kind.entry.take(), self.file.take()) {
             // Whether it is gone is known when the server has answered.
-            tokio::spawn(async move { entry.removed(&file.remove().await) });
+            self.plan.temporaries.spawn(async move { entry.removed(&file.remove().await) });
         }
     }
 }
@@ -267,7 +267,7 @@ impl Plan {
         let address = &self.dir.address;
         let path = [&address.path[..], b"/", &self.part].concat();
         let shown = ninefold::transport::Address { path, ..address.clone() };
-        self.temporaries.enter(shown.to_string())
+        self.temporaries.file(shown)
     }
 }
 
@@ -285,8 +285,8 @@ struct Part {
 /// made a file.
 async fn open_part(plan: &Plan, old: Option<&Facts>) -> Result<Part, Cause> {
     let (tell, made) = oneshot::channel();
-    let (plan, old) = (plan.clone(), old.cloned());
-    tokio::spawn(async move {
+    let (temporaries, plan, old) = (plan.temporaries.clone(), plan.clone(), old.cloned());
+    temporaries.spawn(async move {
         let made = make_part(&plan, old.as_ref()).await;
         if let Err(Ok(Part { file, entry: Some(entry), .. })) = tell.send(made) {
             entry.removed(&file.remove().await);
@@ -308,7 +308,11 @@ async fn make_part(plan: &Plan, old: Option<&Facts>) -> Result<Part, Cause> {
         }
         let node = dir.node.walk(&[]).await?.with_client(&client);
         let entry = plan.enter();
-        match node.create(&plan.part, Mode::WRITE, perm).await {
+        let Some(created) = plan.temporaries.unless_cut(node.create(&plan.part, Mode::WRITE, perm)).await else {
+            entry.find_out(&dir.node, &plan.part).await;
+            return Err(Cause::Here(Errno::ECANCELED));
+        };
+        match created {
             Ok(mut file) => {
                 if let Some(old) = old.filter(|_| !plan.preserve)
                     && let Err(e) = make_alike(&file, old).await
@@ -317,17 +321,21 @@ async fn make_part(plan: &Plan, old: Option<&Facts>) -> Result<Part, Cause> {
                     return Err(e.into());
                 }
                 if plan.keep {
+                    entry.gone();
                     return Ok(Part { file, entry: None, left: None });
                 }
                 file.remove_on_drop();
                 return Ok(Part { file, entry: Some(entry), left: None });
             }
             Err(e) => {
-                if !matches!(e, Error::Refused(_)) {
-                    entry.left();
+                if matches!(e, Error::TimedOut(_)) {
+                    entry.find_out(&dir.node, &plan.part).await;
                     return Err(e.into());
                 }
-                drop(entry);
+                if !matches!(e, Error::Refused(_)) {
+                    return Err(e.into());
+                }
+                entry.gone();
                 // Of texts that servers have for a name that exists not all are known.
                 if e.errno() != Errno::EEXIST && client.dialect() == Dialect::Linux {
                     return Err(e.into());
