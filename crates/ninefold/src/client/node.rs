@@ -6,6 +6,7 @@ use ninefold_proto::message::{Mask, Names, Octal, Perm, StatBytes};
 use ninefold_proto::open::{Access, lflags};
 use ninefold_proto::stat::{Stat, dm, omode};
 use ninefold_proto::types::{MAXWELEM, Name};
+use ninefold_proto::wire::HEADER;
 use ninefold_proto::{Dialect, Errno, Fid, Qid, R, T};
 
 use super::client::Client;
@@ -63,6 +64,9 @@ impl Mode {
 /// could lead through thousands of names and back.
 const TARGET_MAX: usize = 4095;
 
+/// `size[4] Twalk tag[2] fid[4] newfid[4] nwname[2]`.
+const WALK_HEADER: usize = HEADER + 10;
+
 /// A file that was walked to and is not open. Its fid is clunked when it is dropped.
 #[derive(Debug)]
 pub struct Node {
@@ -104,7 +108,20 @@ impl Client {
 }
 
 impl Start<'_> {
-    /// One walk of at most 16 names.
+    /// The first of `names` that go into one walk: at most 16, and no more than fit a message.
+    pub fn fitting<'n>(&self, names: &'n [&'n [u8]]) -> &'n [&'n [u8]] {
+        let mut left = self.client.msize() as usize - WALK_HEADER;
+        let fits = |name: &&&[u8]| match left.checked_sub(2 + name.len()) {
+            Some(less) => {
+                left = less;
+                true
+            }
+            None => false,
+        };
+        &names[..names.iter().take(MAXWELEM).take_while(fits).count()]
+    }
+
+    /// One walk, of names that [`Start::fitting`] gave.
     pub async fn walk_some(&self, names: &[&[u8]]) -> Result<Walked, Error> {
         let mut scratch = Vec::new();
         let wnames = Names::encode(names.iter().copied(), &mut scratch);
@@ -119,24 +136,35 @@ impl Start<'_> {
         })
     }
 
-    /// A walk of any length; through no link. A name on the way that does not exist is ENOENT.
+    /// A walk of any length; through no link. The error is that of the first name that cannot be walked.
     pub async fn walk(&self, names: &[&[u8]]) -> Result<Node, Error> {
-        let mut at: Option<Node> = None;
-        let mut chunks = names.chunks(MAXWELEM);
         // No names at all are one walk too: a second fid for the same file.
-        let mut next = Some(chunks.next().unwrap_or(&[]));
+        let (mut left, mut at): (_, Option<Node>) = (names, None);
         loop {
             let here = at.as_ref().map_or(*self, Node::start);
-            match (next, at.is_some()) {
-                (Some(names), _) => match here.walk_some(names).await? {
-                    Walked::Whole(node) => at = Some(node),
-                    // The walk tells where it ended and not why.
-                    Walked::Part(_) => return Err(Errno::ENOENT.into()),
-                },
-                (None, _) => return at.ok_or_else(unexpected),
+            let now = here.fitting(left);
+            match here.walk_some(now).await? {
+                Walked::Whole(node) => at = Some(node),
+                Walked::Part(qids) => return Err(here.refusal(now, qids.len()).await),
             }
-            next = chunks.next();
+            left = &left[now.len()..];
+            match at {
+                Some(node) if left.is_empty() => return Ok(node),
+                _ => {}
+            }
         }
+    }
+
+    /// Why a walk of `names` ended after `count` of them: it tells where and not why, so the next name alone is asked for.
+    async fn refusal(&self, names: &[&[u8]], count: usize) -> Error {
+        let next = async {
+            match self.walk_some(&names[..count]).await? {
+                Walked::Whole(node) => node.start().walk_some(&names[count..=count]).await.map(drop),
+                Walked::Part(_) => Ok(()),
+            }
+        };
+        // It is there by now, and was not.
+        next.await.err().unwrap_or_else(|| Errno::ENOENT.into())
     }
 }
 
@@ -165,7 +193,7 @@ impl Node {
         self
     }
 
-    /// A file below this directory, through no symbolic link. Names that do not exist, even in the middle, are ENOENT.
+    /// A file below this directory, through no symbolic link. The error is that of the first name that cannot be walked.
     pub async fn walk(&self, names: &[&[u8]]) -> Result<Node, Error> {
         self.start().walk(names).await
     }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use ninefold_proto::types::{MAXWELEM, Name};
+use ninefold_proto::types::Name;
 use ninefold_proto::{Errno, Qid, QidType};
 
 use super::client::Client;
@@ -116,6 +116,9 @@ async fn walk_steps(
     loop {
         if let Some(Step::Parent) = left.front() {
             left.pop_front();
+            if at.as_ref().is_some_and(|node| !node.qid().is_dir()) {
+                return Err(Errno::ENOTDIR.into());
+            }
             trail.pop();
             restart(&mut trail, &mut at, &mut left);
             continue;
@@ -126,7 +129,6 @@ async fn walk_steps(
                 Step::Name(name) => Some(name.as_slice()),
                 Step::Parent => None,
             })
-            .take(MAXWELEM)
             .collect();
         if names.is_empty() {
             let node = match at {
@@ -136,7 +138,8 @@ async fn walk_steps(
             return Ok((node, trail));
         }
         let from = at.as_ref().map_or_else(|| client.start(), Node::start);
-        let walked = from.walk_some(&names).await?;
+        let names = from.fitting(&names);
+        let walked = from.walk_some(names).await?;
         let (node, count) = match walked {
             Walked::Whole(node) => (node, names.len()),
             Walked::Part(qids) if ends_at_link(&qids) => (from.walk(&names[..qids.len()]).await?, qids.len()),

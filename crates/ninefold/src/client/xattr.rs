@@ -49,9 +49,13 @@ impl Node {
     }
 
     /// Sets an attribute, made or replaced. It is set when the fid that took the value is clunked, and an error comes
-    /// from there too.
+    /// from there too. An empty value is refused: .L says it as it says that an attribute is to be removed.
     pub async fn set_xattr(&self, name: &[u8], value: &[u8]) -> Result<(), Error> {
         self.only_linux("set extended attributes")?;
+        if value.is_empty() {
+            let dialect = self.client.dialect();
+            return Err(Error::Unsupported { what: "set an extended attribute to nothing", dialect });
+        }
         let node = self.walk(&[]).await?;
         let (fid, attr_size) = (node.fid.fid(), value.len() as u64);
         self.client.call(T::Xattrcreate { fid, name, attr_size, flags: 0 }).await?;

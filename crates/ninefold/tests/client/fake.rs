@@ -1,7 +1,8 @@
 //! A server of our own making, that does what a test tells it to.
 
-use std::collections::HashMap;
-use std::sync::LazyLock;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use ninefold::proto::attr::getattr;
@@ -12,6 +13,7 @@ use ninefold::proto::{Dialect, Errno, Fid, Qid, QidType, R, T, Tag};
 use ninefold::transport::Stream;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 /// After so many bytes the content of a file comes again: a prime, so that what lies a power of two away differs.
 const PERIOD: usize = 1_000_003;
@@ -50,6 +52,19 @@ impl Replies {
         let _ = self.frames.send(frame);
     }
 
+    fn request<'f>(&self, frame: &'f [u8]) -> (Tag, T<'f>) {
+        let (header, body) = split_frame(frame).unwrap();
+        (header.tag, T::decode(header.kind, body, self.dialect).unwrap())
+    }
+
+    /// Answers Tversion, and says whether it was one.
+    fn agree(&mut self, tag: Tag, request: &T<'_>) -> bool {
+        let T::Version { msize, version } = *request else { return false };
+        self.dialect = Dialect::from_version(version).expect("a test pins its dialect");
+        self.send(tag, R::Version { msize, version });
+        true
+    }
+
     pub fn error(&self, tag: Tag, errno: Errno) {
         match self.dialect {
             Dialect::Linux => self.send(tag, R::Lerror { ecode: errno.0 }),
@@ -64,7 +79,66 @@ pub type Handled = bool;
 /// Serves `stream`: every request is put to `answer` first. The fake's own tree has every name, those that begin with
 /// `d` as empty directories, the others as files of `size` bytes.
 pub fn serve(stream: Stream, size: u64, mut answer: impl FnMut(&Replies, Tag, &T<'_>) -> Handled + Send + 'static) {
-    let (mut read, mut write) = tokio::io::split(stream);
+    let (mut read, mut replies) = split(stream);
+    tokio::spawn(async move {
+        let mut tree = Tree { size, fids: Fids::default() };
+        let mut buffer = BytesMut::new();
+        while let Some(frame) = next(&mut read, &mut buffer).await {
+            let (tag, request) = replies.request(&frame);
+            if !replies.agree(tag, &request) && !answer(&replies, tag, &request) {
+                tree.answer(&replies, tag, &request);
+            }
+        }
+    });
+}
+
+/// The fids that a fake knows, and what they stand for.
+pub type Fids = Arc<Mutex<HashMap<Fid, Qid>>>;
+
+/// Serves `stream` by a tree as [`serve`]'s, but carries each request out after a time of its own, given by `delay`: in any
+/// order. A Tflush finds a request carried out, and then its reply comes first, or prevents it. Gives the fids.
+pub fn serve_late(stream: Stream, size: u64, mut delay: impl FnMut() -> Duration + Send + 'static) -> Fids {
+    let (mut read, mut replies) = split(stream);
+    let fids = Fids::default();
+    let mut tree = Tree { size, fids: fids.clone() };
+    tokio::spawn(async move {
+        let mut buffer = BytesMut::new();
+        let mut waiting: BTreeMap<(Instant, u64), Bytes> = BTreeMap::new();
+        for number in 0.. {
+            let due = waiting.first_key_value().map(|((at, _), _)| *at);
+            let frame = tokio::select! {
+                biased;
+                () = async { tokio::time::sleep_until(due.unwrap()).await }, if due.is_some() => None,
+                frame = next(&mut read, &mut buffer) => match frame {
+                    None => return,
+                    frame => frame,
+                },
+            };
+            match frame {
+                None => {
+                    let (_, frame) = waiting.pop_first().unwrap();
+                    let (tag, request) = replies.request(&frame);
+                    tree.answer(&replies, tag, &request);
+                }
+                Some(frame) => {
+                    let (tag, request) = replies.request(&frame);
+                    match request {
+                        _ if replies.agree(tag, &request) => {}
+                        T::Flush { oldtag } => {
+                            waiting.retain(|_, frame| split_frame(frame).unwrap().0.tag != oldtag);
+                            tree.answer(&replies, tag, &request);
+                        }
+                        _ => drop(waiting.insert((Instant::now() + delay(), number), frame)),
+                    }
+                }
+            }
+        }
+    });
+    fids
+}
+
+fn split(stream: Stream) -> (ReadHalf<Stream>, Replies) {
+    let (read, mut write) = tokio::io::split(stream);
     let (frames, mut queue) = mpsc::unbounded_channel::<Vec<u8>>();
     tokio::spawn(async move {
         while let Some(frame) = queue.recv().await {
@@ -74,21 +148,7 @@ pub fn serve(stream: Stream, size: u64, mut answer: impl FnMut(&Replies, Tag, &T
         }
         let _ = write.shutdown().await;
     });
-    tokio::spawn(async move {
-        let mut replies = Replies { frames, dialect: Dialect::Plan9 };
-        let mut tree = Tree { size, fids: HashMap::new() };
-        let mut buffer = BytesMut::new();
-        while let Some(frame) = next(&mut read, &mut buffer).await {
-            let (header, body) = split_frame(&frame).unwrap();
-            let request = T::decode(header.kind, body, replies.dialect).unwrap();
-            if let T::Version { msize, version } = request {
-                replies.dialect = Dialect::from_version(version).expect("a test pins its dialect");
-                replies.send(header.tag, R::Version { msize, version });
-            } else if !answer(&replies, header.tag, &request) {
-                tree.answer(&replies, header.tag, &request);
-            }
-        }
-    });
+    (read, Replies { frames, dialect: Dialect::Plan9 })
 }
 
 async fn next(read: &mut ReadHalf<Stream>, buffer: &mut BytesMut) -> Option<Bytes> {
@@ -105,7 +165,7 @@ async fn next(read: &mut ReadHalf<Stream>, buffer: &mut BytesMut) -> Option<Byte
 
 struct Tree {
     size: u64,
-    fids: HashMap<Fid, Qid>,
+    fids: Fids,
 }
 
 /// The qid of whatever is called `name`.
@@ -117,21 +177,22 @@ pub fn qid(name: &[u8]) -> Qid {
 
 impl Tree {
     fn answer(&mut self, replies: &Replies, tag: Tag, request: &T<'_>) {
+        let mut fids = self.fids.lock().unwrap();
         match *request {
             T::Attach { fid, .. } => {
-                self.fids.insert(fid, qid(b""));
+                fids.insert(fid, qid(b""));
                 replies.send(tag, R::Attach { qid: qid(b"") });
             }
             T::Walk { fid, newfid, wnames } => {
                 let qids: Vec<Qid> = wnames.iter().map(qid).collect();
-                let here = qids.last().copied().unwrap_or(self.fids[&fid]);
-                self.fids.insert(newfid, here);
+                let here = qids.last().copied().unwrap_or(fids[&fid]);
+                fids.insert(newfid, here);
                 replies.send(tag, R::Walk { wqids: Qids::encode(&qids, &mut Vec::new()) });
             }
-            T::Lopen { fid, .. } => replies.send(tag, R::Lopen { qid: self.fids[&fid], iounit: 0 }),
-            T::Open { fid, .. } => replies.send(tag, R::Open { qid: self.fids[&fid], iounit: 0 }),
+            T::Lopen { fid, .. } => replies.send(tag, R::Lopen { qid: fids[&fid], iounit: 0 }),
+            T::Open { fid, .. } => replies.send(tag, R::Open { qid: fids[&fid], iounit: 0 }),
             T::Lcreate { fid, name, .. } => {
-                self.fids.insert(fid, qid(name));
+                fids.insert(fid, qid(name));
                 replies.send(tag, R::Lcreate { qid: qid(name), iounit: 0 });
             }
             T::Read { offset, count, .. } => {
@@ -140,9 +201,9 @@ impl Tree {
             }
             T::Write { data, .. } => replies.send(tag, R::Write { count: data.0.len() as u32 }),
             T::Readdir { .. } => replies.send(tag, R::Readdir { data: Entries(&[]) }),
-            T::Getattr { fid, .. } => replies.send(tag, getattr_of(self.fids[&fid], self.size)),
+            T::Getattr { fid, .. } => replies.send(tag, getattr_of(fids[&fid], self.size)),
             T::Stat { fid } => {
-                let qid = self.fids[&fid];
+                let qid = fids[&fid];
                 let dir = qid.is_dir();
                 let mode = if dir { dm::DIR | 0o755 } else { 0o644 };
                 let length = if dir { 0 } else { self.size };
@@ -152,7 +213,7 @@ impl Tree {
                 replies.send(tag, R::Stat { stat: StatBytes(&stat) });
             }
             T::Clunk { fid } | T::Remove { fid } => {
-                let known = self.fids.remove(&fid).is_some();
+                let known = fids.remove(&fid).is_some();
                 match request {
                     _ if !known => replies.error(tag, Errno::EBADF),
                     T::Clunk { .. } => replies.send(tag, R::Clunk {}),

@@ -2,7 +2,10 @@
 
 mod fake;
 mod files;
+mod giving_up;
 mod listing;
+mod negotiation;
+mod paths;
 mod reading;
 mod support;
 mod writing;

@@ -12,7 +12,7 @@ use ninefold::transport::memory;
 use tokio::time::{Instant, timeout};
 
 use crate::fake::{self, Handled, Replies, content};
-use crate::support::{BUFFER, SOON, connect, link, over, ram, settled};
+use crate::support::{BUFFER, SOON, connect, link, over, ram, random, settled};
 
 /// A client of a fake server, with its file of `size` bytes open, and the file's attributes.
 async fn open(
@@ -39,12 +39,6 @@ async fn read_all(reader: &mut Reader<'_>) -> Result<Bytes, Error> {
         all.extend_from_slice(&data);
     }
     Ok(all.freeze())
-}
-
-/// Numbers that look random and are the same each time.
-fn random(state: &mut u64) -> u64 {
-    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-    *state >> 33
 }
 
 #[tokio::test(start_paused = true)]
