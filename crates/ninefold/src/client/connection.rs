@@ -24,6 +24,7 @@ use tokio::time::Instant;
 
 use super::driver::Driver;
 use super::error::{Error, Loss};
+use super::flight::Learned;
 use super::stats::{Lane, Stats};
 use crate::transport::Stream;
 
@@ -137,6 +138,14 @@ pub(super) struct Shared {
     pub dialect: Dialect,
     pub msize: u32,
     timeout: Option<Duration>,
+    windows: Windows,
+}
+
+/// What readers and writers learned of the path, for the next of them.
+#[derive(Debug, Default)]
+pub(super) struct Windows {
+    pub reading: Learned,
+    pub writing: Learned,
 }
 
 impl Shared {
@@ -239,6 +248,7 @@ impl Handle {
             dialect,
             msize,
             timeout,
+            windows: Windows::default(),
         });
         tokio::spawn(Driver::new(shared.clone(), stream, arrived).run());
         Handle(Arc::new(Open { shared }))
@@ -250,6 +260,10 @@ impl Handle {
 
     pub fn msize(&self) -> u32 {
         self.0.shared.msize
+    }
+
+    pub fn windows(&self) -> &Windows {
+        &self.0.shared.windows
     }
 
     /// A fid for the next call to make; see [`Session::new_fid`].

@@ -26,8 +26,14 @@ use crate::transport::Stream;
 /// Bytes that one read asks for while no larger frame is expected.
 const READ_CHUNK: usize = 64 * 1024;
 
+/// Bytes that one read asks for, in whole frames, after a large one came: four of 64 KiB.
+const READ_FRAMES: usize = 4 * READ_CHUNK + 4096;
+
+/// A buffer with less room is not worth a system call.
+const READ_LEAST: usize = 4096;
+
 /// Replies of fewer bytes are copied out of the buffer that they came in, which is then used again: a small reply that
-/// somebody keeps must not keep [`READ_CHUNK`] bytes.
+/// somebody keeps must not keep a whole buffer.
 const COPIED: usize = READ_CHUNK / 4;
 
 /// Slices in one gathered write; a request with data is two.
@@ -47,6 +53,8 @@ pub(super) struct Driver {
     arrived: BytesMut,
     /// When the last of them came.
     arrived_at: Instant,
+    /// Bytes of the last frame that was not copied; 0 while there was none.
+    large: usize,
     /// Slices taken out of the state, the first perhaps sent in part.
     sending: VecDeque<Bytes>,
     /// Bytes were written that the stream may hold back.
@@ -73,7 +81,7 @@ impl Driver {
     pub fn new(shared: Arc<Shared>, stream: Stream, arrived: BytesMut) -> Driver {
         let end = End { shared: shared.clone(), why: Error::Lost(Loss::ClosedHere) };
         let (sending, arrived_at) = (VecDeque::new(), Instant::now());
-        Driver { stream, arrived, arrived_at, sending, unflushed: false, shared, end }
+        Driver { stream, arrived, arrived_at, large: 0, sending, unflushed: false, shared, end }
     }
 
     pub async fn run(mut self) {
@@ -177,10 +185,18 @@ impl Driver {
         Poll::Ready(Ok(()))
     }
 
-    /// Room for the rest of the frame that has begun, whose size is bounded by msize, or for a chunk.
+    /// Room for the rest of the frame that has begun, whose size is bounded by msize, or for what may come next.
+    ///
+    /// Large frames are most often followed by others of the same size, and a buffer that ends where a frame ends needs
+    /// no copy of the beginning of the next: so there is room for whole frames of that size.
     fn reserve(&mut self) -> Result<(), Error> {
-        let expected = self.next_frame()?.map_or(0, |size| size.saturating_sub(self.arrived.len()));
-        self.arrived.reserve(expected.max(READ_CHUNK));
+        let (begun, here) = (self.next_frame()?, self.arrived.len());
+        let needed = begun.map_or(READ_LEAST, |size| size.saturating_sub(here));
+        if self.arrived.capacity() - here < needed {
+            let frame = begun.unwrap_or(self.large).max(self.large);
+            let whole = if frame < COPIED { READ_CHUNK } else { frame * (READ_FRAMES / frame).max(1) };
+            self.arrived.reserve(whole.saturating_sub(here).max(needed));
+        }
         Ok(())
     }
 
@@ -190,6 +206,9 @@ impl Driver {
 
     fn hand_over(&mut self) -> Result<(), Error> {
         while let Some(size) = self.next_frame()?.filter(|&size| size <= self.arrived.len()) {
+            if size >= COPIED {
+                self.large = size;
+            }
             let frame = if size < COPIED {
                 let frame = Bytes::copy_from_slice(&self.arrived[..size]);
                 self.arrived.advance(size);

@@ -1,6 +1,8 @@
 //! The requests of one pipelined read or write that are on the way, and how many may be.
 
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -26,6 +28,19 @@ pub(super) struct Flight {
     outstanding: usize,
     /// What the window's time counts from.
     epoch: Instant,
+    learned: Learned,
+}
+
+/// Bytes of the last window on a connection, with which the next one starts; 0 while there was none.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Learned(Arc<AtomicUsize>);
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        if let Some(bytes) = self.window.learned() {
+            self.learned.0.store(bytes, Ordering::Relaxed);
+        }
+    }
 }
 
 /// A request on the way.
@@ -61,11 +76,12 @@ impl Future for Asked {
 
 impl Flight {
     /// For requests of at most `message_max` bytes of data. What is asked first follows from a reply of depth `cause`.
-    pub fn new(message_max: u32, bytes_max: usize, cause: u32) -> Flight {
-        let window = Window::new(message_max as usize, bytes_max);
-        let mut credit = Credit::default();
+    pub fn new(message_max: u32, bytes_max: usize, cause: u32, learned: &Learned) -> Flight {
+        let known = learned.0.load(Ordering::Relaxed);
+        let window = Window::new(message_max as usize, bytes_max, known);
+        let (mut credit, learned) = (Credit::default(), learned.clone());
         credit.settle(window.bytes(), cause);
-        Flight { window, credit, asked: FuturesUnordered::new(), outstanding: 0, epoch: Instant::now() }
+        Flight { window, credit, asked: FuturesUnordered::new(), outstanding: 0, epoch: Instant::now(), learned }
     }
 
     /// Bytes that the next request should carry.

@@ -78,7 +78,12 @@ impl File {
         let known = metadata.filter(|metadata| metadata.is_plain()).map_or(0, |metadata| metadata.size);
         Reader {
             file: self,
-            flight: Flight::new(self.read_max(), options.window_max, self.client.lane.depth()),
+            flight: Flight::new(
+                self.read_max(),
+                options.window_max,
+                self.client.lane.depth(),
+                &self.client.handle().windows().reading,
+            ),
             slots: VecDeque::new(),
             wanted: 0,
             position: offset,

@@ -31,7 +31,8 @@ const PARTS: usize = 8;
 /// Messages of the first window.
 const FIRST: usize = 4;
 
-/// Messages of the least window, but while the delay is measured: one is on the way while the other is taken.
+/// Messages besides what the path holds, and so of the least window but while the delay is measured: one is being made
+/// at the far end while another is being taken here.
 const LEAST: usize = 2;
 
 /// How much of what the path holds is asked for: as much again waits at the far end, ready to be sent.
@@ -52,8 +53,8 @@ const RATE_ROUNDS: u64 = 6;
 /// How long the least delay counts (BBR's).
 const DELAY_LASTS: Duration = Duration::from_secs(10);
 
-/// A full window delays by [`GAIN`] times the least delay and one message; a round in which nothing came within this many
-/// times the least delay and two messages tells that the delay is another now.
+/// A full window delays by [`GAIN`] times the least delay and [`LEAST`] messages; a round in which nothing came within this
+/// many times the least delay and twice as many messages tells that the delay is another now.
 const FAR: f64 = 3.0;
 
 /// So many such rounds in a row.
@@ -140,14 +141,16 @@ pub(super) struct Sent {
 
 impl Window {
     /// For messages of at most `message_max` bytes and never more than `bytes_max` bytes on the way; both at least 1.
-    pub fn new(message_max: usize, bytes_max: usize) -> Window {
+    /// `known`: bytes that another window on the same path ended with ([`Window::learned`]), 0 for none; it starts there
+    /// if that is more than [`FIRST`] messages.
+    pub fn new(message_max: usize, bytes_max: usize, known: usize) -> Window {
         let message_max = message_max.min(bytes_max / LEAST).max(1);
-        let message = message_max.min(MESSAGE_MIN);
+        let message = (known / PARTS).max(MESSAGE_MIN).min(message_max);
         Window {
             message_max,
             bytes_max,
             message,
-            bytes: (FIRST * message).min(bytes_max),
+            bytes: known.max(FIRST * message).min(bytes_max),
             delay: None,
             rates: VecDeque::new(),
             delivered: 0,
@@ -158,6 +161,11 @@ impl Window {
             startup: Some(Startup::default()),
             drain: None,
         }
+    }
+
+    /// What it holds by what it measured, for another window on the same path.
+    pub fn learned(&self) -> Option<usize> {
+        Some(self.bytes).filter(|_| self.delay.is_some() && self.drain.is_none())
     }
 
     /// Bytes that may be on the way, or arrived and not taken. One message may always be.
@@ -274,7 +282,7 @@ impl Window {
             Some(startup).filter(|startup| startup.rounds_without_growth < FULL_ROUNDS)
         });
         let late = self.delay.is_some_and(|delay| {
-            let in_time = delay.of_path(rate) * FAR + (2 * self.message) as f64 / rate;
+            let in_time = delay.of_path(rate) * FAR + (2 * LEAST * self.message) as f64 / rate;
             self.round.least.as_secs_f64() > in_time
         });
         let far = if late && self.drain.is_none() { self.round.far + 1 } else { 0 };
@@ -302,8 +310,8 @@ impl Window {
             // A single message, where the path holds no more: a second one would wait for it.
             (Some(_), _) => ((held / 2.0) as usize).max(message),
             // Not yet all replies of the first rounds are there to be measured.
-            (None, Some(_)) => wanted.saturating_add(message).max(self.bytes).max(LEAST * message),
-            (None, None) => wanted.saturating_add(message).max(LEAST * message),
+            (None, Some(_)) => wanted.saturating_add(LEAST * message).max(self.bytes),
+            (None, None) => wanted.saturating_add(LEAST * message),
         };
         self.bytes = bytes.min(self.bytes_max);
     }

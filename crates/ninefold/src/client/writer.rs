@@ -47,7 +47,12 @@ impl File {
         let known = self.is_made() || metadata.is_some_and(|metadata| metadata.is_plain() && metadata.size > 0);
         Writer {
             file: self,
-            flight: Flight::new(self.write_max(), options.window_max, self.client.lane.depth()),
+            flight: Flight::new(
+                self.write_max(),
+                options.window_max,
+                self.client.lane.depth(),
+                &self.client.handle().windows().writing,
+            ),
             several: known && !self.qid().kind.has(QidType::APPEND),
             start: offset,
             next: offset,

@@ -15,6 +15,9 @@ struct Path {
     delay: Duration,
     /// Bytes per second.
     rate: f64,
+    /// Each reply is held up by up to so many milliseconds.
+    jitter: u64,
+    random: u64,
     /// When the last reply has left.
     free: Duration,
     /// On the way: when it arrives, bytes, what was remembered of it.
@@ -27,10 +30,12 @@ struct Path {
 impl Path {
     fn new(delay: Duration, rate: f64, message_max: usize, bytes_max: usize) -> Path {
         Path {
-            window: Window::new(message_max, bytes_max),
+            window: Window::new(message_max, bytes_max, 0),
             now: Duration::from_secs(5),
             delay,
             rate,
+            jitter: 0,
+            random: 1,
             free: Duration::ZERO,
             replies: VecDeque::new(),
             outstanding: 0,
@@ -44,7 +49,9 @@ impl Path {
         // A link does not overtake itself, even when it got shorter.
         let last = self.replies.back().map_or(Duration::ZERO, |reply| reply.0);
         let sent = self.window.sent(self.now, limited);
-        self.replies.push_back(((self.free + self.delay / 2).max(last), bytes, sent));
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let late = MS * ((self.random >> 33) % (self.jitter + 1)) as u32;
+        self.replies.push_back(((self.free + self.delay / 2 + late).max(last), bytes, sent));
         self.outstanding += bytes;
     }
 
@@ -200,7 +207,7 @@ fn no_window_is_over_its_bound_or_under_two_messages() {
 
 #[test]
 fn a_path_without_delay_or_without_clock_gives_no_absurd_window() {
-    let mut window = Window::new(MIB, 64 * MIB);
+    let mut window = Window::new(MIB, 64 * MIB, 0);
     for _ in 0..100 {
         let sent = window.sent(Duration::ZERO, false);
         window.arrived(sent, MIB, Duration::ZERO);
@@ -210,4 +217,35 @@ fn a_path_without_delay_or_without_clock_gives_no_absurd_window() {
     let sent = window.sent(Duration::from_secs(9), false);
     window.arrived(sent, MIB, Duration::from_secs(3));
     assert!(window.bytes() <= 64 * MIB);
+}
+
+#[test]
+fn a_window_starts_where_another_on_the_same_path_ended() {
+    let mut path = Path::new(50 * MS, 125e6, MIB, 64 * MIB);
+    assert_eq!(path.window.learned(), None);
+    path.run(Duration::from_secs(5));
+    let known = path.window.learned().unwrap();
+    let mut next = Path::new(50 * MS, 125e6, MIB, 64 * MIB);
+    next.window = Window::new(MIB, 64 * MIB, known);
+    let (_, rate) = next.run(4 * 50 * MS);
+    // The first round trip brings nothing.
+    assert!(rate > 0.7 * path.rate, "{rate}");
+    // A path that is slower by now soon takes it back.
+    let mut slower = Path::new(50 * MS, 2e6, MIB, 64 * MIB);
+    slower.window = Window::new(MIB, 64 * MIB, known);
+    slower.run(Duration::from_secs(40));
+    let (most, rate) = slower.run(Duration::from_secs(5));
+    assert!(most <= 5 * slower.held() as usize + 3 * MESSAGE_MIN, "{most}");
+    assert!(rate > 0.9 * slower.rate, "{rate}");
+}
+
+#[test]
+fn replies_that_come_unevenly_keep_the_path_full() {
+    // As on a radio link.
+    let mut path = Path::new(20 * MS, 12.5e6, MIB, 64 * MIB);
+    path.jitter = 20;
+    path.run(Duration::from_secs(2));
+    let (most, rate) = path.run(Duration::from_secs(30));
+    assert!(rate > 0.85 * path.rate, "{rate}");
+    assert!(most < 2 * MIB, "{most}");
 }
