@@ -5,6 +5,8 @@ mod support;
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use ninefold::proto::Dialect;
@@ -12,6 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use support::{PATIENCE, frame, ninefold, receive, run};
 
 /// A server of 9P2000.L for one connection: `answer` makes the reply, without its tag, from a request's type and text.
+/// An empty one is none.
 fn serve(answer: impl Fn(&str, &str) -> String + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -21,6 +24,9 @@ fn serve(answer: impl Fn(&str, &str) -> String + Send + 'static) -> SocketAddr {
         while let Some(request) = receive(&mut stream, Dialect::Linux) {
             let kind = request.split(' ').next().unwrap();
             let reply = answer(kind, &request);
+            if reply.is_empty() {
+                continue;
+            }
             let (reply, rest) = reply.split_once(' ').unwrap_or((&reply, ""));
             let reply = format!("{reply} tag {} {rest}", word(&request, "tag"));
             if stream.write_all(&frame(reply.trim_end(), Dialect::Linux)).is_err() {
@@ -91,16 +97,20 @@ fn what_cannot_be_asked_of_is_listed_with_question_marks() {
     assert!(err.contains("/gone: cannot access: file does not exist"), "{err}");
 }
 
+/// A directory of 1,000 files.
+fn thousand(request: &str) -> String {
+    let first: usize = word(request, "offset").parse().unwrap();
+    // Two hundred fit into 8 KiB.
+    let entries: Vec<String> =
+        (first + 1..=(first + 200).min(1000)).map(|n| format!("(({n:x} 0 ) {n} 8 'file-{n:04}')")).collect();
+    format!("Rreaddir count {} [{}]", 33 * entries.len(), entries.join(" "))
+}
+
 #[test]
 fn a_connection_that_is_lost_is_told_once() {
-    for command in [&["ls", "-l"][..], &["ls", "--json"], &["du"], &["find", "--json"]] {
+    for command in [&["ls", "-l"][..], &["ls", "-lR"], &["ls", "--json"], &["du"], &["find", "--json"]] {
         let address = serve(|kind, request| match kind {
-            "Treaddir" if word(request, "offset") == "0" => {
-                let entry = |n: u64| format!("(({n:x} 0 ) {n} 8 'file-{n:03}')");
-                let entries: Vec<String> = (2..200).map(entry).collect();
-                format!("Rreaddir count {} [{}]", 32 * entries.len(), entries.join(" "))
-            }
-            "Treaddir" => "Rreaddir count 0 []".to_owned(),
+            "Treaddir" => thousand(request),
             // No answer to a walk.
             "Twalk" if request.contains("file-") => "Rclunk".to_owned(),
             _ => usual(kind, request),
@@ -110,6 +120,28 @@ fn a_connection_that_is_lost_is_told_once() {
         let (code, _, err) = run(&words);
         assert_eq!((code, err.lines().count()), (Some(1), 1), "{command:?} {err}");
         assert!(err.contains("broke the protocol"), "{command:?} {err}");
+    }
+}
+
+#[test]
+fn a_server_that_does_not_answer_is_not_asked_for_every_file() {
+    for command in [&["ls", "-l"][..], &["du"], &["find", "--json"]] {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = asked.clone();
+        let address = serve(move |kind, request| match kind {
+            "Treaddir" => thousand(request),
+            "Twalk" if request.contains("file-") => {
+                counted.fetch_add(1, Ordering::Relaxed);
+                String::new()
+            }
+            _ => usual(kind, request),
+        });
+        let url = format!("9p://{address}/");
+        let words: Vec<&str> = ["--timeout", "0.5"].iter().chain(command).copied().chain([url.as_str()]).collect();
+        let (code, _, err) = run(&words);
+        assert_eq!((code, err.lines().count()), (Some(1), 1), "{command:?} {err}");
+        assert!(err.contains("no reply within 500ms"), "{command:?} {err}");
+        assert!(asked.load(Ordering::Relaxed) <= 512, "{command:?}");
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use ninefold::client::{FileType, Follow, Metadata};
+use ninefold::transport::Address;
 use serde_json::json;
 
 use super::World;
@@ -18,15 +19,23 @@ pub async fn run(args: Du, world: &World) -> anyhow::Result<()> {
     let given = given::remote(args.urls.clone(), "du")?;
     // As du(1): what lies below two of the words counts for the first of them.
     let several = given.len() > 1;
-    let mut du = Sums { args, world, names: Names::for_stdout(), out: Out::new(), several, seen: HashSet::new() };
+    let mut du = Sums {
+        args,
+        world,
+        names: Names::for_stdout(),
+        out: Out::new(),
+        several,
+        servers: Vec::new(),
+        seen: HashSet::new(),
+    };
     for given in &given {
         du.below(given).await?;
     }
     Ok(du.out.finish().await?)
 }
 
-/// What one file on one server is known by: the server's address without a path, and the qid's path.
-type Identity = (String, u64);
+/// What one file on one server is known by: the server's place in [`Sums::servers`], and the qid's path.
+type Identity = (usize, u64);
 
 struct Sums<'w> {
     args: Du,
@@ -34,6 +43,8 @@ struct Sums<'w> {
     names: Names,
     out: Out,
     several: bool,
+    /// Addresses without a path.
+    servers: Vec<Address>,
     /// Files counted that may come again.
     seen: HashSet<Identity>,
 }
@@ -59,8 +70,8 @@ impl Sums<'_> {
                 return Ok(());
             }
         };
-        let server = ninefold::transport::Address { path: Vec::new(), ..given.address.clone() }.to_string();
-        if !self.counts(&server, &metadata) {
+        let server = self.server(&given.address);
+        if !self.counts(server, &metadata) {
             return Ok(());
         }
         let bytes = self.bytes(&metadata);
@@ -103,7 +114,7 @@ impl Sums<'_> {
                         continue;
                     }
                 };
-                if !self.counts(&server, &metadata) {
+                if !self.counts(server, &metadata) {
                     if item.descends {
                         tree.skip();
                     }
@@ -129,10 +140,18 @@ impl Sums<'_> {
         }
     }
 
+    fn server(&mut self, address: &Address) -> usize {
+        let address = Address { path: Vec::new(), ..address.clone() };
+        self.servers.iter().position(|server| *server == address).unwrap_or_else(|| {
+            self.servers.push(address);
+            self.servers.len() - 1
+        })
+    }
+
     /// Whether the file is counted here, and not where another of its names is.
-    fn counts(&mut self, server: &str, metadata: &Metadata) -> bool {
+    fn counts(&mut self, server: usize, metadata: &Metadata) -> bool {
         let has_names = metadata.kind != FileType::Dir && metadata.nlink.is_some_and(|n| n > 1);
-        !(self.several || has_names) || self.seen.insert((server.to_owned(), metadata.qid.path))
+        !(self.several || has_names) || self.seen.insert((server, metadata.qid.path))
     }
 
     fn bytes(&self, metadata: &Metadata) -> u64 {

@@ -174,7 +174,9 @@ impl Listings<'_> {
                     self.out.put(&[blank.as_bytes(), &name, b":\n"].concat()).await?;
                 }
                 self.printed = true;
-                self.list(&given, &below, &items).await?;
+                if self.list(&given, &below, &items).await? {
+                    break;
+                }
             }
             if let Some(complaint) = trouble.map(|trouble| trouble.of(given.join_text(&below))) {
                 self.world.report.complain(&complaint);
@@ -187,8 +189,9 @@ impl Listings<'_> {
         Ok(())
     }
 
-    /// What a directory holds.
-    async fn list(&mut self, given: &Remote, below: &[u8], items: &[Item]) -> anyhow::Result<()> {
+    /// Prints what a directory holds. Gives whether nothing more will come from the server.
+    async fn list(&mut self, given: &Remote, below: &[u8], items: &[Item]) -> anyhow::Result<bool> {
+        let mut over = false;
         for item in items {
             let Attributes::Failed(e) = &item.attributes else {
                 self.complain_of_target(given, &path(below, &item.name), item);
@@ -196,7 +199,8 @@ impl Listings<'_> {
             };
             let file = given.join_text(&path(below, &item.name));
             self.world.report.complain(Failure::new(file, "cannot access", e.clone()));
-            if is_over(e) {
+            over = is_over(e);
+            if over {
                 // The others have the same to tell.
                 break;
             }
@@ -206,7 +210,7 @@ impl Listings<'_> {
                 for item in items {
                     self.out.json(&json::item(given, &path(below, &item.name), item)).await?;
                 }
-                return Ok(());
+                return Ok(over);
             }
             Form::Long(long) => {
                 let total = long.total(items);
@@ -214,7 +218,8 @@ impl Listings<'_> {
             }
             Form::Names | Form::Columns(_) => {}
         }
-        self.print(items, &[]).await
+        self.print(items, &[]).await?;
+        Ok(over)
     }
 
     fn complain_of_target(&self, given: &Remote, below: &[u8], item: &Item) {
@@ -224,23 +229,30 @@ impl Listings<'_> {
         }
     }
 
+    /// Prints files that are listed together. `others` are measured with them: ls(1) does so with the directories of its
+    /// command line.
     async fn print(&mut self, items: &[Item], others: &[&Item]) -> anyhow::Result<()> {
-        let text = match &mut self.form {
-            Form::Long(long) => long.lines(items, others).await,
+        match &mut self.form {
+            Form::Long(long) => {
+                let widths = long.measure(items.iter().chain(others.iter().copied())).await;
+                for item in items {
+                    self.out.put(&long.line(item, &widths)).await?;
+                }
+            }
             Form::Columns(width) => {
                 let cells: Vec<String> = items.iter().map(|item| names::tame(&item.name)).collect();
                 let (direction, filling) = (Direction::TopToBottom, Filling::Spaces(GAP));
-                Grid::new(cells, GridOptions { direction, filling, width: *width }).to_string().into_bytes()
+                let grid = Grid::new(cells, GridOptions { direction, filling, width: *width });
+                self.out.put(grid.to_string().as_bytes()).await?;
             }
             Form::Names | Form::Json => {
-                let mut text = Vec::new();
                 for item in items {
-                    text.extend(self.names.show(&item.name));
-                    text.push(b'\n');
+                    let mut line = self.names.show(&item.name);
+                    line.push(b'\n');
+                    self.out.put(&line).await?;
                 }
-                text
             }
-        };
-        Ok(self.out.put(&text).await?)
+        }
+        Ok(())
     }
 }

@@ -114,6 +114,11 @@ impl Clock {
         Clock(TimeZone::system())
     }
 
+    #[cfg(test)]
+    pub fn fixed(zone: TimeZone) -> Clock {
+        Clock(zone)
+    }
+
     /// As ls -l has it.
     pub fn brief(&self, time: Time, style: TimeStyle) -> String {
         self.brief_at(time, style, Timestamp::now())

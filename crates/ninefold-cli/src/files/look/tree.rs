@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use futures_util::future::{BoxFuture, join};
 use futures_util::stream::{self, FuturesUnordered, StreamExt};
@@ -57,6 +57,9 @@ pub enum Attributes {
     Failed(Error),
 }
 
+/// Where a symbolic link points to, if that was asked for.
+type Target = Option<Result<Vec<u8>, Error>>;
+
 /// An entry of a directory.
 #[derive(Debug)]
 pub struct Item {
@@ -64,8 +67,7 @@ pub struct Item {
     pub kind: FileType,
     pub qid: Qid,
     pub attributes: Attributes,
-    /// Of a symbolic link, if asked for.
-    pub target: Option<Result<Vec<u8>, Error>>,
+    pub target: Target,
     /// It is a directory whose listing [`Tree::next`] gives when its turn comes.
     pub descends: bool,
 }
@@ -396,7 +398,9 @@ async fn load(way: Way, client: Client, wants: Wants) -> Loaded {
 /// Asks for what the listing did not tell. Unlike [`Node::list`] it leaves out what is not listed, and asks for the
 /// targets of links beside their attributes.
 async fn complete_all(dir: &Node, items: Vec<Item>, targets: bool) -> Vec<Item> {
-    let asked = stream::iter(items).map(|item| complete(dir, dir.client().fork(), item, targets));
+    // The first error after which more need not be asked: each would cost the time of its timeout.
+    let over = OnceLock::new();
+    let asked = stream::iter(items).map(|item| complete(dir, dir.client().fork(), item, targets, &over));
     let mut asked = std::pin::pin!(asked.buffered(ENTRIES_AT_A_TIME));
     let mut all = Vec::new();
     while let Some((item, client)) = asked.next().await {
@@ -439,28 +443,38 @@ fn dots(node: &Node) -> Vec<Item> {
     vec![item(b"."), item(b"..")]
 }
 
-async fn complete(dir: &Node, client: Client, mut item: Item, targets: bool) -> (Item, Client) {
+async fn complete(dir: &Node, client: Client, mut item: Item, targets: bool, over: &OnceLock<Error>) -> (Item, Client) {
     if let Attributes::Known(_) = item.attributes {
         return (item, client);
     }
+    let asked = match over.get() {
+        Some(error) => Err(error.clone()),
+        None => ask(dir, &client, &item, targets).await,
+    };
+    match asked {
+        Ok((metadata, target)) => {
+            item.attributes = Attributes::Known(Box::new(metadata));
+            item.target = target;
+        }
+        Err(error) => {
+            if is_over(&error) {
+                // It may be another's by now, which is as good.
+                let _ = over.set(error.clone());
+            }
+            item.attributes = Attributes::Failed(error);
+        }
+    }
+    (item, client)
+}
+
+async fn ask(dir: &Node, client: &Client, item: &Item, targets: bool) -> Result<(Metadata, Target), Error> {
     // A directory is another fid's without any name.
     let names: &[&[u8]] = if item.name == b"." { &[] } else { &[&item.name] };
-    let node = match dir.walk_as(&client, names).await {
-        Ok(node) => node,
-        Err(e) => {
-            item.attributes = Attributes::Failed(e);
-            return (item, client);
-        }
-    };
+    let node = dir.walk_as(client, names).await?;
     let wants_target = targets && item.kind == FileType::Symlink;
     let target = async { if wants_target { Some(node.read_link().await) } else { None } };
     let (metadata, target) = join(node.metadata(), target).await;
-    item.target = target;
-    item.attributes = match metadata {
-        Ok(metadata) => Attributes::Known(Box::new(metadata)),
-        Err(e) => Attributes::Failed(e),
-    };
-    (item, client)
+    Ok((metadata?, target))
 }
 
 /// The file itself, by a name that it is known by.
