@@ -93,6 +93,13 @@ impl Metadata {
         self.kind == FileType::File && !special
     }
 
+    /// Whether both tell of the same file, as far as anybody can know: all is compared but the time of the last access, which
+    /// reading changes. The qid alone does not tell: servers that export several file systems as one, like diod, give
+    /// files of two of them the same.
+    pub fn is_of_same_file(&self, other: &Metadata) -> bool {
+        Metadata { accessed: other.accessed, ..self.clone() } == *other
+    }
+
     /// From Rgetattr.
     pub(super) fn from_getattr(reply: &R<'_>) -> Result<Metadata, Error> {
         let R::Getattr {

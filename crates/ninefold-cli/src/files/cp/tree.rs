@@ -41,6 +41,16 @@ struct Pair {
     listed: RefCell<HashSet<Vec<u8>>>,
 }
 
+impl Pair {
+    /// Whether a server's directory with these attributes is this one, or one that this lies in: a tree with such a circle
+    /// never ends.
+    fn is_below_or_at(&self, facts: &Facts) -> bool {
+        let Some(metadata) = &facts.metadata else { return false };
+        let mut above = std::iter::successors(Some(self), |pair| pair.parent.as_deref());
+        above.any(|pair| pair.facts.metadata.as_ref().is_some_and(|above| above.is_of_same_file(metadata)))
+    }
+}
+
 /// A file or directory to copy.
 struct Job {
     item: Item,
@@ -230,6 +240,9 @@ async fn directory(cx: &Cx<'_>, mut job: Job, parent: Option<Rc<Pair>>) -> Resul
     let source_place = job.item.place.clone();
     let facts = job.item.facts().await.map_err(Trouble::of(&source_place, "cannot look at it"))?;
     refuse_itself(cx, &source_place, &facts)?;
+    if parent.as_ref().is_some_and(|parent| parent.is_below_or_at(&facts)) {
+        return Err(Trouble::new(&source_place, "", Cause::words("it is a directory that it lies in")));
+    }
     let dest_place = job.slot.place.clone();
     let make = async {
         let made = match &job.slot.at {

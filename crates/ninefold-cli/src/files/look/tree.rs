@@ -411,9 +411,7 @@ async fn complete_all(dir: &Node, items: Vec<Item>, targets: bool) -> Vec<Item> 
     all
 }
 
-/// Whether a directory is one of those that it lies in: fts(3) calls that a cycle. A server that exports several file
-/// systems as one, like diod, may give two directories the same qid, so those that have it are compared in all that is
-/// known of them but the time of the last access, which reading changes.
+/// Whether a directory is one of those that it lies in: fts(3) calls that a cycle.
 async fn is_above(node: &Node, above: Option<&Arc<Dir>>) -> bool {
     let mut next = above;
     while let Some(dir) = next {
@@ -422,7 +420,7 @@ async fn is_above(node: &Node, above: Option<&Arc<Dir>>) -> bool {
             continue;
         }
         if let (Ok(here), Ok(there)) = join(node.metadata(), dir.node.metadata()).await
-            && (Metadata { accessed: there.accessed, ..here } == there)
+            && here.is_of_same_file(&there)
         {
             return true;
         }
