@@ -225,7 +225,8 @@ impl Copy<'_> {
     }
 
     /// Whether what was read can be all of the file. A file that changed meanwhile is copied as it was read, and the
-    /// user is told; one that gives fewer bytes than it has, although it did not change, is not.
+    /// user is told; one that gives fewer bytes than it has, or more, although it did not change, is not. One that is
+    /// said to have none is copied to its end: nobody knows the size of what a program makes up.
     async fn check_source(&self, passed: &Passed) -> Result<(), Trouble> {
         // Nothing can change within one read.
         if passed.pieces <= 1 && passed.bytes == self.facts.size {
@@ -237,6 +238,10 @@ impl Copy<'_> {
         } else if passed.bytes < self.facts.size {
             let (read, size) = (passed.bytes, self.facts.size);
             let words = format!("it ended after {read} of its {size} bytes, and has not changed: it is not copied");
+            return Err(Trouble::new(self.source, "", Cause::words(words)));
+        } else if passed.bytes > self.facts.size && self.facts.size > 0 {
+            let size = self.facts.size;
+            let words = format!("it goes on behind its {size} bytes, and has not changed: it is not copied");
             return Err(Trouble::new(self.source, "", Cause::words(words)));
         }
         Ok(())

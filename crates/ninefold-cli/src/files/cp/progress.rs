@@ -36,7 +36,8 @@ impl Progress {
 
     /// A file of so many bytes is to be copied.
     pub fn found(&self, bytes: u64) {
-        self.total.set(self.total.get() + bytes);
+        // A server may claim sizes that no number holds together.
+        self.total.set(self.total.get().saturating_add(bytes));
         if let Some(bar) = &self.bar {
             bar.set_length(self.total.get());
         }

@@ -163,7 +163,12 @@ impl Item {
             }
             _ => {
                 let known = self.listed.facts.take();
-                let file = self.into_node().await?.open(Mode::READ).await?;
+                let node = self.into_node().await?;
+                if node.qid().is_dir() {
+                    // Listed as a file, or one until now: 9P2000 would read its records as content.
+                    return Err(ninefold::client::Error::from(ninefold::proto::Errno::EISDIR).into());
+                }
+                let file = node.open(Mode::READ).await?;
                 // A small file is read while its attributes are on the way.
                 let first = file.read_at(0, FIRST_THERE);
                 let (facts, first) = match known {

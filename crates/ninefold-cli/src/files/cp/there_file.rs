@@ -211,9 +211,10 @@ impl Sink {
     /// Two copies to one file at the same time: whoever comes second removes the first's part and makes its own, which
     /// the first must not put in the file's place.
     async fn check_name(&self, file: &File) -> Result<(), Cause> {
-        let named = self.plan.dir.walk(&self.plan.part).await;
-        if named.is_ok_and(|node| node.qid().path == file.qid().path) {
-            return Ok(());
+        match self.plan.dir.walk(&self.plan.part).await {
+            Ok(node) if node.qid().path == file.qid().path => return Ok(()),
+            Err(e) if !e.is_not_found() => return Err(e.into()),
+            _ => {}
         }
         Err(Cause::words("its temporary file is gone: is another copy to the same file under way?"))
     }
