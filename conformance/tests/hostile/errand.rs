@@ -1,10 +1,12 @@
 //! What a client does with a hostile server: one errand on one connection, and what came of it.
 
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use ninefold::client::{Attach, Client, Error, Follow, Lock, LockKind, Mode, Options};
+use ninefold::client::{Attach, Client, Error, File, Follow, Lock, LockKind, Mode, Options};
 use ninefold::proto::Dialect;
 use ninefold::transport::memory;
 use ninefold_conformance::hostile::{Hostile, tree};
@@ -21,7 +23,7 @@ const MSIZE: u32 = 128 * 1024;
 
 /// The caller's own bound on the requests of one read or write: a server that gives a byte at a time stays within its
 /// rights, and a caller who has enough of it stops.
-const REQUESTS: usize = 1000;
+const REQUESTS: u64 = 1000;
 
 /// Longer than the client waits for an Rflush before it gives the connection up.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(61);
@@ -43,10 +45,12 @@ pub enum Errand {
     List,
     /// A file of 6 bytes, whole, in reads of 100 bytes.
     Read,
-    /// A file of 3 MiB, whole, in reads as large as a message can hold.
+    /// A file of 3 MiB, whole, with several reads on the way.
     ReadLarge,
-    /// A new file, read back.
+    /// A new file of 100 bytes, read back.
     Write,
+    /// A new file of 1 MiB, with several writes on the way.
+    WriteLarge,
     /// A path of more names than one walk holds.
     Deep,
     /// A symbolic link's target, and the file behind it.
@@ -60,13 +64,14 @@ pub enum Errand {
 }
 
 impl Errand {
-    pub const ALL: [Errand; 11] = [
+    pub const ALL: [Errand; 12] = [
         Errand::Connect,
         Errand::Metadata,
         Errand::List,
         Errand::Read,
         Errand::ReadLarge,
         Errand::Write,
+        Errand::WriteLarge,
         Errand::Deep,
         Errand::Link,
         Errand::Xattr,
@@ -147,9 +152,10 @@ async fn go(client: &Client, errand: Errand, rested: &mut Duration) -> Result<Op
             Ok(odd(meta.size == tree::GREETING.len() as u64, || format!("{} bytes", meta.size)))
         }
         Errand::List => list(client).await,
-        Errand::Read => read(client, "/greeting", tree::GREETING, 100).await,
-        Errand::ReadLarge => read(client, "/numbers", tree::numbers(), u32::MAX).await,
+        Errand::Read => read(client).await,
+        Errand::ReadLarge => stoppable(client, read_large(client)).await,
         Errand::Write => write(client).await,
+        Errand::WriteLarge => stoppable(client, write_large(client)).await,
         Errand::Deep => {
             let meta = client.walk(tree::deep_path(), Follow::All).await?.metadata().await?;
             Ok(odd(meta.size == 5, || format!("{} bytes", meta.size)))
@@ -203,42 +209,79 @@ async fn list(client: &Client) -> Result<Option<String>, Error> {
     Ok(odd(names == expected, more))
 }
 
-async fn read(client: &Client, path: &str, content: &[u8], count: u32) -> Result<Option<String>, Error> {
-    let file = client.walk(path, Follow::All).await?.open(Mode::READ).await?;
-    let mut got = Vec::new();
-    for requests in 0.. {
-        if requests == REQUESTS || got.len() > 2 * tree::NUMBERS_BYTES {
-            return Ok(Some("the caller stopped".to_owned()));
+/// Drives work until it is done, or has taken as many requests as the caller is patient for.
+async fn stoppable(
+    client: &Client,
+    work: impl Future<Output = Result<Option<String>, Error>>,
+) -> Result<Option<String>, Error> {
+    let mut work = std::pin::pin!(work);
+    poll_fn(|cx| {
+        let messages = client.stats().messages;
+        let requests: u64 = ["Tread", "Twrite"].iter().filter_map(|name| messages.get(name)).sum();
+        if requests > REQUESTS {
+            Poll::Ready(Ok(Some("the caller stopped".to_owned())))
+        } else {
+            work.as_mut().poll(cx)
         }
+    })
+    .await
+}
+
+async fn read(client: &Client) -> Result<Option<String>, Error> {
+    let file = client.walk("/greeting", Follow::All).await?.open(Mode::READ).await?;
+    let got = read_back(&file, 100, tree::GREETING.len()).await?;
+    file.close().await?;
+    Ok(odd(got == tree::GREETING, || format!("{} bytes", got.len())))
+}
+
+/// Reads until the end, or, from a server that has none, until more than `most` bytes came.
+async fn read_back(file: &File, count: u32, most: usize) -> Result<Vec<u8>, Error> {
+    let mut got = Vec::new();
+    while got.len() <= most {
         let data = file.read_at(got.len() as u64, count).await?;
         if data.is_empty() {
             break;
         }
         got.extend_from_slice(&data);
     }
+    Ok(got)
+}
+
+async fn read_large(client: &Client) -> Result<Option<String>, Error> {
+    let node = client.walk("/numbers", Follow::All).await?;
+    let metadata = node.metadata().await?;
+    let file = node.open(Mode::READ).await?;
+    let mut reader = file.reader(0, Some(&metadata));
+    let mut got = Vec::new();
+    while let Some(data) = reader.next().await? {
+        got.extend_from_slice(&data);
+    }
+    let missing = reader.missing();
+    drop(reader);
     file.close().await?;
-    Ok(odd(got == content, || format!("{} bytes", got.len())))
+    Ok(odd(got == tree::numbers(), || format!("{} bytes, {missing} are missing", got.len())))
 }
 
 async fn write(client: &Client) -> Result<Option<String>, Error> {
     let content = Bytes::from_static(&[b'w'; 100]);
     let file = client.root().await?.create(b"written", Mode::WRITE, 0o644).await?;
-    let mut sent = 0;
-    while sent < content.len() {
-        match file.write_at(sent as u64, content.slice(sent..)).await? {
-            0 => return Ok(Some("the caller stopped".to_owned())),
-            taken => sent += taken as usize,
-        }
-    }
+    let mut writer = file.writer(0, None);
+    writer.write(content.clone()).await?;
+    writer.finish().await?;
+    drop(writer);
     file.close().await?;
     let file = client.walk("/written", Follow::All).await?.open(Mode::READ).await?;
-    let mut got = Vec::new();
-    while got.len() <= content.len() {
-        let data = file.read_at(got.len() as u64, file.read_max()).await?;
-        if data.is_empty() {
-            break;
-        }
-        got.extend_from_slice(&data);
-    }
+    let got = read_back(&file, 200, content.len()).await?;
     Ok(odd(got == content, || format!("{} bytes came back", got.len())))
+}
+
+async fn write_large(client: &Client) -> Result<Option<String>, Error> {
+    let content = Bytes::from(vec![b'w'; 1 << 20]);
+    let file = client.root().await?.create(b"written-large", Mode::WRITE, 0o644).await?;
+    let mut writer = file.writer(0, None);
+    writer.write(content.clone()).await?;
+    let written = writer.finish().await?;
+    drop(writer);
+    file.close().await?;
+    Ok(odd(written == content.len() as u64, || format!("{written} bytes were written")))
 }

@@ -31,7 +31,7 @@ pub const SHORT: Patience = Patience { timeout: "2", bound: Duration::from_secs(
 pub const LONG: Patience = Patience { timeout: "60", bound: Duration::from_secs(200) };
 
 /// A command that goes on for ever is left alone for so long.
-const ENOUGH: Duration = Duration::from_secs(3);
+const ENOUGH: Duration = Duration::from_secs(1);
 
 /// KiB of addresses, as ulimit(1) has it: a claim of 4 GiB - 1 cannot be met.
 const ADDRESSES: u64 = 3 << 20;
