@@ -4,7 +4,7 @@
 #
 #   NINEFOLD=/path/to/ninefold ./ssh.sh
 #
-# SSH_JUDGE_MIB=N   size of the big file, 256 when not given
+# SSH_JUDGE_MIB=N   size of the big file, 256 when not given; copies of it are stopped in the middle, so not much less
 # SSH_JUDGE_KEEP=1  keep the files and the logs
 #
 # Installs Debian's openssh-server and openssh-client when it is root and they are missing. Nothing of the user's is
@@ -43,10 +43,8 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/ssh-judge.XXXXXX") || exit 1
 sshd=''
 # Every process that runs the other end's copy of ninefold, which is a file of its own.
 servers() {
-    local process
-    for process in /proc/[0-9]*; do
-        [ "$(readlink "$process/exe" 2>/dev/null)" != "$work/home/ninefold" ] || echo "${process#/proc/}"
-    done
+    # In one process: what is looked for may be short.
+    find /proc -maxdepth 2 -path '/proc/[0-9]*/exe' -lname "$work/home/ninefold" 2>/dev/null | cut -d/ -f3
 }
 cleanup() {
     [ -z "$sshd" ] || kill "$sshd" 2>/dev/null
@@ -342,17 +340,29 @@ kill -9 "$command"
 ended
 soon no_servers && ok client-killed-ends-the-server || not_ok client-killed-ends-the-server "$(servers)"
 
-# halted NAME DIR WORDS...: starts a copy into DIR, and stops its connection when part of it is there; $session is the sshd.
+# halted NAME DIR WORDS...: starts a copy into DIR, and stops its connection when part of it is there; $session is the
+# sshd. The copy goes in small steps until then, so that it is not done before anybody looked.
 halted() {
-    local name=$1 dir=$2
+    local name=$1 dir=$2 i
     shift 2
     rm -rf "$dir" && mkdir "$dir"
     setsid "$@" >"$work/out/out" 2>"$work/out/err" </dev/null &
     command=$!
-    soon any "$dir" || { not_ok "$name" "nothing arrived: $(cat "$work/out/err")"; return 1; }
+    soon there_is_a_server || { not_ok "$name" "no server: $(cat "$work/out/err")"; return 1; }
     session=$(parent "$(servers)")
-    kill -STOP "$session"
-    [ ! -e "$dir/whole" ] || { not_ok "$name" "the copy was too fast to be stopped"; kill -CONT "$session"; return 1; }
+    for ((i = 0; i < SOON * 50; i++)); do
+        kill -STOP "$session" || break
+        if any "$dir"; then
+            [ -e "$dir/whole" ] || return 0
+            break
+        fi
+        kill -CONT "$session"
+        sleep 0.01
+    done
+    kill -CONT "$session" 2>/dev/null
+    wait "$command"
+    not_ok "$name" "it could not be stopped in the middle: $(ls -lA "$dir") $(cat "$work/out/err")"
+    return 1
 }
 for way in from to; do
     dir=$work/cut-$way
