@@ -71,16 +71,31 @@ fn holding(request: &str, name: &str, kind: &str, dt: u8) -> String {
 }
 
 #[test]
-fn a_directory_in_itself_is_left_after_a_thousand_levels() {
+fn a_directory_in_itself_is_told() {
     let address = serve(|kind, request| match kind {
         "Treaddir" => holding(request, "self", "d", 4),
+        _ => usual(kind, request),
+    });
+    let (code, out, err) = run(&["find", &format!("9p://{address}")]);
+    assert_eq!((code, out), (Some(1), format!("9p://{address}\n9p://{address}/self\n")));
+    assert!(err.contains("/self: not read: it is a directory that it lies in"), "{err}");
+}
+
+#[test]
+fn a_tree_without_end_is_left_after_a_thousand_levels() {
+    let files = AtomicUsize::new(2);
+    let address = serve(move |kind, request| match kind {
+        "Treaddir" => holding(request, "deeper", "d", 4),
+        "Twalk" if word(request, "nwname") == "1" => {
+            format!("Rwalk nwqid 1 0:({:x} 0 d)", files.fetch_add(1, Ordering::Relaxed))
+        }
         _ => usual(kind, request),
     });
     let (code, out, err) = run(&["find", &format!("9p://{address}/")]);
     assert_eq!(code, Some(1));
     // The first, a thousand in one another, and one that is not entered.
     assert_eq!(out.lines().count(), 1002);
-    assert_eq!(out.lines().last().unwrap().matches("/self").count(), 1001);
+    assert_eq!(out.lines().last().unwrap().matches("/deeper").count(), 1001);
     assert!(err.contains("more than 1000 directories inside one another"), "{err}");
     assert_eq!(err.lines().count(), 1, "{err}");
 }
