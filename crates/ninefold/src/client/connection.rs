@@ -31,6 +31,12 @@ use crate::transport::Stream;
 /// `size[4] type[1] tag[2] count[4]`, in front of the data of Rread and Rreaddir.
 const DATA_AT: usize = HEADER + 4;
 
+/// How long a connection that ends by being dropped waits for its last clunks and flushes to be answered.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// The same for one that is closed, as long as answers come.
+const FAREWELL_MAX: Duration = Duration::from_secs(30);
+
 /// The reply to a call.
 #[derive(Debug)]
 pub(super) struct Reply {
@@ -196,6 +202,8 @@ pub(super) struct State {
     /// When the last bytes came.
     pub heard_at: Instant,
     pub closing: bool,
+    /// How long the end waits for the last clunks and flushes to be answered.
+    pub linger: Duration,
     ended: Option<Error>,
 }
 
@@ -238,6 +246,7 @@ impl Handle {
             bytes_received: prelude.bytes_received,
             heard_at: Instant::now(),
             closing: false,
+            linger: LINGER,
             ended: None,
         };
         let shared = Arc::new(Shared {
@@ -319,6 +328,12 @@ impl Handle {
         if let Some(error) = &state.ended {
             return Err(error.clone());
         }
+        // What was given up before is flushed before anything new is asked: the new may be meant to come after it.
+        let mut own = Vec::new();
+        while state.session.poll_transmit(&mut own) {}
+        if !own.is_empty() {
+            state.out.push_back(own.into());
+        }
         let mut head = Vec::with_capacity(64);
         let tag = match state.session.call(request, &mut head) {
             Ok(tag) => tag,
@@ -388,6 +403,7 @@ impl Handle {
     /// Ends the connection once its last clunks are answered, unless nothing is heard of the server for `patience`.
     pub async fn close(self, patience: Duration) -> Result<(), Error> {
         let shared = self.0.shared.clone();
+        shared.lock().linger = FAREWELL_MAX.max(patience);
         drop(self);
         shared.lock().closing = true;
         shared.waker.wake();

@@ -43,9 +43,6 @@ const SLICES: usize = 64;
 /// dead: tags, fids and memory would be used up otherwise.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long a connection that ends waits for the last clunks and flushes to be answered.
-const LINGER: Duration = Duration::from_secs(2);
-
 /// See the [module](self).
 pub(super) struct Driver {
     stream: Stream,
@@ -93,12 +90,12 @@ impl Driver {
             if let Poll::Ready(error) = progress {
                 return Poll::Ready(error);
             }
-            let (closing, oldest) = {
+            let (closing, limit, oldest) = {
                 let state = self.shared.lock();
-                (state.closing, state.session.oldest_unattended())
+                (state.closing, state.linger, state.session.oldest_unattended())
             };
-            if closing && elapsed(&mut linger, LINGER, cx) {
-                return Poll::Ready(Error::Lost(Loss::ClosedHere));
+            if closing && elapsed(&mut linger, limit, cx) {
+                return Poll::Ready(Error::Lost(Loss::Unanswered));
             }
             if oldest != watched {
                 (watched, alarm) = (oldest, None);

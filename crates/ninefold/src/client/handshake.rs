@@ -10,7 +10,7 @@ use ninefold_proto::client::{Handshake, ServerMisbehaved};
 use ninefold_proto::dialect::Step;
 use ninefold_proto::wire::frame_size;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::connection::{Handle, Prelude};
 use super::error::{Error, Loss};
@@ -24,29 +24,40 @@ const SSH_LOGIN: Duration = Duration::from_secs(120);
 /// know (go9p does) is dialled again and offered what every server knows, in the rest of the time.
 const FIRST_OFFER: u32 = 4;
 
+/// A server that takes longer is taken for silent, and no shorter.
+const FIRST_OFFER_MIN: Duration = Duration::from_secs(10);
+
 /// What a server that cannot be agreed with is said not to speak.
 const ANY: &str = "9P2000, 9P2000.u or 9P2000.L";
 
 /// Dials and negotiates, dialling again for a server that closes in place of refusing.
 pub(super) async fn connect(address: &Address, options: &Options) -> Result<Handle, Error> {
+    // Under a short timeout there is none: a server that is merely slow must not lose its dialect by it.
+    let first = options.timeout.map(|timeout| timeout / FIRST_OFFER).filter(|&first| first >= FIRST_OFFER_MIN);
+    connect_within(address, options, first).await
+}
+
+/// With `first` for the first offer, if it is to have a bound of its own.
+async fn connect_within(address: &Address, options: &Options, first: Option<Duration>) -> Result<Handle, Error> {
     let mut handshake = Handshake::new(options.msize, address.dialect);
     let mut prelude = Prelude::default();
     let ssh = matches!(address.place, Place::Ssh { .. });
     let mut patience = options.timeout.map(|timeout| match address.dialect {
         _ if ssh => timeout.max(SSH_LOGIN),
         Some(_) => timeout,
-        None => timeout / FIRST_OFFER,
+        None => first.unwrap_or(timeout),
     });
     loop {
         let stream = bounded(options.timeout, reach(address)).await?.map_err(|e| Error::Dial(Arc::new(e)))?;
         let negotiated = match negotiate(stream, &mut handshake, &mut prelude, (options, patience)).await {
-            Err(Error::TimedOut(_)) if prelude.offers == 1 && address.dialect.is_none() && !ssh => {
+            Err(Error::TimedOut(_)) if prelude.offers == 1 && first.is_some() && address.dialect.is_none() && !ssh => {
+                warn!(server = %address.place, "no answer to the first offer of a version; plain 9P2000 is offered next");
                 Negotiated::Closed(handshake.handle_close())
             }
             Err(Error::TimedOut(_)) => return Err(Error::TimedOut(options.timeout.unwrap_or_default())),
             other => other?,
         };
-        patience = if ssh { patience } else { options.timeout.map(|timeout| timeout - timeout / FIRST_OFFER) };
+        patience = if ssh { patience } else { options.timeout.map(|timeout| timeout - first.unwrap_or_default()) };
         match negotiated {
             Negotiated::Agreed(handle) => return Ok(handle),
             // A second ssh would ask for the password again, and the first one's complaint is on standard error.
@@ -185,7 +196,8 @@ mod tests {
         let address = Address::tcp(listener.local_addr().unwrap());
         tokio::spawn(silent_but_for_plain(listener));
         let options = Options { timeout: Some(Duration::from_secs(4)), ..Options::default() };
-        assert_eq!(connect(&address, &options).await.unwrap().dialect(), Dialect::Plan9);
+        let connected = connect_within(&address, &options, Some(Duration::from_millis(300))).await.unwrap();
+        assert_eq!(connected.dialect(), Dialect::Plan9);
     }
 
     #[tokio::test]
@@ -193,7 +205,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = Address::tcp(listener.local_addr().unwrap());
         let options = Options { timeout: Some(Duration::from_millis(200)), ..Options::default() };
-        let error = connect(&address, &options).await.unwrap_err();
+        let error = connect_within(&address, &options, Some(Duration::from_millis(50))).await.unwrap_err();
         assert!(matches!(error, Error::TimedOut(limit) if limit == Duration::from_millis(200)), "{error}");
     }
 }

@@ -42,6 +42,8 @@ pub struct ReadDir {
     entries: VecDeque<Entry>,
     count: usize,
     ended: bool,
+    /// What ended it before its end: behind a piece that is not to be believed there may be a hole.
+    failed: Option<Error>,
 }
 
 impl Node {
@@ -52,7 +54,7 @@ impl Node {
         }
         let file = self.walk(&[]).await?.open(Mode::READ).await?;
         let (cookies, repeats, entries) = (HashSet::new(), HashMap::new(), VecDeque::new());
-        Ok(ReadDir { file, offset: 0, cookies, repeats, entries, count: 0, ended: false })
+        Ok(ReadDir { file, offset: 0, cookies, repeats, entries, count: 0, ended: false, failed: None })
     }
 }
 
@@ -62,10 +64,15 @@ impl ReadDir {
         self.entries.pop_front()
     }
 
-    /// The next entry; `None` at the end.
+    /// The next entry; `None` at the end. An error of the server's making ends it: it comes again at every call.
     pub async fn next(&mut self) -> Result<Option<Entry>, Error> {
         while self.entries.is_empty() && !self.ended {
-            self.read().await?;
+            if let Some(error) = &self.failed {
+                return Err(error.clone());
+            }
+            if let Err(error) = self.read().await {
+                self.failed = Some(error);
+            }
         }
         Ok(self.entries.pop_front())
     }

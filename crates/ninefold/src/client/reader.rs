@@ -9,6 +9,7 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use ninefold_proto::T;
+use tokio::time::Instant;
 
 use super::connection::{Room, bounded};
 use super::error::Error;
@@ -154,6 +155,7 @@ impl Reader<'_> {
 
     async fn advance(&mut self) -> Result<Option<Bytes>, Error> {
         let mut waited = false;
+        let began = Instant::now();
         loop {
             self.take_arrivals(false).await;
             let limited = !waited && self.slots.front().is_some_and(|slot| matches!(slot.state, State::Arrived { .. }));
@@ -185,7 +187,12 @@ impl Reader<'_> {
                 Some(slot) => {
                     self.slots.push_front(slot);
                     waited = true;
-                    bounded(self.file.client.options().timeout, self.take_arrivals(true)).await?;
+                    // What is asked for first may be left unanswered while the rest trickles in.
+                    let timeout = self.file.client.options().timeout;
+                    let left = timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
+                    let late =
+                        |e| if let Error::TimedOut(_) = e { Error::TimedOut(timeout.unwrap_or_default()) } else { e };
+                    bounded(left, self.take_arrivals(true)).await.map_err(late)?;
                 }
             }
         }

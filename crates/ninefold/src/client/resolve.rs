@@ -21,6 +21,9 @@ pub enum Follow {
 /// Links that one path may go through (path_resolution(7)).
 const LINKS_MAX: usize = 40;
 
+/// Times that one path may go back by `..` in the targets of its links: more than any tree made by hand asks for.
+const RESTARTS_MAX: usize = 4 * LINKS_MAX;
+
 /// The names of a path: empty ones and `.` are nothing, `..` takes the one before it, at the root nothing.
 pub fn components(path: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
     let mut names: Vec<Vec<u8>> = Vec::new();
@@ -113,13 +116,21 @@ async fn walk_steps(
     // The names from the root to `at`, none of them a link: `..` of a link's target may be taken from it.
     let mut trail: Vec<Vec<u8>> = Vec::new();
     let mut at: Option<Node> = None;
+    let mut restarts = 0;
     loop {
         if let Some(Step::Parent) = left.front() {
-            left.pop_front();
             if at.as_ref().is_some_and(|node| !node.qid().is_dir()) {
                 return Err(Errno::ENOTDIR.into());
             }
-            trail.pop();
+            // All of them at once: each walk from the root is a round trip or more, and a target may be full of them.
+            restarts += 1;
+            if restarts > RESTARTS_MAX {
+                return Err(Error::TooManyLinks);
+            }
+            while let Some(Step::Parent) = left.front() {
+                left.pop_front();
+                trail.pop();
+            }
             restart(&mut trail, &mut at, &mut left);
             continue;
         }

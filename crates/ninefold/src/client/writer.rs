@@ -40,7 +40,7 @@ pub struct Writer<'f> {
 
 impl File {
     /// Writes from `offset` on, pipelined where the file was made by the [`Node::create`](super::Node::create) that opened
-    /// it, or where `metadata` tells a plain file with a size; else, and in an append-only file, one request after another.
+    /// it, or where `metadata` tells a plain file with a size; else, and in a file that is append-only or opened to append, one request after another.
     pub fn writer(&self, offset: u64, metadata: Option<&Metadata>) -> Writer<'_> {
         let options = self.client().options();
         // A synthetic file may act on every write; it has size 0 (and so have plain files that are empty).
@@ -53,7 +53,7 @@ impl File {
                 self.client.lane.depth(),
                 &self.client.handle().windows().writing,
             ),
-            several: known && !self.qid().kind.has(QidType::APPEND),
+            several: known && !self.qid().kind.has(QidType::APPEND) && !self.mode().append,
             start: offset,
             next: offset,
             unwritten: BTreeMap::new(),

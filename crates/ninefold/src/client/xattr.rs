@@ -40,8 +40,8 @@ impl Node {
             let count = ((size - got.len()) as u32).min(self.client.msize() - IO_HEADER);
             let data = self.client.call(T::Read { fid: value.fid(), offset: got.len() as u64, count }).await?.data();
             if data.is_empty() {
-                // It was cut short by somebody in between.
-                break;
+                // Somebody changed it in between: half a value is none.
+                return Err(Errno::EIO.into());
             }
             got.extend_from_slice(&data);
         }

@@ -260,7 +260,7 @@ async fn who_waits_for_room_is_bound_by_the_timeout_too() {
 
 #[tokio::test(start_paused = true)]
 async fn close_waits_for_the_clunks_and_no_longer_than_it_is_told() {
-    for (answers, patience, takes) in [(true, 10_000, 1_000), (false, 700, 700), (false, 10_000, 2_000)] {
+    for (answers, patience, takes) in [(true, 10_000, 1_000), (false, 700, 700), (false, 10_000, 10_000)] {
         let (ours, theirs) = memory::pair(BUFFER);
         fake::serve(theirs, 10, move |replies, tag, request| {
             let T::Clunk { .. } = *request else { return false };
@@ -278,9 +278,9 @@ async fn close_waits_for_the_clunks_and_no_longer_than_it_is_told() {
         let began = Instant::now();
         let closed = client.close(Duration::from_millis(patience)).await;
         assert_eq!(began.elapsed(), Duration::from_millis(takes));
-        match (answers, patience) {
-            (false, 700) => assert!(matches!(closed, Err(Error::TimedOut(_)))),
-            _ => closed.unwrap(),
+        match closed {
+            Ok(()) => assert!(answers),
+            Err(e) => assert!(!answers && matches!(e, Error::TimedOut(_)), "{e}"),
         }
     }
 }

@@ -213,12 +213,13 @@ async fn the_first_error_stops_everything_and_is_told_by_every_later_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_file_that_may_be_synthetic_or_append_only_is_written_by_one_request_after_another() {
-    for append in [false, true] {
+async fn a_file_that_may_be_synthetic_or_is_appended_to_is_written_by_one_request_after_another() {
+    for (append, mode) in [(false, Mode::WRITE), (true, Mode::WRITE), (false, Mode::APPEND)] {
+        let size = if append || mode.append { 5 } else { 0 };
         let (out, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let (now, seen) = (out.clone(), most.clone());
         let (ours, theirs) = memory::pair(BUFFER);
-        fake::serve(theirs, if append { 5 } else { 0 }, move |replies, tag, request| match *request {
+        fake::serve(theirs, size, move |replies, tag, request| match *request {
             T::Write { data, .. } => {
                 seen.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                 let (replies, now, count) = (replies.clone(), now.clone(), data.0.len() as u32);
@@ -250,11 +251,11 @@ async fn a_file_that_may_be_synthetic_or_append_only_is_written_by_one_request_a
         let client = over(ours, Dialect::Linux, Options { msize: 8192, ..Options::default() }).await;
         let node = client.walk("/f", Follow::All).await.unwrap();
         let metadata = node.metadata().await.unwrap();
-        let file = node.open(Mode::WRITE).await.unwrap();
+        let file = node.open(mode).await.unwrap();
         let mut writer = file.writer(0, Some(&metadata));
         writer.write(content(0, 100_000)).await.unwrap();
         assert_eq!(writer.finish().await.unwrap(), 100_000);
-        assert_eq!(most.load(Ordering::SeqCst), 1, "append-only: {append}");
+        assert_eq!(most.load(Ordering::SeqCst), 1, "append-only: {append}, {mode:?}");
     }
 }
 
