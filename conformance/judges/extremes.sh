@@ -10,7 +10,8 @@
 #
 # RUN is 9P2000.L, 9P2000.u, 9P2000 (ninefold serve, the dialect pinned) or diod (names and deep only); all when none is
 # named. The sparse file has 20 GB in 9P2000.L and 2 GB elsewhere, because its zeros travel: no dialect tells where
-# the holes are. FULL=1 makes it 20 GB everywhere. What is served and what is copied lies in ${TMPDIR:-/tmp}.
+# the holes are. FULL=1 makes it 20 GB everywhere. It lies in ${TMPDIR:-/tmp}; the rest in /dev/shm where that has room,
+# because 100,000 names made and removed seven times are a matter of minutes for a disk that others use too.
 #
 # EXTREMES_KEEP=1 keeps the files and the logs. Lines that begin with # are figures; none of them is judged but the
 # blocks that the sparse copies allocate.
@@ -29,6 +30,12 @@ LEVELS=60
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/extremes.XXXXXX") || exit 1
 export XDG_CACHE_HOME=$work/cache
+# KiB that three directories of the files need, a page each and as much again for what holds them.
+NEEDED=$((3 * ENTRIES * 8))
+memory=$work
+if [ -w /dev/shm ] && [ "$(df --output=avail /dev/shm | tail -n 1)" -gt "$NEEDED" ]; then
+    memory=$(mktemp -d /dev/shm/extremes.XXXXXX) || exit 1
+fi
 mkdir "$work/cwd" "$XDG_CACHE_HOME"
 server='' failed=0
 
@@ -42,7 +49,7 @@ end_server() {
 }
 cleanup() {
     end_server
-    if [ -n "${EXTREMES_KEEP:-}" ]; then echo "# kept $work" >&2; else rm -rf "$work"; fi
+    if [ -n "${EXTREMES_KEEP:-}" ]; then echo "# kept $work $memory" >&2; else rm -rf "$work" "$memory"; fi
 }
 trap cleanup EXIT
 trap 'exit 130' INT
@@ -79,18 +86,43 @@ must() {
 
 judge() { # NAME FUNCTION
     why='' figures=''
-    mkdir -p "$export" "$work/local"
+    mkdir -p "$export" "$here"
     "$2"
     if [ -n "$why" ]; then not_ok "$1" "$why"; else ok "$1"; fi
     [ -z "$figures" ] || figure "$1: $figures"
     # What a case that failed left must not stand in the way of the next.
-    rm -rf "${export:?}"/* "$work/local"
+    rm -rf "${export:?}"/* "$here"
 }
 note() { figures+="${figures:+, }$*"; }
 
 missing() { [ ! -e "$1" ] && [ ! -L "$1" ]; }
 allocated() { echo $(($(stat -c '%b * %B' "$1"))); }
 equal() { [ "$1" = "$2" ] || { echo "$1 instead of $2"; false; }; }
+
+# What a file holds, without a look into its holes: every 4 KiB that are not all zero, with where they stand. 20 GB of
+# zeros are not read, and two files of the same bytes are the same wherever their holes are.
+# Perl because no Unix program tells where data is (SEEK_DATA is 3, SEEK_HOLE 4: lseek(2)); Debian has it always.
+data_of() { # FILE
+    perl -MErrno -e '
+        open my $f, "<:raw", $ARGV[0] or die "$ARGV[0]: $!";
+        my $end = -s $f;
+        my ($at, $zeros) = (0, "\0" x 4096);
+        print "$end\n";
+        while ($at < $end) {
+            my $data = sysseek($f, $at, 3);
+            defined $data or $!{ENXIO} ? last : die "SEEK_DATA: $!";
+            my $hole = sysseek($f, $data, 4) or die "SEEK_HOLE: $!";
+            $at = int($data / 4096) * 4096;
+            sysseek($f, $at, 0);
+            while ($at < $hole) {
+                my $n = sysread($f, my $block, 4096) // die "read: $!";
+                $n or last;
+                print "$at ", $block, "\n" if $block ne substr($zeros, 0, $n);
+                $at += $n;
+            }
+        }' "$1" | cksum
+}
+
 below() { [ "$1" -lt "$2" ] || { echo "$1, which is not below $2"; false; }; }
 
 at() { printf '%s' "$base/$1$query"; } # the address of PATH
@@ -112,18 +144,18 @@ sparse() {
     for offset in 0 $((size / 2 + 12345)) $((size - 2000000)); do
         head -c 2000000 /dev/urandom | dd of="$f" bs=1M seek="$offset" oflag=seek_bytes conv=notrunc status=none
     done
-    sum=$(cksum <"$f")
+    sum=$(data_of "$f")
     note "$size bytes, $(allocated "$f") of them allocated"
 
     nine ls -l "$(at sparse)"
     must "the length listed" equal "$(awk '{ print $5 }' "$work/out")" "$size"
 
-    nine cp "$(at sparse)" "$work/local/down" && note "from the server in $seconds s, $(allocated "$work/local/down") allocated"
-    must "bytes copied from the server" equal "$(cksum <"$work/local/down")" "$sum"
-    must "allocated here" below "$(allocated "$work/local/down")" "$ALLOCATED"
+    nine cp "$(at sparse)" "$here/down" && note "from the server in $seconds s, $(allocated "$here/down") allocated"
+    must "bytes copied from the server" equal "$(data_of "$here/down")" "$sum"
+    must "allocated here" below "$(allocated "$here/down")" "$ALLOCATED"
 
-    nine cp "$work/local/down" "$(at up)" && note "to it in $seconds s, $(allocated "$export/up") allocated"
-    must "bytes copied to the server" equal "$(cksum <"$export/up")" "$sum"
+    nine cp "$here/down" "$(at up)" && note "to it in $seconds s, $(allocated "$export/up") allocated"
+    must "bytes copied to the server" equal "$(data_of "$export/up")" "$sum"
     must "allocated there" below "$(allocated "$export/up")" "$ALLOCATED"
 
     nine rm "$(at sparse)" "$(at up)"
@@ -144,10 +176,10 @@ many() {
     nine find "$(at many)" -type f && note "found in $seconds s"
     must "files found" equal "$(wc -l <"$work/out")" "$ENTRIES"
 
-    nine cp -r "$(at many)" "$work/local/many" && note "copied from the server in $seconds s"
-    must "what was copied from the server" same_contents "$export/many" "$work/local/many"
-    nine cp -r "$work/local/many" "$(at up)" && note "to it in $seconds s"
-    must "what was copied to the server" same_contents "$work/local/many" "$export/up"
+    nine cp -r "$(at many)" "$here/many" && note "copied from the server in $seconds s"
+    must "what was copied from the server" same_contents "$export/many" "$here/many"
+    nine cp -r "$here/many" "$(at up)" && note "to it in $seconds s"
+    must "what was copied to the server" same_contents "$here/many" "$export/up"
 
     nine rm -r "$(at many)" "$(at up)" && note "both removed in $seconds s"
     must "the directory is removed" missing "$export/many"
@@ -188,9 +220,9 @@ names() {
     nine ls -la "$(at names)"
     must "the names listed with their attributes" equal "$(tail -n +2 "$work/out" | grep -ac '^[-d][rwx-]\{9\} ')" \
         $(($(find "$d" -maxdepth 1 -printf x | wc -c) + 1)) # find has . itself, ls has .. too
-    nine cp -r "$(at names)" "$work/local/names"
-    must "what was copied from the server" same_contents "$d" "$work/local/names"
-    nine cp -r "$work/local/names" "$(at up)"
+    nine cp -r "$(at names)" "$here/names"
+    must "what was copied from the server" same_contents "$d" "$here/names"
+    nine cp -r "$here/names" "$(at up)"
     must "what was copied to the server" same_contents "$d" "$export/up"
     nine rm -r "$(at names)" "$(at up)"
     must "the directory is removed" missing "$d"
@@ -217,9 +249,9 @@ deep() {
     must "what the file at the end holds" equal "$(cat "$work/out")" 'the end'
     nine ls -R "$(at deep)"
     must "directories listed" equal "$(grep -c ':$' "$work/out")" $((LEVELS + 1))
-    nine cp -r "$(at deep)" "$work/local/deep"
-    must "what was copied from the server" same_contents "$export/deep" "$work/local/deep"
-    nine cp -r "$work/local/deep" "$(at up)"
+    nine cp -r "$(at deep)" "$here/deep"
+    must "what was copied from the server" same_contents "$export/deep" "$here/deep"
+    nine cp -r "$here/deep" "$(at up)"
     must "what was copied to the server" same_contents "$export/deep" "$export/up"
     nine rm -r "$(at deep)" "$(at up)"
     must "the path is removed" missing "$export/deep"
@@ -230,10 +262,10 @@ deeper() {
     # 60 times 200 bytes and more: three times PATH_MAX.
     chain "$export/deeper" "$(printf 'l%.0s' {1..200})-" || why="making the path"
     nine find "$(at deeper)" -type f
-    must "the file at the end is found" equal "$(grep -c '/leaf$' "$work/out")" 1
-    nine cp -r "$(at deeper)" "$work/local/deeper"
-    must "what was copied from the server" same_shape "$export/deeper" "$work/local/deeper"
-    nine cp -r "$work/local/deeper" "$(at up)"
+    must "the file at the end is found" equal "$(grep -cF "/leaf$query" "$work/out")" 1
+    nine cp -r "$(at deeper)" "$here/deeper"
+    must "what was copied from the server" same_shape "$export/deeper" "$here/deeper"
+    nine cp -r "$here/deeper" "$(at up)"
     must "what was copied to the server" same_shape "$export/deeper" "$export/up"
     nine rm -r "$(at deeper)" "$(at up)"
     must "the path is removed" missing "$export/deeper"
@@ -276,12 +308,12 @@ start_diod() {
 
 # --- the runs -------------------------------------------------------------------------------------------------------
 
-session() { # RUN START-FUNCTION CASE...
+session() { # RUN PLACE START-FUNCTION CASE...: PLACE is where everything lies
     local case
     run=$1 query=''
-    export=$work/$run
+    export=$2/$run here=$2/local
     mkdir -p "$export"
-    if ! "$2"; then
+    if ! "$3"; then
         not_ok "extremes-$run" "no server within $START s: $(tail -n 3 "$work/server.err")"
         end_server
         return
@@ -292,7 +324,7 @@ session() { # RUN START-FUNCTION CASE...
     else
         query="?dialect=$run"
     fi
-    for case in "${@:3}"; do judge "$run/$case" "$case"; done
+    for case in "${@:4}"; do judge "$run/$case" "$case"; done
     kill -0 "$server" 2>/dev/null || not_ok "extremes-$run" "the server is gone: $(tail -n 3 "$work/server.err")"
     end_server
     rm -rf "$export"
@@ -301,10 +333,13 @@ session() { # RUN START-FUNCTION CASE...
 [ "$#" -gt 0 ] || set -- 9P2000.L 9P2000.u 9P2000 diod
 for run; do
     case $run in
-        9P2000*) session "$run" start_ours sparse many names deep deeper ;;
+        9P2000*)
+            session "$run" "$work" start_ours sparse
+            session "$run" "$memory" start_ours many names deep deeper
+            ;;
         diod)
             if command -v diod >/dev/null; then
-                session diod start_diod names deep
+                session diod "$memory" start_diod names deep
             else
                 echo "skip diod - diod is missing: install Debian's package diod"
             fi
