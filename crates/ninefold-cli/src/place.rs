@@ -106,11 +106,17 @@ impl Place {
         match self {
             Place::Remote(address) => Ok(address),
             Place::Local(path) => {
-                let slip = self.slip().map(|host| format!(": a path of {host} begins with '/': {host}:/PATH"));
-                let advice = slip
-                    .unwrap_or_else(|| format!(": use {command}(1), or give a URL like 9p://HOST/PATH or HOST:/PATH"));
-                Err(Usage::error(format!("'{}' is a file of this machine{advice}", path.display())))
+                let advice = self.advice(command);
+                Err(Usage::error(format!("'{}' is a file of this machine: {advice}", path.display())))
             }
+        }
+    }
+
+    /// What to do about a local path where one of a server was to be.
+    pub fn advice(&self, command: &str) -> String {
+        match self.slip() {
+            Some(host) => format!("a path of {host} begins with '/': {host}:/PATH"),
+            None => format!("use {command}(1), or give a URL like 9p://HOST/PATH or HOST:/PATH"),
         }
     }
 

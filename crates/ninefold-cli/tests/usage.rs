@@ -51,3 +51,14 @@ fn a_relay_beyond_loopback_needs_insecure() {
         assert!(stderr.contains("--insecure"), "{stderr}");
     }
 }
+
+#[test]
+fn a_path_of_a_host_without_its_slash_is_told_as_a_slip() {
+    for words in [&["ls", "host:dir"][..], &["cp", "-r", "host:dir", "."], &["cp", "file", "host:"]] {
+        let (code, stdout, stderr) = run(words);
+        assert_eq!((code, stdout.as_str()), (Some(2), ""), "{words:?}");
+        assert!(stderr.contains("a path of host begins with '/': host:/PATH"), "{stderr}");
+    }
+    let (code, _, stderr) = run(&["cp", "here", "there"]);
+    assert!(code == Some(2) && stderr.contains("use cp(1)"), "{stderr}");
+}

@@ -47,14 +47,10 @@ enum Dst {
 /// Finds out where everything goes. What is wrong with one source is complained of, and the others go on.
 pub async fn resolve(cx: &Cx<'_>, mut places: Vec<Place>) -> anyhow::Result<Vec<Top>> {
     let Some(dst) = places.pop() else { return Ok(Vec::new()) };
-    if let (Place::Local(dst), Some(Place::Local(src))) =
-        (&dst, places.iter().find(|place| matches!(place, Place::Local(_))))
-    {
-        return Err(Usage::error(format!(
-            "'{}' and '{}' are both files of this machine: use cp(1), or give a URL like 9p://HOST/PATH or HOST:/PATH",
-            src.display(),
-            dst.display()
-        )));
+    let local = |place: &&Place| matches!(place, Place::Local(_));
+    if let (true, Some(from)) = (local(&&dst), places.iter().find(local)) {
+        let odd = if dst.slip().is_some() { &dst } else { from };
+        return Err(Usage::error(format!("'{from}' and '{dst}' are both files of this machine: {}", odd.advice("cp"))));
     }
     let many = places.len() >= MANY || places.iter().any(|place| place.name().is_none());
     let found = match find(cx, &dst, many).await {
