@@ -22,7 +22,10 @@ const STATUSES: Rows = &[
     ("0", "Done."),
     ("1", "Something failed, and was told; the rest is done."),
     ("2", "The command line is wrong."),
-    ("130", "Ended by Ctrl-C or SIGTERM: temporary files are removed first, but for those that cp --resume goes on with."),
+    (
+        "130",
+        "Ended by Ctrl-C or SIGTERM: temporary files are removed first, but for those that cp --resume goes on with.",
+    ),
 ];
 
 const ENVIRONMENT: Rows = &[

@@ -24,7 +24,7 @@ const REPAIR_AT_ONCE: usize = 4096;
 /// Replies in a row that all are short by the same count tell that the server gives no more at a time.
 const SAME_SHORT: u32 = 3;
 
-/// See the [module](self). Dropping it gives up what is on the way.
+/// See the module. Dropping it gives up what is on the way.
 #[derive(Debug)]
 pub struct Reader<'f> {
     file: &'f File,

@@ -19,7 +19,7 @@ use super::flight::{Arrival, Flight};
 use super::metadata::Metadata;
 use super::node::unexpected;
 
-/// See the [module](self). Dropping it gives up what is on the way, which the server may have written or not.
+/// See the module. Dropping it gives up what is on the way, which the server may have written or not.
 #[derive(Debug)]
 pub struct Writer<'f> {
     file: &'f File,
