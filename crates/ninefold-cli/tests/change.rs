@@ -100,6 +100,9 @@ fn write_with_append_adds_to_the_end() {
             assert_eq!(feed(&["write", "-a", &url], part.as_bytes()), (Some(0), String::new()), "{dialect}");
         }
         assert_eq!(share.read("log"), b"one two three");
+        let long: Vec<u8> = (0..5_000_000u32).map(|i| (i / 1000) as u8).collect();
+        assert_eq!(feed(&["write", "-a", &share.url("long", dialect)], &long), (Some(0), String::new()), "{dialect}");
+        assert!(share.read("long") == long, "{dialect}");
     }
 }
 

@@ -140,7 +140,7 @@ impl Moving<'_> {
         let source = node.open(Mode::READ).await.map_err(Trouble::Source)?;
         let copy = Replacement::anew(&self.world.temporaries, to, PRIVATE).await.map_err(Trouble::Destination)?;
         let made = async {
-            pour(&source, copy.file()).await?;
+            pour(&source, &old, &mut copy.writer()).await?;
             make_alike(&copy, &old).await
         };
         if let Err(e) = made.await {

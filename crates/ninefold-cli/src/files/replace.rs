@@ -13,7 +13,7 @@
 
 use std::fmt;
 
-use ninefold::client::{Error, File, FileType, Metadata, Mode, Node};
+use ninefold::client::{Error, File, FileType, Metadata, Mode, Node, Writer};
 use ninefold::proto::attr::SetAttr;
 use ninefold::proto::{Errno, QidType};
 use tokio::sync::oneshot;
@@ -64,7 +64,8 @@ pub struct Replacement {
 enum Way {
     /// The task waits to hear what becomes of the file.
     Beside(Option<oneshot::Sender<Verdict>>),
-    InPlace(InPlace),
+    /// And what was known of the file before.
+    InPlace(InPlace, Box<Metadata>),
 }
 
 /// What becomes of a temporary file.
@@ -116,7 +117,7 @@ impl Replacement {
         let node = target.dir.walk(&[&target.name]).await?;
         // What has no content to empty may not like to be asked.
         let mode = if old.kind == FileType::File && old.size > 0 { Mode::REPLACE } else { Mode::WRITE };
-        Ok(Replacement { file: Some(node.open(mode).await?), way: Way::InPlace(why) })
+        Ok(Replacement { file: Some(node.open(mode).await?), way: Way::InPlace(why, Box::new(old)) })
     }
 
     /// Makes a file to write to that is to replace whatever has the name, the name and all, as mv(1) does.
@@ -124,7 +125,16 @@ impl Replacement {
         beside(temporaries, target, None, perm).await.map_err(Refusal::into_error)
     }
 
-    /// What to write to, from offset 0.
+    /// Writes to it from its beginning on.
+    pub fn writer(&self) -> Writer<'_> {
+        let old = match &self.way {
+            Way::InPlace(_, old) => Some(&**old),
+            Way::Beside(_) => None,
+        };
+        self.file().writer(0, old)
+    }
+
+    /// What is written to.
     pub fn file(&self) -> &File {
         self.file.as_ref().expect("there until the end, which takes self")
     }
@@ -132,7 +142,7 @@ impl Replacement {
     /// Why what is written is seen at once, half of it too.
     pub fn in_place(&self) -> Option<&InPlace> {
         match &self.way {
-            Way::InPlace(why) => Some(why),
+            Way::InPlace(why, _) => Some(why),
             Way::Beside(_) => None,
         }
     }
@@ -143,7 +153,7 @@ impl Replacement {
     pub async fn commit(mut self, sync: bool) -> Result<Option<InPlace>, Error> {
         let Some(file) = self.file.take() else { return Ok(None) };
         match &mut self.way {
-            Way::InPlace(_) => {
+            Way::InPlace(..) => {
                 if sync {
                     flush(&file).await?;
                 }
@@ -161,7 +171,7 @@ impl Replacement {
     pub async fn abandon(mut self) -> Result<(), Error> {
         let Some(file) = self.file.take() else { return Ok(()) };
         match &mut self.way {
-            Way::InPlace(_) => file.close().await,
+            Way::InPlace(..) => file.close().await,
             Way::Beside(task) => {
                 let (answer, result) = oneshot::channel();
                 tell(task, Verdict::Remove { file, answer: Some(answer) });
@@ -354,40 +364,34 @@ impl Task {
 
     /// Copies the temporary file to where it should be, through here, since the server does not rename it.
     async fn copy(&self, temporary: &[u8], old: Option<Node>, refused: Error) -> Result<Option<InPlace>, Error> {
-        let from = self.target.dir.walk(&[temporary]).await?.open(Mode::READ).await?;
+        let from = self.target.dir.walk(&[temporary]).await?;
+        let metadata = from.metadata().await?;
+        let from = from.open(Mode::READ).await?;
         let to = match old {
             Some(node) => node.open(Mode::REPLACE).await?,
             None => {
-                let perm = from.metadata().await?.mode & 0o777;
+                let perm = metadata.mode & 0o777;
                 self.target.dir.walk(&[]).await?.create(&self.target.name, Mode::WRITE, perm).await?
             }
         };
+        let mut writer = to.writer(0, Some(&metadata));
         tokio::select! {
-            copied = pour(&from, &to) => copied?,
+            copied = pour(&from, &metadata, &mut writer) => copied?,
             () = self.temporaries.ended() => return Err(Errno::ECANCELED.into()),
         }
+        drop(writer);
         to.close().await?;
         Ok(Some(InPlace::NoRename(refused)))
     }
 }
 
-/// All of `from` to `to`.
-pub async fn pour(from: &File, to: &File) -> Result<(), Error> {
-    let mut offset = 0;
-    loop {
-        let mut data = from.read_at(offset, from.read_max()).await?;
-        if data.is_empty() {
-            return Ok(());
-        }
-        while !data.is_empty() {
-            let took = to.write_at(offset, data.clone()).await?;
-            if took == 0 {
-                return Err(ninefold::client::Suspicion::NoProgress.into());
-            }
-            let _ = data.split_to((took as usize).min(data.len()));
-            offset += u64::from(took);
-        }
+/// All of `from`, of which `metadata` is known, to `to`.
+pub async fn pour(from: &File, metadata: &Metadata, to: &mut Writer<'_>) -> Result<(), Error> {
+    let mut reader = from.reader(0, Some(metadata));
+    while let Some(data) = reader.next().await? {
+        to.write(data).await?;
     }
+    to.finish().await.map(drop)
 }
 
 /// Gives a new file the owner and the permissions of the old one.

@@ -2,8 +2,8 @@
 
 use std::io;
 
-use bytes::{Bytes, BytesMut};
-use ninefold::client::{Client, Error, File, Follow, Mode, Suspicion};
+use bytes::BytesMut;
+use ninefold::client::{Client, Error, Follow, Mode, Writer};
 use ninefold::proto::Dialect;
 use ninefold::transport::Address;
 use tokio::io::{AsyncReadExt, Stdin, stdin};
@@ -47,7 +47,8 @@ async fn replace(client: &Client, address: &Address, world: &World) -> Result<()
     let replacement = Replacement::begin(&world.temporaries, &target, NEW_FILE & !world.umask).await?;
     let in_place = |why: &InPlace| world.report.warn(format_args!("{address}: written in place: {why}"));
     replacement.in_place().into_iter().for_each(in_place);
-    match pour(&mut stdin(), replacement.file(), 0).await {
+    let poured = pour(&mut stdin(), &mut replacement.writer(), replacement.file().write_max()).await;
+    match poured {
         Ok(()) => {}
         Err(trouble) => {
             if replacement.in_place().is_some() {
@@ -75,25 +76,19 @@ async fn append(client: &Client, address: &Address, world: &World) -> Result<(),
     };
     // 9P2000 has no word for "at the end": at the end as it is now.
     let offset = file.metadata().await?.size;
-    pour(&mut stdin(), &file, offset).await?;
+    // One after another: what is sent first is to come first, wherever the end is by then.
+    pour(&mut stdin(), &mut file.writer(offset, None), file.write_max()).await?;
     Ok(file.close().await?)
 }
 
-/// Standard input to `file`, from `offset` on.
-async fn pour(input: &mut Stdin, file: &File, mut offset: u64) -> Result<(), Trouble> {
+/// Standard input to a file, `size` bytes at a time at most.
+async fn pour(input: &mut Stdin, file: &mut Writer<'_>, size: u32) -> Result<(), Trouble> {
     loop {
-        let mut buffer = BytesMut::with_capacity(file.write_max() as usize);
+        let mut buffer = BytesMut::with_capacity(size as usize);
         if input.read_buf(&mut buffer).await.map_err(Trouble::Input)? == 0 {
+            file.finish().await?;
             return Ok(());
         }
-        let mut data: Bytes = buffer.freeze();
-        while !data.is_empty() {
-            let took = file.write_at(offset, data.clone()).await?;
-            if took == 0 {
-                return Err(Error::from(Suspicion::NoProgress).into());
-            }
-            let _ = data.split_to((took as usize).min(data.len()));
-            offset += u64::from(took);
-        }
+        file.write(buffer.freeze()).await?;
     }
 }

@@ -40,7 +40,8 @@ pub struct Writer<'f> {
 
 impl File {
     /// Writes from `offset` on, pipelined where the file was made by the [`Node::create`](super::Node::create) that opened
-    /// it, or where `metadata` tells a plain file with a size; else, and in a file that is append-only or opened to append, one request after another.
+    /// it, or where `metadata` tells a plain file with a size; else, and where it is opened to append or append-only, one request after
+    /// another.
     pub fn writer(&self, offset: u64, metadata: Option<&Metadata>) -> Writer<'_> {
         let options = self.client().options();
         // A synthetic file may act on every write; it has size 0 (and so have plain files that are empty).
@@ -53,7 +54,8 @@ impl File {
                 self.client.lane.depth(),
                 &self.client.handle().windows().writing,
             ),
-            several: known && !self.qid().kind.has(QidType::APPEND) && !self.mode().append,
+            // Where the server chooses the place, what arrives first comes first.
+            several: known && !self.mode().append && !self.qid().kind.has(QidType::APPEND),
             start: offset,
             next: offset,
             unwritten: BTreeMap::new(),
