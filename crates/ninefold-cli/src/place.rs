@@ -80,6 +80,18 @@ impl Place {
         }
     }
 
+    /// A file in the same directory.
+    pub fn beside(&self, name: &[u8]) -> Place {
+        match self {
+            Place::Local(path) => Place::Local(path.with_file_name(OsStr::from_bytes(name))),
+            Place::Remote(address) => {
+                let end = address.path.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1);
+                let path = [&address.path[..end], name].concat();
+                Place::Remote(Address { path, ..address.clone() })
+            }
+        }
+    }
+
     /// The last name of the path, without slashes behind it; `None` for a root, `.` and `..`.
     pub fn name(&self) -> Option<Vec<u8>> {
         let path = self.path_bytes();

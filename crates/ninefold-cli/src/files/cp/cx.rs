@@ -82,7 +82,7 @@ impl Cx<'_> {
     /// Tells a failure; of a connection that is gone only the first time, since every file fails of it.
     pub fn complain(&self, trouble: &Trouble) {
         self.tally.borrow_mut().failed += 1;
-        if trouble.cause.is_fatal() && self.lost.replace(true) {
+        if trouble.cause.is_loss() && self.lost.replace(true) {
             return;
         }
         self.progress.suspend(|| self.world.report.complain(trouble));

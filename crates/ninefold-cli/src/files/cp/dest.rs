@@ -351,7 +351,8 @@ impl Sink {
                 return Ok(Sink::There(Box::new(there_file::Sink::begin(plan).await?)));
             }
         };
-        let plan = here_file::Plan { to, source, old, mode, preserve, resume, keep, checksum };
+        let (place, temporaries) = (slot.place.clone(), how.temporaries.clone());
+        let plan = here_file::Plan { to, source, old, mode, preserve, resume, keep, checksum, place, temporaries };
         Ok(Sink::Here(Box::new(here_file::Sink::begin(plan).await?)))
     }
 

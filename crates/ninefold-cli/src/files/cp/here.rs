@@ -4,15 +4,16 @@
 //! server listed is a file like any other, and nothing is ever written behind it.
 
 use std::ffi::CString;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
 use ninefold::client::FileType;
 use ninefold::proto::attr::Time;
 use rustix::fs::{
-    AtFlags, CWD, FileType as Kind, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid, chownat, fchmod,
-    fchown, futimens, mkdirat, mknodat, open, openat2, readlinkat, renameat, statat, symlinkat, unlinkat, utimensat,
+    AtFlags, CWD, FileType as Kind, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid, chmodat, chownat,
+    fchmod, fchown, futimens, mkdirat, mknodat, open, openat, openat2, readlinkat, renameat, statat, symlinkat,
+    unlinkat, utimensat,
 };
 use rustix::io::Errno;
 
@@ -134,13 +135,19 @@ impl Dir {
         Ok(fchmod(&self.fd, permissions(mode))?)
     }
 
-    /// The same for what is no file with bytes: a link, a device.
+    /// The same for what is no file with bytes: a link, which has no permissions, or a device.
     pub fn preserve_entry(&self, name: &CString, like: &Facts) -> Result<(), Cause> {
         let flags = AtFlags::SYMLINK_NOFOLLOW;
         let (uid, gid) = owner(like);
         match chownat(&self.fd, name, uid, gid, flags) {
             Err(Errno::PERM) => drop(chownat(&self.fd, name, None, gid, flags)),
             other => other?,
+        }
+        if like.kind != FileType::Symlink {
+            // By a descriptor that is not open for use: whatever has the name, it is no link.
+            let fd = openat(&self.fd, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+            let file = format!("/proc/self/fd/{}", fd.as_raw_fd());
+            chmodat(CWD, file, permissions(like.mode), AtFlags::empty())?;
         }
         Ok(utimensat(&self.fd, name, &timestamps(like), flags)?)
     }

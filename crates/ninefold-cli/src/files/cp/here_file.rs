@@ -7,7 +7,8 @@
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use ninefold::client::FileType;
@@ -25,6 +26,8 @@ use super::facts::Facts;
 use super::here::{self, Dir, permissions};
 use super::reader::CHUNK;
 use super::trouble::Cause;
+use crate::files::temporaries::Temporaries;
+use crate::place::Place;
 
 /// Pieces that wait for the disk.
 const QUEUE: usize = 8;
@@ -47,6 +50,25 @@ pub struct Plan {
     /// Leave what an interrupted copy can be gone on with.
     pub keep: bool,
     pub checksum: bool,
+    /// The file as the user knows it.
+    pub place: Place,
+    pub temporaries: Temporaries,
+}
+
+impl Plan {
+    /// Whether there is a part to be removed if nothing comes of it.
+    fn makes_part(&self) -> bool {
+        let replaces = self.old.as_ref().is_none_or(|old| matches!(old.kind, FileType::File | FileType::Symlink));
+        matches!(self.to, To::Entry { .. }) && replaces && !self.keep
+    }
+
+    /// How messages name the part.
+    fn shown(&self) -> String {
+        match &self.to {
+            To::Entry { part, .. } => self.place.beside(part.to_bytes()).to_string(),
+            To::Direct(path) => path.display().to_string(),
+        }
+    }
 }
 
 /// Where a file is written.
@@ -91,7 +113,11 @@ enum Order {
 
 /// The name of a part: whoever holds the lock may rename it or remove it, and does so once.
 #[derive(Debug, Default)]
-struct Claim(Mutex<Option<Part>>);
+struct Claim {
+    part: Mutex<Option<Part>>,
+    /// It could not be removed.
+    left: AtomicBool,
+}
 
 #[derive(Debug)]
 struct Part {
@@ -102,22 +128,29 @@ struct Part {
 }
 
 impl Claim {
+    fn lock(&self) -> MutexGuard<'_, Option<Part>> {
+        self.part.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn set(&self, part: Part) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(part);
+        *self.lock() = Some(part);
     }
 
     fn give_up(&self, keep_it: bool) {
-        let mut part = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(part) = part.take()
+        if let Some(part) = self.lock().take()
             && !(part.keep && keep_it)
+            && part.dir.remove(&part.name).is_err_and(|cause| !cause.is(ninefold::proto::Errno::ENOENT))
         {
-            // What cannot be removed has a name that says what it is.
-            let _ = part.dir.remove(&part.name);
+            self.left.store(true, Ordering::Relaxed);
         }
     }
 
+    fn is_left(&self) -> bool {
+        self.left.load(Ordering::Relaxed)
+    }
+
     fn rename(&self, to: &CString) -> Result<(), Cause> {
-        let mut part = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut part = self.lock();
         match &*part {
             Some(it) => it.dir.rename(&it.name, to)?,
             None => return Err(Cause::words("it was given up")),
@@ -133,9 +166,17 @@ impl Sink {
         let (orders, received) = mpsc::channel(QUEUE);
         let (tell, begun) = oneshot::channel();
         let claim = Arc::new(Claim::default());
+        // The command's end waits for the thread's, so that no part is made behind its back.
+        let entry = plan.makes_part().then(|| plan.temporaries.file(plan.shown()));
         let thread = tokio::task::spawn_blocking({
             let claim = claim.clone();
-            move || run(&plan, &claim, tell, received)
+            move || {
+                let result = run(&plan, &claim, tell, received);
+                if let Some(entry) = entry.filter(|_| !claim.is_left()) {
+                    entry.gone();
+                }
+                result
+            }
         });
         match begun.await {
             Ok(begun) => Ok(Sink { orders, thread, claim, begun }),

@@ -155,29 +155,22 @@ impl Item {
     }
 
     /// Opens a plain file. Of another file only the attributes come.
-    pub async fn open(mut self) -> Result<(Facts, Option<Content>), Cause> {
+    pub async fn open(self) -> Result<(Facts, Option<Content>), Cause> {
         match &self.at {
             At::Here(here) => {
                 let here = here.clone();
                 off(move || open_here(&here)).await
             }
             _ => {
-                let known = self.listed.facts.take();
                 let node = self.into_node().await?;
                 if node.qid().is_dir() {
                     // Listed as a file, or one until now: 9P2000 would read its records as content.
                     return Err(ninefold::client::Error::from(ninefold::proto::Errno::EISDIR).into());
                 }
                 let file = node.open(Mode::READ).await?;
-                // A small file is read while its attributes are on the way.
-                let first = file.read_at(0, FIRST_THERE);
-                let (facts, first) = match known {
-                    Some(facts) => (facts, first.await?),
-                    None => {
-                        let both = futures_util::future::try_join(file.metadata(), first);
-                        both.await.map(|(metadata, first)| (Facts::from(metadata), first))?
-                    }
-                };
+                // A small file is read while its attributes are on the way. Those that its directory told are old.
+                let both = futures_util::future::try_join(file.metadata(), file.read_at(0, FIRST_THERE));
+                let (facts, first) = both.await.map(|(metadata, first)| (Facts::from(metadata), first))?;
                 let plain = facts.kind == FileType::File;
                 Ok((facts, plain.then_some(Content::There { file, first })))
             }

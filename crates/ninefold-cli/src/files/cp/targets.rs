@@ -20,9 +20,10 @@ use super::source::Item;
 use super::trouble::{Cause, Trouble};
 use super::{here, there};
 use crate::failure::Usage;
-use crate::files::World;
-use crate::files::replace::Target;
+use crate::files::target::Target;
+use crate::files::{World, missing};
 use crate::place::Place;
+use crate::report::Failure;
 
 /// From so many sources on their destination is listed, instead of being asked for each.
 const MANY: usize = 16;
@@ -138,11 +139,7 @@ fn find_here(path: &Path, says_directory: bool) -> Result<Dst, Cause> {
 
 async fn find_there(world: &World, address: &Address, says_directory: bool, many: bool) -> Result<Dst, Trouble> {
     let failed = |e: Error| Trouble::new(address, "", e);
-    let client = world.servers.client(address).await.map_err(|failure| Trouble {
-        file: failure.file,
-        tried: failure.tried,
-        cause: failure.error.into(),
-    })?;
+    let client = world.servers.client(address).await?;
     match client.walk(&address.path, Follow::All).await {
         Ok(node) if node.qid().is_dir() => {
             Ok(Dst::Directory(Dest::There(Arc::new(there::Dir::new(node, address.clone(), false, many)))))
@@ -150,11 +147,20 @@ async fn find_there(world: &World, address: &Address, says_directory: bool, many
         Ok(_) if says_directory => Err(failed(Errno::ENOTDIR.into())),
         Err(e) if !e.is_not_found() => Err(failed(e)),
         _ => {
-            let Target { dir, name, address } = Target::locate(&client, address).await.map_err(failed)?;
+            let Target { dir, name, address } = match Target::locate(&client, address).await {
+                Ok(target) => target,
+                Err(e) => return Err(missing(world, address, e).await),
+            };
             let dir = there::Dir::at(dir, address);
             Ok(Dst::Other(At::Entry(Dest::There(Arc::new(dir)), name)))
         }
     }
+}
+
+/// A failure of a file that the user named; where something on its way is missing, says what.
+async fn missing(world: &World, address: &Address, e: Error) -> Trouble {
+    let advice = if e.is_not_found() { missing::advice(&world.servers, address).await } else { None };
+    Failure { advice, ..Failure::new(address, "", e) }.into()
 }
 
 impl Top {
@@ -166,14 +172,12 @@ impl Top {
         let mut item = match &source {
             Place::Local(path) => Item::here(path, follow).map_err(failed)?,
             Place::Remote(address) => {
-                let client = cx.world.servers.client(address).await.map_err(|failure| Trouble {
-                    file: failure.file,
-                    tried: failure.tried,
-                    cause: failure.error.into(),
-                })?;
+                let client = cx.world.servers.client(address).await?;
                 let follow = if follow { Follow::All } else { Follow::NotLast };
-                let node = client.fork().walk(&address.path, follow).await.map_err(|e| failed(e.into()))?;
-                Item::there(source.clone(), node)
+                match client.fork().walk(&address.path, follow).await {
+                    Ok(node) => Item::there(source.clone(), node),
+                    Err(e) => return Err(missing(cx.world, address, e).await),
+                }
             }
         };
         let facts: Facts = item.facts().await.map_err(failed)?;

@@ -121,7 +121,8 @@ impl Task {
     fn may_find_more(&self) -> bool {
         match &self.work {
             Work::Top(_) | Work::List(_) => true,
-            Work::Copy(job) => job.item.listed.kind != Some(FileType::File),
+            // Of what is no directory the size is found when its turn comes.
+            Work::Copy(_) => true,
             Work::Finish => false,
         }
     }

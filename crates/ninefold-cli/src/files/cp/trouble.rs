@@ -14,6 +14,8 @@ pub enum Cause {
     /// A system call of this machine.
     Here(Errno),
     There(Error),
+    /// The same, with what to do about it.
+    Server(Box<Failure>),
     /// Nobody refused: what was found is wrong.
     Words(String),
     /// What was written reads back otherwise: how.
@@ -29,6 +31,7 @@ impl Cause {
         match self {
             Cause::Here(errno) => Some(*errno),
             Cause::There(e) => Some(e.errno()),
+            Cause::Server(failure) => Some(failure.error.errno()),
             Cause::Words(_) | Cause::Differs(_) => None,
         }
     }
@@ -43,9 +46,9 @@ impl Cause {
         self.errno() == Some(errno)
     }
 
-    /// Whether everything else on the connection fails too.
-    pub fn is_fatal(&self) -> bool {
-        matches!(self, Cause::There(e) if e.is_fatal())
+    /// Whether a connection is gone that was there, and everything else on it fails too.
+    pub fn is_loss(&self) -> bool {
+        matches!(self, Cause::There(Error::Lost(_) | Error::Misbehaved(_)))
     }
 
     /// Whether a refusal is about this name in this directory, so that another way to write the file may work: a disk
@@ -92,6 +95,7 @@ impl fmt::Display for Cause {
         match self {
             Cause::Here(errno) => errno.fmt(f),
             Cause::There(e) => e.fmt(f),
+            Cause::Server(failure) => failure.error.fmt(f),
             Cause::Words(text) => f.write_str(text),
             Cause::Differs(how) => write!(f, "what was written reads back otherwise: {how}"),
         }
@@ -117,10 +121,18 @@ impl Trouble {
     }
 }
 
+impl From<Failure> for Trouble {
+    fn from(failure: Failure) -> Trouble {
+        Trouble { file: failure.file.clone(), tried: failure.tried, cause: Cause::Server(Box::new(failure)) }
+    }
+}
+
 impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Cause::There(e) = &self.cause {
-            return Failure::new(&self.file, self.tried, e.clone()).fmt(f);
+        match &self.cause {
+            Cause::There(e) => return Failure::new(&self.file, self.tried, e.clone()).fmt(f),
+            Cause::Server(failure) => return failure.fmt(f),
+            _ => {}
         }
         write!(f, "{}: ", Printable(&self.file))?;
         if !self.tried.is_empty() {
