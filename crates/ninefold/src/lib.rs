@@ -6,6 +6,7 @@
 
 pub use ninefold_proto as proto;
 
+pub mod blocking;
 pub mod client;
 pub mod relay;
 pub mod server;

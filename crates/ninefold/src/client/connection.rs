@@ -509,9 +509,8 @@ impl Drop for Waiting {
             _ => None,
         };
         if waiter.is_some() {
-            let before = state.session.calls();
+            // It takes its room until the server has let go of it.
             state.session.cancel(self.tag);
-            shared.make_room(&state, before);
         }
         drop(state);
         // Outside the lock: it holds a handle.

@@ -44,6 +44,9 @@ pub enum Error {
     /// What was asked does not fit a message or a number on the wire.
     #[error("{0} is too large for {1}")]
     TooLarge(&'static str, Dialect),
+    /// A call of [`blocking`](crate::blocking) where it would stop others.
+    #[error("a blocking call within an async runtime, where ninefold::client must be used")]
+    WithinRuntime,
     /// All fids of the connection are in use.
     #[error("too many files are in use on one connection")]
     TooManyFids,
@@ -106,6 +109,8 @@ impl Error {
             Error::Name(_) => Errno::EINVAL,
             Error::TooManyLinks => Errno::ELOOP,
             Error::TooLarge(..) => Errno::EOVERFLOW,
+            // What else runs there would wait for it, and it perhaps for that.
+            Error::WithinRuntime => Errno::EDEADLK,
             Error::TooManyFids => Errno::EMFILE,
         }
     }

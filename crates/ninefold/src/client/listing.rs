@@ -18,6 +18,9 @@ const ASKED: usize = 64;
 
 type Asked<'d> = Pin<Box<dyn Future<Output = (Entry, Result<Metadata, Error>, Client)> + Send + 'd>>;
 
+/// An entry and its attributes, or why there are none.
+pub type Listed = (Entry, Result<Metadata, Error>);
+
 /// A directory being read, in the server's order, `.` and `..` left out.
 pub struct Listing<'d> {
     dir: &'d Node,
@@ -33,9 +36,9 @@ impl Node {
 }
 
 impl Listing<'_> {
-    /// The next entry and its attributes, or why there are none: ENOENT when it was removed since it was listed. `None`
-    /// at the end. An error in place of both concerns the directory, or the connection.
-    pub async fn next(&mut self) -> Result<Option<(Entry, Result<Metadata, Error>)>, Error> {
+    /// The next entry; its attributes are ENOENT when it was removed since it was listed. `None` at the end. An error in
+    /// place of it concerns the directory, or the connection.
+    pub async fn next(&mut self) -> Result<Option<Listed>, Error> {
         loop {
             while self.asked.len() < ASKED
                 && let Some(entry) = self.read.next_read()

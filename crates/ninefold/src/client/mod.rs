@@ -35,7 +35,7 @@ mod xattr;
 pub use client::{Attach, Client};
 pub use error::{Error, Loss, Suspicion};
 pub use file::File;
-pub use listing::Listing;
+pub use listing::{Listed, Listing};
 pub use lock::{Lock, LockKind};
 pub use metadata::{FileType, Metadata};
 pub use node::{Mode, Node};

@@ -41,11 +41,11 @@ pub async fn over(stream: Stream, dialect: Dialect, options: Options) -> Client 
 pub async fn settled(client: &Client, fids: usize) {
     let wait = async {
         while client.held() != (fids, 0) {
-            tokio::task::yield_now().await;
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    let late = tokio::time::timeout(SOON, wait).await;
+    // Twice what a client waits for a Tflush.
+    let late = tokio::time::timeout(Duration::from_secs(120), wait).await;
     assert!(late.is_ok(), "{:?} are held, not {fids} fids", client.held());
 }
 
