@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ninefold::client::{Error, Loss};
 use ninefold::proto::Errno;
@@ -90,13 +90,13 @@ impl fmt::Display for Printable<'_> {
 /// Collects failures. One of a command.
 #[derive(Debug, Default)]
 pub struct Report {
-    failed: AtomicBool,
+    failures: AtomicUsize,
 }
 
 impl Report {
     /// Tells a failure on standard error; the command goes on, and ends with exit status 1.
     pub fn complain(&self, failure: impl fmt::Display) {
-        self.failed.store(true, Ordering::Relaxed);
+        self.failures.fetch_add(1, Ordering::Relaxed);
         self.warn(failure);
     }
 
@@ -110,8 +110,13 @@ impl Report {
         eprintln!("ninefold: {remark}");
     }
 
+    /// How many were told so far.
+    pub fn failures(&self) -> usize {
+        self.failures.load(Ordering::Relaxed)
+    }
+
     /// 0, or 1 after a complaint.
     pub fn exit_code(&self) -> ExitCode {
-        if self.failed.load(Ordering::Relaxed) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+        if self.failures() > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
     }
 }

@@ -255,22 +255,31 @@ fn mv_renames_replaces_and_moves_into_directories() {
 }
 
 #[test]
-fn mv_of_a_directory_into_another_says_what_to_do_where_the_dialect_cannot() {
+fn mv_takes_a_directory_with_all_that_is_in_it_into_another() {
     for dialect in Dialect::ALL {
         let share = Share::new();
-        share.make("d/f", "x");
-        std::fs::create_dir(share.path("e")).unwrap();
-        // A directory that is empty is replaced, in every dialect.
-        std::fs::create_dir(share.path("empty")).unwrap();
-        let args = ["mv", &share.url("d", dialect), &share.url("e", dialect)];
-        if dialect == Dialect::Linux {
-            good(&args);
-            assert_eq!(share.read("e/d/f"), b"x");
-            continue;
+        share.make("d/a/f", "x");
+        share.make("d/g", "y");
+        chmod(share.path("d/g"), 0o604);
+        chmod(share.path("d/a"), 0o711);
+        if dialect != Dialect::Plan9 {
+            symlink("../g", share.path("d/a/link")).unwrap();
         }
-        let said = bad(&args);
-        assert!(said.contains("cp -r -p") && said.contains("rm -r"), "{said}");
-        assert_eq!(share.read("d/f"), b"x");
+        // An empty directory is replaced.
+        std::fs::create_dir_all(share.path("e/d")).unwrap();
+        good(&["mv", &share.url("d", dialect), &share.url("e", dialect)]);
+        assert_eq!((share.names("."), share.names("e")), (vec!["e".to_owned()], vec!["d".to_owned()]), "{dialect}");
+        assert_eq!((share.read("e/d/a/f"), share.read("e/d/g")), (b"x".to_vec(), b"y".to_vec()));
+        assert_eq!((mode(share.path("e/d/g")), mode(share.path("e/d/a"))), (0o604, 0o711));
+        if dialect != Dialect::Plan9 {
+            assert_eq!(std::fs::read_link(share.path("e/d/a/link")).unwrap().to_str(), Some("../g"));
+            good(&["mv", &share.url("e/d/a/link", dialect), &share.url("e/d/link", dialect)]);
+            assert_eq!(std::fs::read_link(share.path("e/d/link")).unwrap().to_str(), Some("../g"));
+        }
+        // One that is not empty is not.
+        share.make("d/f", "z");
+        assert!(bad(&["mv", &share.url("d", dialect), &share.url("e", dialect)]).contains("not empty"), "{dialect}");
+        assert_eq!((share.read("d/f"), share.names("e")), (b"z".to_vec(), vec!["d".to_owned()]), "{dialect}");
     }
 }
 

@@ -284,7 +284,7 @@ pub struct Cp {
     #[arg(short, long)]
     pub preserve: bool,
     /// Files at a time.
-    #[arg(short, long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(short, long, value_name = "N", default_value_t = Cp::JOBS, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub jobs: u16,
     /// Go on where an interrupted copy ended, and leave what is there already.
     #[arg(long)]
@@ -316,4 +316,9 @@ pub struct Cp {
     /// One JSON object for each file, and one for the whole.
     #[arg(long)]
     pub json: bool,
+}
+
+impl Cp {
+    /// Files at a time, unless given.
+    pub const JOBS: u16 = 8;
 }

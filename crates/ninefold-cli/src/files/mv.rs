@@ -6,8 +6,10 @@ use ninefold::proto::attr::{SetAttr, SetTime};
 use ninefold::transport::Address;
 
 use super::World;
+use super::cp;
 use super::destination::{into_directory, same_tree};
 use super::replace::{Replacement, pour};
+use super::rm;
 use super::target::Target;
 use crate::args::Mv;
 use crate::failure::Usage;
@@ -23,8 +25,9 @@ pub async fn run(args: Mv, world: &World) -> anyhow::Result<()> {
         one_server(from, to)?;
     }
     let dialect = addresses.iter().find_map(|address| address.dialect);
-    let Some(client) = world.client(&Address { dialect, ..to.clone() }).await else { return Ok(()) };
-    let moving = Moving { client, to, into: sources.len() > 1, no_clobber: args.no_clobber, world };
+    let tree = Address { dialect, ..to.clone() };
+    let Some(client) = world.client(&tree).await else { return Ok(()) };
+    let moving = Moving { client, tree, to, into: sources.len() > 1, no_clobber: args.no_clobber, world };
     for from in sources {
         if let Err(trouble) = moving.one(from).await {
             let (address, e) = match trouble {
@@ -64,6 +67,8 @@ enum Trouble {
 
 struct Moving<'a> {
     client: Client,
+    /// That it is connected to.
+    tree: Address,
     to: &'a Address,
     /// The destination must be a directory.
     into: bool,
@@ -97,7 +102,11 @@ impl Moving<'_> {
             }
         }
         match self.rename(&from, &to).await {
-            Err(e) if crosses(&e) => self.copy(&from, node, &to, e).await,
+            Err(e) if crosses(&e) && node.qid().is_dir() => {
+                drop(node);
+                self.copy_tree(from, to).await
+            }
+            Err(e) if crosses(&e) => self.copy(&from, node, &to).await,
             other => other.map_err(Trouble::Destination),
         }
     }
@@ -128,14 +137,11 @@ impl Moving<'_> {
     }
 
     /// What mv(1) does across file systems: a copy, then the original removed.
-    async fn copy(&self, from: &Target, node: Node, to: &Target, crossing: Error) -> Result<(), Trouble> {
+    async fn copy(&self, from: &Target, node: Node, to: &Target) -> Result<(), Trouble> {
         let old = node.metadata().await.map_err(Trouble::Source)?;
         if old.kind != FileType::File {
-            self.world.report.complain(format_args!(
-                "{}: cannot move: {crossing}: copy it with ninefold cp -r -p, then remove it with ninefold rm -r",
-                from.own_address()
-            ));
-            return Ok(());
+            drop(node);
+            return self.copy_tree(from.clone(), to.clone()).await;
         }
         let source = node.open(Mode::READ).await.map_err(Trouble::Source)?;
         let copy = Replacement::anew(&self.world.temporaries, to, PRIVATE).await.map_err(Trouble::Destination)?;
@@ -151,6 +157,64 @@ impl Moving<'_> {
         copy.commit(true).await.map_err(Trouble::Destination)?;
         drop(source);
         from.dir.unlink(&from.name, false).await.map_err(Trouble::Source)
+    }
+}
+
+impl Moving<'_> {
+    /// The same for a directory, or what is neither: copied under a temporary name, which then is renamed.
+    async fn copy_tree(&self, from: Target, to: Target) -> Result<(), Trouble> {
+        if is_full(&to).await.map_err(Trouble::Destination)? {
+            return Err(Trouble::Destination(Errno::ENOTEMPTY.into()));
+        }
+        let (temporary, shown) = to.temporary();
+        let copy = Target { name: temporary, ..to.clone() };
+        let entry = self
+            .world
+            .temporaries
+            .enter(format!("{shown}: a part of a copy may be left under this name: remove it with ninefold rm -r"));
+        let before = self.world.report.failures();
+        let copied = cp::whole(self.address_of(&from), self.address_of(&copy), self.world).await;
+        if let Err(e) = copied {
+            self.world.report.complain(format_args!("{}: cannot copy it: {e:#}", from.own_address()));
+        }
+        // What is not whole is not moved.
+        if self.world.report.failures() > before {
+            if self.remove(copy).await.map_err(Trouble::Destination)? {
+                entry.gone();
+            }
+            return Ok(());
+        }
+        if let Err(e) = self.rename(&copy, &to).await {
+            if matches!(self.remove(copy).await, Ok(true)) {
+                entry.gone();
+            }
+            return Err(Trouble::Destination(e));
+        }
+        entry.gone();
+        self.remove(from).await.map(drop).map_err(Trouble::Source)
+    }
+
+    /// As this command's connection has it, whichever dialect the user gave with which of the addresses.
+    fn address_of(&self, target: &Target) -> Address {
+        let Address { aname, dialect, .. } = self.tree.clone();
+        Address { aname, dialect, ..target.own_address() }
+    }
+
+    /// Whether it is gone; what stood in the way was told.
+    async fn remove(&self, at: Target) -> Result<bool, Error> {
+        match at.find().await? {
+            Some(node) if node.qid().is_dir() => Ok(rm::tree(at, self.world).await),
+            Some(_) => at.dir.unlink(&at.name, false).await.map(|()| true),
+            None => Ok(true),
+        }
+    }
+}
+
+/// Whether a directory that is to be replaced is not empty, which no copy changes.
+async fn is_full(to: &Target) -> Result<bool, Error> {
+    match to.find().await? {
+        Some(node) if node.qid().is_dir() => Ok(node.read_dir().await?.next().await?.is_some()),
+        _ => Ok(false),
     }
 }
 

@@ -11,7 +11,8 @@ use crate::args::Rm;
 
 pub async fn run(args: Rm, world: &World) -> anyhow::Result<()> {
     let addresses = args.urls.iter().map(|place| place.remote("rm")).collect::<Result<Vec<_>, _>>()?;
-    let removal = Removal { world, args: &args };
+    let Rm { recursive, force, dir, .. } = args;
+    let removal = Removal { world, recursive, force, dir };
     for address in addresses {
         if let Err(e) = removal.one(address).await {
             removal.complain(address, e).await;
@@ -20,9 +21,18 @@ pub async fn run(args: Rm, world: &World) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Removes a directory and all that is in it; whether all of it is gone.
+pub async fn tree(at: Target, world: &World) -> bool {
+    let before = world.report.failures();
+    crawl(&Removal { world, recursive: true, force: false, dir: false }, at).await;
+    world.report.failures() == before
+}
+
 struct Removal<'a> {
     world: &'a World,
-    args: &'a Rm,
+    recursive: bool,
+    force: bool,
+    dir: bool,
 }
 
 impl Removal<'_> {
@@ -41,12 +51,12 @@ impl Removal<'_> {
         let node = at.walk().await?;
         match node.qid().is_dir() {
             false => at.dir.unlink(&at.name, false).await,
-            true if self.args.recursive => {
+            true if self.recursive => {
                 drop(node);
                 crawl(self, at).await;
                 Ok(())
             }
-            true if self.args.dir => at.dir.unlink(&at.name, true).await,
+            true if self.dir => at.dir.unlink(&at.name, true).await,
             true => {
                 self.world.report.complain(format_args!(
                     "{address}: cannot remove it: it is a directory: give -r to remove it and all that is in it, or -d \
@@ -59,7 +69,7 @@ impl Removal<'_> {
 
     /// With -f what is not there is as good as removed.
     fn forgives(&self, e: &Error) -> bool {
-        self.args.force && matches!(e.errno(), Errno::ENOENT | Errno::ENOTDIR)
+        self.force && matches!(e.errno(), Errno::ENOENT | Errno::ENOTDIR)
     }
 
     async fn complain(&self, address: &Address, e: Error) {

@@ -31,16 +31,37 @@ mod zeros;
 use std::cell::{Cell, RefCell};
 use std::time::Instant;
 
+use ninefold::transport::Address;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::sync::Mutex;
 
 use super::World;
 use crate::args::Cp;
 use crate::out::Out;
+use crate::place::Place;
 use cx::{Cx, Tally};
 use dest::How;
 use filter::Filter;
 use progress::Progress;
+
+/// Copies a tree as it is to a name that is free, for `mv` where no rename leads.
+pub async fn whole(from: Address, to: Address, world: &World) -> anyhow::Result<()> {
+    let args = Cp {
+        places: vec![Place::Remote(from), Place::Remote(to)],
+        recursive: true,
+        preserve: true,
+        jobs: Cp::JOBS,
+        resume: false,
+        checksum: false,
+        no_stream: false,
+        dry_run: false,
+        include: Vec::new(),
+        exclude: Vec::new(),
+        quiet: true,
+        json: false,
+    };
+    run(args, world).await
+}
 
 pub async fn run(args: Cp, world: &World) -> anyhow::Result<()> {
     let began = Instant::now();
