@@ -144,7 +144,8 @@ impl Client {
     }
 
     /// Ends the connection: waits until what was dropped is clunked, while something is heard of the server at least every
-    /// `patience`, and two seconds at most. Nodes and files still held are the server's to forget.
+    /// `patience`, and in all for `patience` or two seconds, whichever is longer. An end that was not answered is an error. Nodes
+    /// and files still held are the server's to forget.
     pub async fn close(self, patience: Duration) -> Result<(), Error> {
         let Client { handle, root, .. } = self;
         drop(root);

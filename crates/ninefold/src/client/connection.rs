@@ -31,11 +31,8 @@ use crate::transport::Stream;
 /// `size[4] type[1] tag[2] count[4]`, in front of the data of Rread and Rreaddir.
 const DATA_AT: usize = HEADER + 4;
 
-/// How long a connection that ends by being dropped waits for its last clunks and flushes to be answered.
+/// How long a connection that ends waits for its last clunks and flushes to be answered, at least.
 const LINGER: Duration = Duration::from_secs(2);
-
-/// The same for one that is closed, as long as answers come.
-const FAREWELL_MAX: Duration = Duration::from_secs(30);
 
 /// The reply to a call.
 #[derive(Debug)]
@@ -403,7 +400,7 @@ impl Handle {
     /// Ends the connection once its last clunks are answered, unless nothing is heard of the server for `patience`.
     pub async fn close(self, patience: Duration) -> Result<(), Error> {
         let shared = self.0.shared.clone();
-        shared.lock().linger = FAREWELL_MAX.max(patience);
+        shared.lock().linger = patience.max(LINGER);
         drop(self);
         shared.lock().closing = true;
         shared.waker.wake();
