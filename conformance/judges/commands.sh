@@ -531,7 +531,7 @@ tells_u="$tells_2000 links-count owner-numbers"
 tells_L="$tells_u links-count-of-links directory-sizes blocks nanoseconds"
 in_2000="times users $tells_2000"
 in_u="symlinks hardlinks special-modes times users $owners $tells_u"
-in_L="symlinks hardlinks special-modes rename-across times users $owners $tells_L"
+in_L="symlinks hardlinks special-modes times users $owners $tells_L"
 
 client=$NINEFOLD
 # Whoever -u acts as must be able to run it.
