@@ -79,6 +79,14 @@ pub struct Node(client::Node);
 #[derive(Debug)]
 pub struct File(client::File);
 
+/// See [`client::Located`].
+#[derive(Debug)]
+pub struct Located {
+    pub dir: Node,
+    pub dir_path: Vec<Vec<u8>>,
+    pub name: Vec<u8>,
+}
+
 impl From<client::Node> for Node {
     fn from(node: client::Node) -> Node {
         Node(node)
@@ -120,6 +128,12 @@ impl Client {
     /// See [`client::Client::walk_parent`].
     pub fn walk_parent(&self, path: impl AsRef<[u8]>) -> Result<(Node, Vec<u8>), Error> {
         wait(self.0.walk_parent(path)).map(|(node, name)| (Node(node), name))
+    }
+
+    /// See [`client::Client::locate`].
+    pub fn locate(&self, path: impl AsRef<[u8]>) -> Result<Located, Error> {
+        let client::Located { dir, dir_path, name } = wait(self.0.locate(path))?;
+        Ok(Located { dir: Node(dir), dir_path, name })
     }
 
     waiting! {
@@ -322,6 +336,16 @@ impl Writer<'_> {
     /// See [`client::Writer::write`].
     pub fn write(&mut self, data: Bytes) -> Result<(), Error> {
         wait(self.0.write(data))
+    }
+
+    /// See [`client::Writer::skip`].
+    pub fn skip(&mut self, bytes: u64) {
+        self.0.skip(bytes);
+    }
+
+    /// See [`client::Writer::within`].
+    pub fn within(&mut self, span: u64) -> Result<(), Error> {
+        wait(self.0.within(span))
     }
 
     /// See [`client::Writer::finish`].

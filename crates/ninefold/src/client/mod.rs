@@ -5,9 +5,42 @@
 //! and directories, alike in every dialect; what a dialect cannot do is [`Error::Unsupported`]. [`File::reader`] and
 //! [`File::writer`] keep as many requests on the way as the connection's delay and rate ask for.
 //!
+//! ```no_run
+//! use bytes::Bytes;
+//! use ninefold::client::{Client, Error, Follow, Mode, Options};
+//!
+//! /// Copies a file to another name in its directory.
+//! async fn copy(address: &str, name: &[u8]) -> Result<u64, Error> {
+//!     let address = address.parse().expect("an address");
+//!     let client = Client::connect(&address, Options::default()).await?;
+//!     let (dir, from) = client.walk_parent(&address.path).await?;
+//!     let node = client.walk(&address.path, Follow::All).await?;
+//!     let metadata = node.metadata().await?;
+//!     let source = node.open(Mode::READ).await?;
+//!     println!("{} has {} bytes", String::from_utf8_lossy(&from), metadata.size);
+//!
+//!     let mut copy = dir.create(name, Mode::WRITE, metadata.mode).await?;
+//!     copy.remove_on_drop(); // Until it is whole.
+//!     let mut reader = source.reader(0, Some(&metadata));
+//!     let mut writer = copy.writer(0, None);
+//!     while let Some(bytes) = reader.next().await? {
+//!         let bytes: Bytes = bytes; // As they arrived.
+//!         writer.write(bytes).await?;
+//!     }
+//!     let written = writer.finish().await?;
+//!     drop(writer);
+//!     copy.sync().await?;
+//!     copy.keep();
+//!     copy.close().await?;
+//!     Ok(written)
+//! }
+//! ```
+//!
 //! Every call has a bound, [`Options::timeout`]; a future that is dropped gives its request up (Tflush); a `Node` or a
 //! `File` that is dropped is clunked. Nothing a server says is believed without a check: see [`Error::Misbehaved`] and
 //! [`Error::Suspect`]. A connection that is lost stays lost: every later call fails with [`Error::Lost`].
+//!
+//! Everything here is called within a tokio runtime; [`blocking`](crate::blocking) has the same for programs without one.
 
 #[allow(clippy::module_inception, reason = "the noun of this module")]
 mod client;

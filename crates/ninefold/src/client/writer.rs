@@ -1,9 +1,8 @@
 //! Writing a file from one place on, with as many requests on the way as delay and rate ask for.
 //!
 //! [`File::writer`] makes a [`Writer`]; [`Writer::write`] takes bytes and waits while the window is full, [`Writer::skip`]
-//! leaves bytes out;
-//! [`Writer::finish`] waits for the replies to all of it. Only plain files take several writes at a time: everything
-//! else gets one after another.
+//! leaves bytes out; [`Writer::finish`] waits for the replies to all of it. Only plain files take several writes at a
+//! time: everything else gets one after another.
 
 use std::collections::BTreeMap;
 use std::task::Poll;
@@ -40,8 +39,8 @@ pub struct Writer<'f> {
 
 impl File {
     /// Writes from `offset` on, pipelined where the file was made by the [`Node::create`](super::Node::create) that opened
-    /// it, or where `metadata` tells a plain file with a size; else, and where it is opened to append or append-only, one request after
-    /// another.
+    /// it, or where `metadata` tells a plain file with a size; else, and where it is append-only or opened to append, one
+    /// request after another.
     pub fn writer(&self, offset: u64, metadata: Option<&Metadata>) -> Writer<'_> {
         let options = self.client().options();
         // A synthetic file may act on every write; it has size 0 (and so have plain files that are empty).
