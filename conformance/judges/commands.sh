@@ -12,8 +12,9 @@
 #   diod                                      diod of Debian's package (9P2000.L)
 #   hosttree                                  9P2000 by the library 9fans.net/go, see hosttree/; it cuts what it is
 #                                             offered to 9P2000
-#   export9p                                  github.com/knusbaum/go9p/cmd/export9p (9P2000), as it is; it never
-#                                             answers a version that it does not know
+#   export9p                                  github.com/knusbaum/go9p/cmd/export9p (9P2000, pinned), as it is
+#   export9p-silent                           one command that is not pinned: this server never answers a version that
+#                                             it does not know
 #   teeth                                     no server, and a client that does nothing and calls it done: every
 #                                             command that does something must be found out
 #
@@ -496,7 +497,7 @@ session() { # RUN PIN CANS MUTE START-FUNCTION [ARGUMENT...]
     fi
     [ -z "$pin" ] || query="${query:-?}${query:+&}dialect=$pin"
     # shellcheck source=/dev/null
-    . "$here/commands.session"
+    . "$script"
     if [ "$run" != teeth ]; then
         [ -z "$server" ] || kill -0 "$server" 2>/dev/null || not_ok "$run" "the server is gone"
         [ -n "$wrong" ] || ok "$run: $count commands, $refusals of them refused as they must be, $left_out left out"
@@ -533,6 +534,7 @@ in_2000="times users $tells_2000"
 in_u="symlinks hardlinks special-modes times users $owners $tells_u"
 in_L="symlinks hardlinks special-modes times users $owners $tells_L"
 
+script=$here/commands.session
 client=$NINEFOLD
 # Whoever -u acts as must be able to run it.
 if [ "$(id -u)" -eq 0 ] && ! setpriv --reuid "$NOBODY" --regid "$NOBODY" --clear-groups -- test -x "$NINEFOLD"; then
@@ -541,7 +543,7 @@ fi
 NINEFOLD=$client
 
 tcp=9p://127.0.0.1:0
-[ "$#" -gt 0 ] || set -- teeth ours-9P2000.L ours-9P2000.u ours-9P2000 ours-best ours-unix diod hosttree export9p
+[ "$#" -gt 0 ] || set -- teeth ours-9P2000.L ours-9P2000.u ours-9P2000 ours-best ours-unix diod hosttree export9p export9p-silent
 for name; do
     case $name in
         teeth) teeth ;;
@@ -561,6 +563,15 @@ for name; do
         hosttree) ! build_go || session "$name" '' "times $tells_2000" users start_hosttree ;;
         # So does this one; and it takes a wstat of times and leaves them, and numbers files by their path.
         export9p) ! build_go || session "$name" 9P2000 directory-sizes 'users times' start_export9p ;;
+        export9p-silent)
+            # One command is enough: the wait for what never comes is 15 s.
+            if build_go; then
+                printf '%s\n' "reads cat-one 'cat @readme'" >"$work/one.session"
+                script=$work/one.session
+                session "$name" '' directory-sizes 'users times' start_export9p
+                script=$here/commands.session
+            fi
+            ;;
         *) not_ok "$name" "no such run" ;;
     esac
 done
