@@ -370,6 +370,11 @@ pair() { # reads|changes [-s] [-e] [-t] [-n WORD] [-r WORD] [-u] NAME COMMAND
         esac
     done
     shift $((OPTIND - 1))
+    if [ "$#" -ne 2 ]; then
+        # An option that took the name for its word, most likely.
+        not_ok "$run" "a line of the session is not NAME COMMAND: $*"
+        return 0
+    fi
     local name=$1 command=$2 status want=$trees/want got=$trees/got
     if [ -n "$needs" ] && ! can "$needs"; then
         if [ -z "$refuse" ] || [[ " $mute " == *" $needs "* ]]; then
@@ -564,9 +569,9 @@ for name; do
         # So does this one; and it takes a wstat of times and leaves them, and numbers files by their path.
         export9p) ! build_go || session "$name" 9P2000 directory-sizes 'users times' start_export9p ;;
         export9p-silent)
-            # One command is enough: the wait for what never comes is 15 s.
+            # One command is enough: the wait for what never comes is 15 s. ninefold tells how to save it.
             if build_go; then
-                printf '%s\n' "reads cat-one 'cat @readme'" >"$work/one.session"
+                printf '%s\n' "reads -e cat-one 'cat @readme'" >"$work/one.session"
                 script=$work/one.session
                 session "$name" '' directory-sizes 'users times' start_export9p
                 script=$here/commands.session
