@@ -19,7 +19,7 @@ const AT_A_TIME: usize = 64;
 
 /// Directories in directories that are followed. Linux reaches 2,048 with one path (PATH_MAX); a server that goes deeper
 /// than this goes on for ever.
-const DEPTH_MAX: usize = 8192;
+const DEPTH_MAX: usize = 4096;
 
 /// What is done to a tree. Each method complains of its failures itself and tells whether all went well.
 pub trait Visitor {
@@ -187,7 +187,7 @@ async fn enter<V: Visitor>(visitor: &V, at: &Target, depth: usize) -> Result<Hel
         false
     };
     if depth > DEPTH_MAX {
-        return Err(failed("more than 8192 directories deep", Errno::ELOOP.into()));
+        return Err(failed("more than 4096 directories deep", Errno::ELOOP.into()));
     }
     let node = at.walk().await.map_err(|e| failed("cannot go into it", e))?;
     match visitor.enter(at, &node).await {

@@ -12,13 +12,15 @@ use ninefold::proto::print::{Data, print};
 
 use super::PATIENCE;
 
-/// What to do with the first request of the kind watched for, and every later one.
+/// What to do with the requests that are watched for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Deed {
     /// The server never sees it: it stalls.
     Hold,
     /// The connection ends.
     Close,
+    /// The relay answers with EPERM, and the server never sees it.
+    Refuse,
 }
 
 /// What passed on one connection.
@@ -61,15 +63,16 @@ impl Relay {
             for end in [&client, &server] {
                 end.set_nodelay(true).unwrap();
             }
-            let (replies, to) = (server.try_clone().unwrap(), client.try_clone().unwrap());
-            let seen = both.clone();
+            let replies = server.try_clone().unwrap();
+            let to_client = Arc::new(Mutex::new(client.try_clone().unwrap()));
+            let (seen, to) = (both.clone(), to_client.clone());
             let back = std::thread::spawn(move || {
                 pass(replies, to, delay, |line| {
                     seen.lock().unwrap().reply(line);
                     true
                 })
             });
-            requests((client, server), delay, &both, &kinds, deed, &hold);
+            requests((client, server), &to_client, delay, &both, &kinds, deed, &hold);
             back.join().unwrap();
             let _ = ended.send(());
         });
@@ -103,6 +106,7 @@ impl Relay {
 
 fn requests(
     (client, server): (TcpStream, TcpStream),
+    to_client: &Mutex<TcpStream>,
     delay: Duration,
     seen: &Mutex<Seen>,
     kinds: &[String],
@@ -110,30 +114,47 @@ fn requests(
     hold: &Sender<String>,
 ) {
     let closing = [client.try_clone().unwrap(), server.try_clone().unwrap()];
+    let server = Arc::new(Mutex::new(server));
     pass(client, server, delay, |line| {
         seen.lock().unwrap().request(line);
         if !kinds.iter().any(|kind| line.starts_with(kind.as_str())) {
             return true;
         }
-        if deed == Deed::Close {
-            closing.iter().for_each(|end| drop(end.shutdown(Shutdown::Both)));
+        match deed {
+            Deed::Hold => {}
+            Deed::Close => closing.iter().for_each(|end| drop(end.shutdown(Shutdown::Both))),
+            Deed::Refuse => {
+                let mut seen = seen.lock().unwrap();
+                let dialect = seen.dialect.unwrap_or(Dialect::Linux);
+                let reply = refusal(after(line, "tag"), dialect);
+                seen.reply(&reply);
+                to_client.lock().unwrap().write_all(&super::frame(&reply, dialect)).unwrap();
+            }
         }
         let _ = hold.send(line.to_owned());
         false
     });
 }
 
+fn refusal(tag: &str, dialect: Dialect) -> String {
+    match dialect {
+        Dialect::Plan9 => format!("Rerror tag {tag} ename 'wstat prohibited'"),
+        Dialect::Unix => format!("Rerror tag {tag} ename 'operation not permitted' errno 1"),
+        Dialect::Linux => format!("Rlerror tag {tag} ecode 1"),
+    }
+}
+
 /// Passes on the frames that `look` lets through, each `delay` later, until either end is gone.
-fn pass(mut from: TcpStream, mut to: TcpStream, delay: Duration, mut look: impl FnMut(&str) -> bool) {
+fn pass(mut from: TcpStream, to: Arc<Mutex<TcpStream>>, delay: Duration, mut look: impl FnMut(&str) -> bool) {
     let (queue, late) = channel::<(Instant, Vec<u8>)>();
     let writer = std::thread::spawn(move || {
         for (due, frame) in late {
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
-            if to.write_all(&frame).is_err() {
+            if to.lock().unwrap().write_all(&frame).is_err() {
                 break;
             }
         }
-        let _ = to.shutdown(Shutdown::Both);
+        let _ = to.lock().unwrap().shutdown(Shutdown::Both);
     });
     let mut dialect = Dialect::Linux;
     while let Some(frame) = frame(&mut from) {
@@ -167,6 +188,9 @@ fn after<'l>(line: &'l str, word: &str) -> &'l str {
 
 impl Seen {
     fn request(&mut self, line: &str) {
+        if line.starts_with("Tversion") {
+            self.dialect = line.split('\'').nth(1).and_then(|version| Dialect::from_version(version.as_bytes()));
+        }
         self.lines.push(format!("→ {line}"));
         let old = self.outstanding.insert(after(line, "tag").to_owned(), line.to_owned());
         match line.split(' ').next().unwrap_or_default() {
