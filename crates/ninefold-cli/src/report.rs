@@ -75,13 +75,20 @@ fn refusal(errno: Errno) -> Option<&'static str> {
     })
 }
 
+/// Whether a terminal would obey a character instead of showing it: the controls, those of lines and paragraphs, and those
+/// that turn the direction of what follows (UAX #9), by which a name can be made to look like another.
+pub fn is_obeyed(c: char) -> bool {
+    let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    c.is_control() || turns || matches!(c, '\u{2028}' | '\u{2029}')
+}
+
 /// A text without anything that a terminal would obey.
 pub struct Printable<'a>(pub &'a str);
 
 impl fmt::Display for Printable<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for c in self.0.chars() {
-            if c.is_control() { write!(f, "{}", c.escape_default())? } else { write!(f, "{c}")? }
+            if is_obeyed(c) { write!(f, "{}", c.escape_default())? } else { write!(f, "{c}")? }
         }
         Ok(())
     }

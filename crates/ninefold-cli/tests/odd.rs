@@ -2,11 +2,12 @@
 
 mod support;
 
+use std::collections::HashSet;
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ninefold::proto::Dialect;
@@ -110,6 +111,42 @@ fn what_cannot_be_asked_of_is_listed_with_question_marks() {
     let (code, out, err) = run(&["ls", "-l", &format!("9p://{address}/")]);
     assert_eq!((code, out.as_str()), (Some(1), "total 0\n-????????? ? ? ? ?            ? gone\n"));
     assert!(err.contains("/gone: cannot access: file does not exist"), "{err}");
+}
+
+/// A directory that holds another with the same qid, whose mode is `inner`.
+fn alike(inner: &'static str) -> SocketAddr {
+    let inner_fids = Mutex::new(HashSet::new());
+    serve(move |kind, request| {
+        let fid = |field| word(request, field).to_owned();
+        match kind {
+            "Twalk" => {
+                let goes_in = request.ends_with("inner") || inner_fids.lock().unwrap().contains(&fid("fid"));
+                let mut inner_fids = inner_fids.lock().unwrap();
+                if goes_in {
+                    inner_fids.insert(fid("newfid"))
+                } else {
+                    inner_fids.remove(&fid("newfid"))
+                };
+                usual(kind, request)
+            }
+            "Treaddir" if inner_fids.lock().unwrap().contains(&fid("fid")) => "Rreaddir count 0 []".to_owned(),
+            "Treaddir" => holding(request, "inner", "d", 4),
+            "Tgetattr" if inner_fids.lock().unwrap().contains(&fid("fid")) => {
+                usual(kind, request).replace("040755", inner)
+            }
+            "Tunlinkat" => "Runlinkat".to_owned(),
+            _ => usual(kind, request),
+        }
+    })
+}
+
+#[test]
+fn only_a_directory_that_is_the_same_in_all_is_taken_for_one_that_it_is_in() {
+    let (code, _, err) = run(&["rm", "-r", &format!("9p://{}/top", alike("040755"))]);
+    assert_eq!(code, Some(1));
+    assert!(err.contains("it is a directory that it is in"), "{err}");
+    // Several file systems exported as one tree, each with its own numbers.
+    assert_eq!(run(&["rm", "-r", &format!("9p://{}/top", alike("040700"))]), (Some(0), String::new(), String::new()));
 }
 
 /// A directory of 1,000 files.

@@ -12,6 +12,7 @@ use futures_util::stream::FuturesUnordered;
 use ninefold::client::{Error, FileType, Node};
 use ninefold::proto::Errno;
 
+use super::are_same_file;
 use super::target::Target;
 
 /// Steps under way at a time. A step is one to three requests; 64 fill a link of 100 ms with 2,000 requests a second.
@@ -58,8 +59,7 @@ struct Dir {
     /// The directory that it is in, and that waits for it.
     above: Option<usize>,
     depth: usize,
-    /// Of its qid: the same again further in is a circle.
-    path: u64,
+    node: Arc<Node>,
     left: usize,
     all_well: bool,
 }
@@ -81,6 +81,8 @@ enum Done {
         depth: usize,
         held: Held,
     },
+    /// A directory that might have been one that it is in, and is not.
+    Cleared(Dir, Vec<(Vec<u8>, FileType)>),
     Ended {
         above: Option<usize>,
         well: bool,
@@ -109,24 +111,25 @@ impl<'v, V: Visitor> Crawl<'v, V> {
                 None => return,
                 Some(Done::Ended { above, well }) => self.ended(above, well),
                 Some(Done::Entered { at, above, depth, held: (node, entries) }) => {
-                    let path = node.qid().path;
-                    self.entered(Dir { at, above, depth, path, left: entries.len(), all_well: true }, &node, entries);
+                    let dir = Dir { at, above, depth, node, left: entries.len(), all_well: true };
+                    let alike = self.with_its_qid(&dir);
+                    if alike.is_empty() {
+                        self.entered(dir, entries);
+                    } else {
+                        self.under_way.push(Box::pin(compare(self.visitor, dir, entries, alike)));
+                    }
                 }
+                Some(Done::Cleared(dir, entries)) => self.entered(dir, entries),
             }
         }
     }
 
-    fn entered(&mut self, dir: Dir, node: &Arc<Node>, entries: Vec<(Vec<u8>, FileType)>) {
-        if self.is_in_itself(&dir) {
-            self.visitor.failed(&dir.at, "it is a directory that it is in", Errno::ELOOP.into());
-            self.ended(dir.above, false);
-            return;
-        }
+    fn entered(&mut self, dir: Dir, entries: Vec<(Vec<u8>, FileType)>) {
         if entries.is_empty() {
             self.todo.push(Step::Leave(dir));
             return;
         }
-        let depth = dir.depth + 1;
+        let (depth, node) = (dir.depth + 1, dir.node.clone());
         let address = dir.at.own_address();
         let number = self.free.pop().unwrap_or_else(|| {
             self.dirs.push(None);
@@ -142,16 +145,18 @@ impl<'v, V: Visitor> Crawl<'v, V> {
         }
     }
 
-    /// Whether one of the directories above has the same qid: a link that 9P2000 does not show, or a server gone wrong.
-    fn is_in_itself(&self, dir: &Dir) -> bool {
+    /// The directories above whose qid is the same: it may be one of them, by a link that 9P2000 does not show or by a server
+    /// gone wrong; or the server exports several file systems as one tree, as diod does, and numbers them alike.
+    fn with_its_qid(&self, dir: &Dir) -> Vec<Arc<Node>> {
+        let mut alike = Vec::new();
         let mut above = dir.above;
         while let Some(Some(at)) = above.map(|number| &self.dirs[number]) {
-            if at.path == dir.path {
-                return true;
+            if at.node.qid().path == dir.node.qid().path {
+                alike.push(at.node.clone());
             }
             above = at.above;
         }
-        false
+        alike
     }
 
     /// One entry less; the last one ends its directory.
@@ -167,6 +172,17 @@ impl<'v, V: Visitor> Crawl<'v, V> {
         let Some(dir) = self.dirs[number].take() else { return };
         if dir.all_well { self.todo.push(Step::Leave(dir)) } else { self.ended(dir.above, false) }
     }
+}
+
+/// Fails a directory that is one of those `alike`, which it is in.
+async fn compare<V: Visitor>(visitor: &V, dir: Dir, entries: Vec<(Vec<u8>, FileType)>, alike: Vec<Arc<Node>>) -> Done {
+    for above in alike {
+        if are_same_file(&dir.node, &above).await {
+            visitor.failed(&dir.at, "it is a directory that it is in", Errno::ELOOP.into());
+            return Done::Ended { above: dir.above, well: false };
+        }
+    }
+    Done::Cleared(dir, entries)
 }
 
 async fn take<V: Visitor>(visitor: &V, step: Step) -> Done {

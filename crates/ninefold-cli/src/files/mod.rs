@@ -28,7 +28,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use ninefold::client::{Client, Error};
+use futures_util::future::join;
+use ninefold::client::{Client, Error, Node};
 use ninefold::transport::Address;
 use rustix::fs::Mode;
 use tokio::time::Instant;
@@ -75,6 +76,11 @@ impl World {
         };
         self.report.complain(Failure { advice, ..Failure::new(address, tried, error) });
     }
+}
+
+/// Whether two nodes are the same file, as far as what is told of them can say; an error says nothing.
+async fn are_same_file(one: &Node, other: &Node) -> bool {
+    matches!(join(one.metadata(), other.metadata()).await, (Ok(one), Ok(other)) if one.is_of_same_file(&other))
 }
 
 /// Exit status after SIGINT or SIGTERM, as a shell tells it for SIGINT.

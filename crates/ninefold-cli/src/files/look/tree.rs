@@ -14,6 +14,7 @@ use futures_util::stream::{self, FuturesUnordered, StreamExt};
 use ninefold::client::{Client, Error, FileType, Metadata, Node, Suspicion};
 use ninefold::proto::Qid;
 
+use crate::files::are_same_file;
 use crate::report::Failure;
 
 /// Directories that are read at a time. Each takes five round trips, or seven with the attributes of its entries, and
@@ -416,12 +417,7 @@ async fn is_above(node: &Node, above: Option<&Arc<Dir>>) -> bool {
     let mut next = above;
     while let Some(dir) = next {
         next = dir.above.as_ref();
-        if dir.node.qid().path != node.qid().path {
-            continue;
-        }
-        if let (Ok(here), Ok(there)) = join(node.metadata(), dir.node.metadata()).await
-            && here.is_of_same_file(&there)
-        {
+        if dir.node.qid().path == node.qid().path && are_same_file(node, &dir.node).await {
             return true;
         }
     }
