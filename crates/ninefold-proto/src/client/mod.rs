@@ -4,7 +4,8 @@
 //! First a [`Handshake`]: send [`Handshake::offer`], hand each frame that comes to [`Handshake::handle_frame`] and do
 //! what its [`Step`](crate::dialect::Step) says. Agreed, a [`Session`] takes over. Its methods are of three kinds:
 //!
-//! 1. commands: [`Session::call`] begins a request, [`Session::cancel`] gives one up, [`Session::abandon`] parts with a fid;
+//! 1. commands: [`Session::call`] begins a request, [`Session::cancel`] gives one up, [`Session::withdraw`] takes one
+//!    back that was not sent, [`Session::abandon`] parts with a fid;
 //! 2. input: [`Session::handle_frame`] takes every whole frame that comes, and tells whose reply it is;
 //! 3. output: [`Session::poll_transmit`], to be called after either until it gives nothing, appends the flushes and
 //!    clunks that follow from them.

@@ -83,6 +83,10 @@ pub enum Answer<'a> {
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     expect: Expect,
+    /// Its message.
+    number: u8,
+    /// See [`Session::ordinal`].
+    ordinal: u64,
     waiter: Waiter,
     /// When its waiter went, in the order of all of them; 0 while there is one.
     unattended: u64,
@@ -121,6 +125,8 @@ pub struct Session {
     to_flush: VecDeque<Tag>,
     calls: usize,
     clunks: usize,
+    /// Begun so far.
+    requests: u64,
     /// Those of [`Pending::unattended`].
     unattended: BTreeSet<u64>,
     next_unattended: u64,
@@ -143,6 +149,7 @@ impl Session {
             to_flush: VecDeque::new(),
             calls: 0,
             clunks: 0,
+            requests: 0,
             unattended: BTreeSet::new(),
             next_unattended: 1,
             flushes: (0, 0),
@@ -176,6 +183,17 @@ impl Session {
     /// will not come back.
     pub fn oldest_unattended(&self) -> Option<u64> {
         self.unattended.first().copied()
+    }
+
+    /// Requests begun so far: calls, and flushes and clunks of the session's own.
+    pub fn requests(&self) -> u64 {
+        self.requests
+    }
+
+    /// The place, among all [`Session::requests`], of the one that holds `tag`: from 0, in the order in which they were
+    /// begun, and never given twice. `None` for a tag that is free.
+    pub fn ordinal(&self, tag: Tag) -> Option<u64> {
+        self.pending.get(&tag).map(|pending| pending.ordinal)
     }
 
     /// Fids that are not free: new ones, and those that the server knows or may know.
@@ -264,13 +282,26 @@ impl Session {
     /// Gives up a call: nobody waits for it any more, and nothing more is told of it. A clunk goes on; everything else
     /// is flushed. Without effect on a tag whose answer was given: from then on it may be another call's.
     pub fn cancel(&mut self, tag: Tag) {
-        let Some(&Pending { expect, waiter: Waiter::Caller, .. }) = self.pending.get(&tag) else { return };
-        let waiter = if expect.ends.is_some() { Waiter::Gone } else { Waiter::GoneUnflushed };
+        let Some(&pending) = self.pending.get(&tag).filter(|pending| pending.waiter == Waiter::Caller) else { return };
+        let waiter = if pending.expect.ends.is_some() { Waiter::Gone } else { Waiter::GoneUnflushed };
         if waiter == Waiter::GoneUnflushed {
             self.to_flush.push_back(tag);
         }
         let unattended = self.unattend();
-        self.pending.insert(tag, Pending { expect, waiter, unattended });
+        self.pending.insert(tag, Pending { waiter, unattended, ..pending });
+    }
+
+    /// Takes a call back of which the caller has sent no byte, and will send none: as if it had never been, but that a
+    /// newfid of it is not the caller's any more. Its tag is free. Says whether there was such a call: a clunk cannot be
+    /// taken back, nor what was given up or answered before.
+    pub fn withdraw(&mut self, tag: Tag) -> bool {
+        let taken_back = |pending: &&Pending| pending.waiter == Waiter::Caller && pending.expect.ends.is_none();
+        let Some(&Pending { expect, number, .. }) = self.pending.get(&tag).filter(taken_back) else { return false };
+        self.counts[usize::from(number)] -= 1;
+        self.fids.settle(&expect, Outcome::Nothing, false);
+        self.calls -= 1;
+        self.end(tag);
+        true
     }
 
     fn unattend(&mut self) -> u64 {
@@ -323,7 +354,9 @@ impl Session {
         self.counts[usize::from(number)] += 1;
         self.fids.begin(&expect);
         let unattended = if waiter == Waiter::Clunk { self.unattend() } else { 0 };
-        self.pending.insert(tag, Pending { expect, waiter, unattended });
+        let ordinal = self.requests;
+        self.requests += 1;
+        self.pending.insert(tag, Pending { expect, number, ordinal, waiter, unattended });
     }
 
     /// The next free tag, round and round: a reply that comes late, from a server that does not keep to flush(5), then

@@ -514,6 +514,75 @@ fn a_tclunk_or_tremove_given_up_goes_on() {
 }
 
 #[test]
+fn a_call_taken_back_before_it_was_sent_leaves_nothing_and_is_not_flushed() {
+    for line in [
+        "Tread fid 0 offset 0 count 9",
+        "Twalk fid 0 newfid 1 nwname 1 0:x",
+        "Tattach fid 1 afid -1 uname '' aname '' n_uname 0",
+        "Tlcreate fid 0 name 'f' flags 0 mode 0 gid 0",
+    ] {
+        let mut b = Bench::limited(Dialect::Linux, Limits { calls: 1, clunks: 1 });
+        let before = *b.session.counts();
+        if line.contains(" 1 ") {
+            assert_eq!(b.session.new_fid(), Some(Fid(1)));
+        }
+        let tag = b.call(line);
+        assert_eq!(b.session.ordinal(tag), Some(b.session.requests() - 1));
+        assert!(b.session.withdraw(tag), "{line}");
+        assert!(!b.session.withdraw(tag), "{line}");
+        b.session.cancel(tag);
+        assert_eq!((b.session.ordinal(tag), *b.session.counts() == before), (None, true), "{line}");
+        b.is_at_rest();
+        assert_eq!(b.try_reply(tag, "Rlerror ecode 5"), Err(ServerMisbehaved::UnknownTag(tag)), "{line}");
+    }
+}
+
+#[test]
+fn a_fid_that_was_parted_with_is_clunked_when_its_last_call_is_taken_back() {
+    let mut b = Bench::attached(Dialect::Linux);
+    let fid = b.walked();
+    let tag = b.call(&format!("Tread fid {fid} offset 0 count 9"));
+    b.session.abandon(fid, Parting::Clunk);
+    b.sent_nothing();
+    assert!(b.session.withdraw(tag));
+    let clunk = b.sent_one(&format!("Tclunk fid {fid}"));
+    b.reply(clunk, "Rclunk");
+    b.is_at_rest();
+}
+
+#[test]
+fn a_file_that_was_to_be_made_by_a_call_taken_back_is_not_removed_with_its_directory() {
+    let mut b = Bench::attached(Dialect::Linux);
+    let fid = b.walked();
+    let tag = b.call(&format!("Tlcreate fid {fid} name 'f' flags 0 mode 0 gid 0"));
+    assert!(b.session.withdraw(tag));
+    b.session.abandon(fid, Parting::Remove);
+    let clunk = b.sent_one(&format!("Tclunk fid {fid}"));
+    b.reply(clunk, "Rclunk");
+    b.is_at_rest();
+}
+
+#[test]
+fn a_clunk_and_what_was_given_up_or_sent_by_itself_cannot_be_taken_back() {
+    let mut b = Bench::attached(Dialect::Linux);
+    let (fid, other) = (b.walked(), b.walked());
+    let clunk = b.call(&format!("Tclunk fid {fid}"));
+    assert!(!b.session.withdraw(clunk));
+    b.session.abandon(other, Parting::Clunk);
+    let own = b.sent_one(&format!("Tclunk fid {other}"));
+    assert!(!b.session.withdraw(own));
+    let tag = b.call("Tread fid 0 offset 0 count 9");
+    b.session.cancel(tag);
+    assert!(!b.session.withdraw(tag) && !b.session.withdraw(Tag(999)));
+    let flush = b.sent_one(&format!("Tflush oldtag {tag}"));
+    assert!(!b.session.withdraw(flush));
+    for (tag, reply) in [(flush, "Rflush"), (own, "Rclunk"), (clunk, "Rclunk")] {
+        b.reply(tag, reply);
+    }
+    b.is_at_rest();
+}
+
+#[test]
 fn an_error_in_answer_to_a_tflush_leaves_the_old_tag_in_use_until_its_own_reply() {
     let mut b = Bench::attached(Dialect::Plan9);
     let fid = b.session.new_fid().unwrap();

@@ -373,6 +373,16 @@ impl Judge {
         }
     }
 
+    /// A call of which nothing was sent is taken back, if it can be.
+    pub fn withdrew(&mut self, tag: u16) -> bool {
+        let taken_back = |asked: &&Asked| asked.called && !asked.gone && asked.ends.is_none();
+        let Some(asked) = self.asked.get(&tag).filter(taken_back).cloned() else { return false };
+        self.asked.remove(&tag);
+        self.counts[usize::from(asked.number)] -= 1;
+        self.ended(&asked, End::Nothing, false);
+        true
+    }
+
     /// Fids that a call may name, and new ones.
     pub fn owned(&self) -> Vec<Fid> {
         self.with(|standing| standing.owned && standing.life == Life::Known)

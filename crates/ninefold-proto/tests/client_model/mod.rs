@@ -232,8 +232,36 @@ impl<C: Choose> Run<'_, C> {
             Some(&tag) if choice < 250 => tag,
             _ => choice as u16,
         };
+        if choice % 2 == 1 && self.is_unsent(tag) {
+            return self.withdraw(tag);
+        }
         self.session.cancel(Tag(tag));
         self.judge.cancelled(tag);
+    }
+
+    /// Whether the last frame with this tag has not reached the far end: it may as well not have been sent.
+    fn is_unsent(&self, tag: u16) -> bool {
+        let of_tag = |frame: &Vec<u8>| split_frame(frame).unwrap().0.tag.0 == tag;
+        match &self.far {
+            Far::Honest(server) => server.incoming.iter().any(of_tag),
+            Far::Ours(ours) => ours.incoming.iter().any(of_tag),
+            Far::Hostile(_) => true,
+        }
+    }
+
+    fn withdraw(&mut self, tag: u16) {
+        let taken_back = self.session.withdraw(Tag(tag));
+        assert_eq!(taken_back, self.judge.withdrew(tag));
+        if !taken_back {
+            return;
+        }
+        let of_others = |frame: &Vec<u8>| split_frame(frame).unwrap().0.tag.0 != tag;
+        match &mut self.far {
+            Far::Honest(server) => server.incoming.retain(of_others),
+            Far::Ours(ours) => ours.incoming.retain(of_others),
+            Far::Hostile(requests) => drop(requests.remove(&tag)),
+        }
+        self.reads.remove(&tag);
     }
 
     /// Parts with any fid, whatever it is about.

@@ -7,7 +7,7 @@
 //! Locks: `Shared::state` alone, never held across an await, nor while a reply is handed over or dropped: both may drop
 //! an `OwnedFid` or a `Handle`, which take it.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
@@ -25,6 +25,7 @@ use tokio::time::Instant;
 use super::driver::Driver;
 use super::error::{Error, Loss};
 use super::flight::Learned;
+use super::outbox::{Outbox, TakenBack};
 use super::stats::{Lane, Stats};
 use crate::transport::Stream;
 
@@ -168,7 +169,7 @@ impl Shared {
             return;
         }
         state.ended = Some(error.clone());
-        state.out.clear();
+        state.outbox.clear();
         let waiters = std::mem::take(&mut state.waiters);
         drop(state);
         for waiter in waiters.into_values() {
@@ -186,14 +187,11 @@ impl Shared {
 #[derive(Debug)]
 pub(super) struct State {
     pub session: Session,
-    /// Slices to send, in order.
-    pub out: VecDeque<Bytes>,
+    pub outbox: Outbox,
     pub waiters: HashMap<Tag, Waiter>,
-    /// Numbers the calls: a tag is used again, a number never.
-    next_call: u64,
     /// The depth of the last reply, which made room for whoever waited for it.
     pub freed_depth: u32,
-    round_trips: u32,
+    pub round_trips: u32,
     pub bytes_sent: u64,
     pub bytes_received: u64,
     /// When the last bytes came.
@@ -204,11 +202,46 @@ pub(super) struct State {
     ended: Option<Error>,
 }
 
+impl State {
+    /// Queues the flushes and clunks that are due.
+    pub fn queue_own(&mut self) {
+        let mut own = Vec::new();
+        while self.session.poll_transmit(&mut own) {}
+        if !own.is_empty() {
+            self.outbox.push(self.session.requests() - 1, 0, own, Bytes::new());
+        }
+    }
+
+    /// Nobody waits for a call any more, and it is out of the waiters: flushes what has begun to leave; what has not is as
+    /// if it had never been asked. A clunk goes on.
+    fn give_up(&mut self, tag: Tag, waiter: &Waiter) {
+        let taken_back = if waiter.goes_on { TakenBack::No } else { self.outbox.take_back(waiter.ordinal, tag) };
+        match taken_back {
+            TakenBack::Yes => self.given_up(tag, true),
+            TakenBack::No => self.given_up(tag, false),
+            // The driver does it, when it has written.
+            TakenBack::Later => {}
+        }
+    }
+
+    /// The same when it is known whether it was `taken_back` out of what is to be sent.
+    pub fn given_up(&mut self, tag: Tag, taken_back: bool) {
+        if taken_back {
+            self.session.withdraw(tag);
+        } else {
+            // It takes its room until the server has let go of it.
+            self.session.cancel(tag);
+        }
+    }
+}
+
 /// Who waits for a reply.
 #[derive(Debug)]
 pub(super) struct Waiter {
-    call: u64,
+    pub ordinal: u64,
     pub depth: u32,
+    /// Tclunk or Tremove, by which the server forgets a fid.
+    goes_on: bool,
     /// For the fid that the reply may make.
     pub handle: Handle,
     pub sender: oneshot::Sender<Result<Reply, Error>>,
@@ -234,9 +267,8 @@ impl Handle {
         let limits = Limits::default();
         let state = State {
             session: Session::new(dialect, msize, limits),
-            out: VecDeque::new(),
+            outbox: Outbox::default(),
             waiters: HashMap::new(),
-            next_call: 0,
             freed_depth: 0,
             round_trips: prelude.offers,
             bytes_sent: prelude.bytes_sent,
@@ -326,11 +358,7 @@ impl Handle {
             return Err(error.clone());
         }
         // What was given up before is flushed before anything new is asked: the new may be meant to come after it.
-        let mut own = Vec::new();
-        while state.session.poll_transmit(&mut own) {}
-        if !own.is_empty() {
-            state.out.push_back(own.into());
-        }
+        state.queue_own();
         let mut head = Vec::with_capacity(64);
         let tag = match state.session.call(request, &mut head) {
             Ok(tag) => tag,
@@ -352,18 +380,13 @@ impl Handle {
         };
         // The session gives it back, when the call is done.
         room.permit.forget();
-        state.out.push_back(head.into());
-        if !payload.is_empty() {
-            state.out.push_back(payload);
-        }
-        let depth = cause.max(room.cause) + 1;
-        state.round_trips = state.round_trips.max(depth);
-        let call = state.next_call;
-        state.next_call += 1;
+        let (ordinal, depth) = (state.session.requests() - 1, cause.max(room.cause) + 1);
+        state.outbox.push(ordinal, depth, head, payload);
+        let goes_on = matches!(request, T::Clunk { .. } | T::Remove { .. });
         let (sender, receiver) = oneshot::channel();
-        state.waiters.insert(tag, Waiter { call, depth, handle: self.clone(), sender });
+        state.waiters.insert(tag, Waiter { ordinal, depth, goes_on, handle: self.clone(), sender });
         self.0.shared.waker.wake();
-        Ok(Waiting { handle: self.clone(), tag, call, depth, receiver, done: false })
+        Ok(Waiting { handle: self.clone(), tag, ordinal, depth, receiver, done: false })
     }
 
     /// What passed so far.
@@ -460,7 +483,7 @@ impl Drop for NewFid<'_> {
 pub(super) struct Waiting {
     handle: Handle,
     tag: Tag,
-    call: u64,
+    ordinal: u64,
     depth: u32,
     receiver: oneshot::Receiver<Result<Reply, Error>>,
     done: bool,
@@ -502,12 +525,13 @@ impl Drop for Waiting {
         let mut state = shared.lock();
         // The tag may serve another call already.
         let waiter = match state.waiters.get(&self.tag) {
-            Some(waiter) if waiter.call == self.call => state.waiters.remove(&self.tag),
+            Some(waiter) if waiter.ordinal == self.ordinal => state.waiters.remove(&self.tag),
             _ => None,
         };
-        if waiter.is_some() {
-            // It takes its room until the server has let go of it.
-            state.session.cancel(self.tag);
+        if let Some(waiter) = &waiter {
+            let calls = state.session.calls();
+            state.give_up(self.tag, waiter);
+            shared.make_room(&state, calls);
         }
         drop(state);
         // Outside the lock: it holds a handle.

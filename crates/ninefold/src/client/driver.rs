@@ -4,7 +4,6 @@
 //! it, when the last [`Handle`](super::connection::Handle) is gone and what it left is clunked, when the stream fails, or
 //! when the server broke the protocol; the stream is closed before anybody is told.
 
-use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,7 +13,7 @@ use std::time::Duration;
 use bytes::{Buf, Bytes, BytesMut};
 use ninefold_proto::Fid;
 use ninefold_proto::client::{Answer, ServerMisbehaved};
-use ninefold_proto::wire::frame_size;
+use ninefold_proto::wire::{frame_size, split_frame};
 use tokio::io::AsyncWrite;
 use tokio::time::{Instant, Sleep};
 use tokio_util::io::poll_read_buf;
@@ -52,8 +51,8 @@ pub(super) struct Driver {
     arrived_at: Instant,
     /// Bytes of the last frame that was not copied; 0 while there was none.
     large: usize,
-    /// Slices taken out of the state, the first perhaps sent in part.
-    sending: VecDeque<Bytes>,
+    /// What is being written; empty in between.
+    slices: Vec<Bytes>,
     /// Bytes were written that the stream may hold back.
     unflushed: bool,
     shared: Arc<Shared>,
@@ -77,8 +76,8 @@ impl Driver {
     /// For a connection whose handshake is over; `arrived` came behind it.
     pub fn new(shared: Arc<Shared>, stream: Stream, arrived: BytesMut) -> Driver {
         let end = End { shared: shared.clone(), why: Error::Lost(Loss::ClosedHere) };
-        let (sending, arrived_at) = (VecDeque::new(), Instant::now());
-        Driver { stream, arrived, arrived_at, large: 0, sending, unflushed: false, shared, end }
+        let (slices, arrived_at) = (Vec::new(), Instant::now());
+        Driver { stream, arrived, arrived_at, large: 0, slices, unflushed: false, shared, end }
     }
 
     pub async fn run(mut self) {
@@ -118,17 +117,12 @@ impl Driver {
                 other => other.is_ready(),
             };
             let mut state = self.shared.lock();
-            self.sending.extend(state.out.drain(..));
-            let mut own = Vec::new();
-            while state.session.poll_transmit(&mut own) {}
-            let over = state.closing && state.session.is_idle();
-            drop(state);
-            if !own.is_empty() {
-                self.sending.push_back(own.into());
-            }
-            if over && self.sending.is_empty() {
+            state.queue_own();
+            if state.closing && state.session.is_idle() && state.outbox.is_empty() {
                 return Poll::Ready(Error::Lost(Loss::ClosedHere));
             }
+            state.outbox.claim(SLICES, &mut self.slices);
+            drop(state);
             match self.poll_write(cx) {
                 Poll::Ready(Err(e)) => return Poll::Ready(Error::Lost(Loss::Io(Arc::new(e)))),
                 // What is written may have made room, and what is read may have asked for more: until both wait.
@@ -139,30 +133,39 @@ impl Driver {
         }
     }
 
-    /// Sends; ready with whether anything went.
+    /// Sends what was claimed; ready with whether anything went.
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
-        if self.sending.is_empty() {
+        if self.slices.is_empty() {
             if self.unflushed && Pin::new(&mut self.stream).poll_flush(cx)?.is_ready() {
                 self.unflushed = false;
             }
             return Poll::Ready(Ok(false));
         }
-        let slices: Vec<_> = self.sending.iter().take(SLICES).map(|slice| IoSlice::new(slice)).collect();
-        let mut sent = std::task::ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, &slices))?;
+        let slices: Vec<_> = self.slices.iter().map(|slice| IoSlice::new(slice)).collect();
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, &slices);
+        drop(slices);
+        self.slices.clear();
+        self.release(if let Poll::Ready(Ok(sent)) = written { sent } else { 0 });
+        let sent = std::task::ready!(written)?;
         if sent == 0 {
             return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
         }
         self.unflushed = true;
-        self.shared.lock().bytes_sent += sent as u64;
-        while let Some(first) = self.sending.front_mut() {
-            if sent < first.len() {
-                let _ = first.split_to(sent);
-                break;
-            }
-            sent -= first.len();
-            self.sending.pop_front();
-        }
         Poll::Ready(Ok(true))
+    }
+
+    /// Notes that `sent` bytes went, and what was given up while they did.
+    fn release(&self, sent: usize) {
+        let mut state = self.shared.lock();
+        let state = &mut *state;
+        let released = state.outbox.release(sent);
+        state.bytes_sent += sent as u64;
+        state.round_trips = state.round_trips.max(released.depth);
+        let calls = state.session.calls();
+        for (tag, taken_back) in released.regretted {
+            state.given_up(tag, taken_back);
+        }
+        self.shared.make_room(state, calls);
     }
 
     /// Reads once and hands over every whole frame.
@@ -235,6 +238,12 @@ impl Driver {
         let mut state = self.shared.lock();
         let state = &mut *state;
         let calls = state.session.calls();
+        let unsent = |tag| state.session.ordinal(tag).is_some_and(|ordinal| state.outbox.is_unsent(ordinal));
+        if let Ok((header, _)) = split_frame(frame)
+            && unsent(header.tag)
+        {
+            return Err(Error::Misbehaved(ServerMisbehaved::UnknownTag(header.tag)));
+        }
         let answer = state.session.handle_frame(frame).map_err(Error::Misbehaved)?;
         let (tag, result) = match answer {
             Answer::Reply { tag, made, .. } => (Some(tag), Ok(made)),

@@ -36,7 +36,8 @@
 //! }
 //! ```
 //!
-//! Every call has a bound, [`Options::timeout`]; a future that is dropped gives its request up (Tflush); a `Node` or a
+//! Every call has a bound, [`Options::timeout`]; a future that is dropped gives its request up (Tflush, or it is not
+//! even sent); a `Node` or a
 //! `File` that is dropped is clunked. Nothing a server says is believed without a check: see [`Error::Misbehaved`] and
 //! [`Error::Suspect`]. A connection that is lost stays lost: every later call fails with [`Error::Lost`].
 //!
@@ -57,6 +58,7 @@ mod metadata;
 mod names;
 mod node;
 mod options;
+mod outbox;
 mod read_dir;
 mod reader;
 mod resolve;

@@ -84,3 +84,51 @@ pub fn random(state: &mut u64) -> u64 {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     *state >> 33
 }
+
+/// A way for bytes that can be shut, and then takes and gives none.
+#[derive(Clone)]
+pub struct Gate(tokio::sync::watch::Sender<bool>);
+
+impl Default for Gate {
+    fn default() -> Gate {
+        Gate(tokio::sync::watch::Sender::new(true))
+    }
+}
+
+impl Gate {
+    pub fn open(&self) {
+        self.0.send_replace(true);
+    }
+
+    pub fn shut(&self) {
+        self.0.send_replace(false);
+    }
+
+    /// Carries the bytes of a connection, both ways.
+    pub async fn carry(self, near: Stream, far: Stream) {
+        let (near_read, near_write) = tokio::io::split(near);
+        let (far_read, far_write) = tokio::io::split(far);
+        tokio::join!(self.pass(near_read, far_write), self.pass(far_read, near_write));
+    }
+
+    async fn pass(&self, mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin) {
+        let mut open = self.0.subscribe();
+        let mut buffer = BytesMut::new();
+        loop {
+            // What came while it was shut stays where it is.
+            let shut = async {
+                let _ = open.wait_for(|open| !open).await;
+            };
+            tokio::select! {
+                biased;
+                () = shut => drop(open.wait_for(|open| *open).await),
+                read = from.read_buf(&mut buffer) => {
+                    if !matches!(read, Ok(1..)) || to.write_all_buf(&mut buffer).await.is_err() {
+                        let _ = to.shutdown().await;
+                        return;
+                    }
+                }
+            }
+        }
+    }
+}

@@ -12,7 +12,7 @@ use ninefold::transport::memory;
 use tokio::time::Instant;
 
 use crate::fake::{self, Handled, Replies, content};
-use crate::support::{BUFFER, connect, link, over, ram, settled};
+use crate::support::{BUFFER, Gate, connect, link, over, ram, settled};
 
 /// A client of a fake server, with a file that it made.
 async fn create(
@@ -261,13 +261,55 @@ async fn a_file_that_may_be_synthetic_or_is_appended_to_is_written_by_one_reques
 
 #[tokio::test(start_paused = true)]
 async fn a_writer_that_is_dropped_flushes_what_is_on_the_way() {
-    let (client, file) = create(Options::default(), |_, _, request| matches!(*request, T::Write { .. })).await;
+    let (came, mut comes) = tokio::sync::mpsc::unbounded_channel();
+    let (client, file) = create(Options::default(), move |_, _, request| {
+        let is_write = matches!(*request, T::Write { .. });
+        is_write && came.send(()).is_ok()
+    })
+    .await;
     let mut writer = file.writer(0, None);
     writer.write(content(0, 200_000)).await.unwrap();
     assert_eq!((client.held().1, writer.written()), (4, 0));
+    for _ in 0..4 {
+        comes.recv().await.unwrap();
+    }
     drop(writer);
     settled(&client, 2).await;
     assert_eq!(client.stats().messages["Tflush"], 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_writer_that_is_dropped_sends_no_more_than_the_rest_of_what_it_has_begun() {
+    const MESSAGE: usize = 64 << 10;
+    let (ours, near) = memory::pair(4096);
+    let (theirs, far) = memory::pair(BUFFER);
+    let gate = Gate::default();
+    tokio::spawn(gate.clone().carry(near, theirs));
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let log = seen.clone();
+    fake::serve(far, 0, move |_, _, request| {
+        log.lock().unwrap().push((request.name(), request.payload().len()));
+        false
+    });
+    let (client, file) = create_at(over(ours, Dialect::Linux, Options::default()).await).await;
+    seen.lock().unwrap().clear();
+    let before = client.stats();
+    gate.shut();
+    let mut writer = file.writer(0, None);
+    writer.write(content(0, 4 * MESSAGE)).await.unwrap();
+    // Another call has waited behind it, and made a fid that is nobody's now.
+    let late = tokio::time::timeout(Duration::from_secs(1), client.walk("/g", Follow::All)).await;
+    assert!(late.is_err());
+    assert_eq!(client.held().1, 5 - 1);
+    drop(writer);
+    assert_eq!(client.held(), (2, 1), "what was not sent holds neither tag nor fid");
+    gate.open();
+    settled(&client, 2).await;
+    assert_eq!(*seen.lock().unwrap(), [("Twrite", MESSAGE), ("Tflush", 0)]);
+    let after = client.stats();
+    assert_eq!((after.messages["Twrite"], after.messages["Twalk"]), (1, before.messages["Twalk"]));
+    assert_eq!(after.round_trips, before.round_trips + 1);
+    file.metadata().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
