@@ -26,6 +26,7 @@ use super::driver::Driver;
 use super::error::{Error, Loss};
 use super::flight::Learned;
 use super::outbox::{Outbox, TakenBack};
+use super::progress::{Progress, after};
 use super::stats::{Lane, Stats};
 use crate::transport::Stream;
 
@@ -33,7 +34,7 @@ use crate::transport::Stream;
 const DATA_AT: usize = HEADER + 4;
 
 /// How long a connection that ends waits for its last clunks and flushes to be answered, at least.
-const LINGER: Duration = Duration::from_secs(2);
+pub(super) const LINGER: Duration = Duration::from_secs(2);
 
 /// The reply to a call.
 #[derive(Debug)]
@@ -141,7 +142,8 @@ pub(super) struct Shared {
     over: Notify,
     pub dialect: Dialect,
     pub msize: u32,
-    timeout: Option<Duration>,
+    /// The longest silence; see [`Progress`].
+    pub timeout: Option<Duration>,
     windows: Windows,
 }
 
@@ -179,6 +181,23 @@ impl Shared {
         self.over.notify_waiters();
     }
 
+    /// `future`, while no silence is longer than the timeout: `since` tells when it began, as it stands.
+    async fn patiently<F: Future>(&self, since: impl Fn(&State) -> Instant, future: F) -> Result<F::Output, Error> {
+        let Some(limit) = self.timeout else { return Ok(future.await) };
+        tokio::pin!(future);
+        let mut silent = since(&self.lock());
+        loop {
+            if let Ok(output) = tokio::time::timeout_at(after(silent, limit), &mut future).await {
+                return Ok(output);
+            }
+            let latest = since(&self.lock());
+            if latest <= silent {
+                return Err(Error::TimedOut(limit));
+            }
+            silent = latest;
+        }
+    }
+
     fn ended(&self) -> Error {
         self.lock().ended.clone().unwrap_or(Error::Lost(Loss::ClosedHere))
     }
@@ -189,6 +208,9 @@ pub(super) struct State {
     pub session: Session,
     pub outbox: Outbox,
     pub waiters: HashMap<Tag, Waiter>,
+    progress: Progress,
+    /// Since when the server has owed an answer for which nobody waits.
+    unattended: Option<Unattended>,
     /// The depth of the last reply, which made room for whoever waited for it.
     pub freed_depth: u32,
     pub round_trips: u32,
@@ -210,6 +232,39 @@ impl State {
         if !own.is_empty() {
             self.outbox.push(self.session.requests() - 1, 0, own, Bytes::new());
         }
+    }
+
+    /// Something of a request moved.
+    pub fn moved(&mut self, ordinal: u64, now: Instant) {
+        if self.progress.is_long(self.waiters.len()) {
+            for waiter in self.waiters.values_mut() {
+                waiter.silent = waiter.silent.max(self.progress.seen_by(waiter.ordinal).unwrap_or(waiter.silent));
+            }
+            self.watch(now);
+            self.progress.forget();
+        }
+        self.progress.note(ordinal, now);
+    }
+
+    /// Since when nothing has moved that a call waits behind; `now` when its reply is there.
+    fn silent_since(&self, call: Call) -> Instant {
+        match self.waiters.get(&call.tag).filter(|waiter| waiter.ordinal == call.ordinal) {
+            Some(waiter) => waiter.silent.max(self.progress.seen_by(call.ordinal).unwrap_or(waiter.silent)),
+            None => Instant::now(),
+        }
+    }
+
+    /// Since when nothing has moved of what the server owes and nobody waits for; `None` when it owes nothing.
+    pub fn watch(&mut self, now: Instant) -> Option<Instant> {
+        let serial = self.session.oldest_unattended();
+        self.unattended = serial.map(|serial| match self.unattended {
+            Some(known) if known.serial == serial => {
+                let silent = known.silent.max(self.progress.seen_by(known.ordinal).unwrap_or(known.silent));
+                Unattended { silent, ..known }
+            }
+            _ => Unattended { serial, ordinal: self.session.requests() - 1, silent: now },
+        });
+        self.unattended.map(|unattended| unattended.silent)
     }
 
     /// Nobody waits for a call any more, and it is out of the waiters: flushes what has begun to leave; what has not is as
@@ -235,10 +290,22 @@ impl State {
     }
 }
 
+/// The oldest of [`Session::unattended`].
+#[derive(Clone, Copy, Debug)]
+struct Unattended {
+    serial: u64,
+    /// Of the last request when it became the oldest: its Tflush is among those before.
+    ordinal: u64,
+    /// Since when nothing has moved that it waits behind.
+    silent: Instant,
+}
+
 /// Who waits for a reply.
 #[derive(Debug)]
 pub(super) struct Waiter {
     pub ordinal: u64,
+    /// Since when nothing has moved that it waits behind, as far as [`Progress`] has forgotten it.
+    silent: Instant,
     pub depth: u32,
     /// Tclunk or Tremove, by which the server forgets a fid.
     goes_on: bool,
@@ -269,6 +336,8 @@ impl Handle {
             session: Session::new(dialect, msize, limits),
             outbox: Outbox::default(),
             waiters: HashMap::new(),
+            progress: Progress::default(),
+            unattended: None,
             freed_depth: 0,
             round_trips: prelude.offers,
             bytes_sent: prelude.bytes_sent,
@@ -310,7 +379,7 @@ impl Handle {
         Ok(NewFid { shared: &self.0.shared, fid, used: false })
     }
 
-    /// Asks, and waits for the reply, no longer than the timeout that the connection was made with. `payload` is the
+    /// Asks, and waits for the reply; no silence is longer than the timeout that the connection was made with. `payload` is the
     /// data of a Twrite, for which `request` holds the same bytes.
     pub async fn call(&self, request: T<'_>, payload: Bytes, lane: &Lane) -> Result<Reply, Error> {
         self.begin(request, payload, lane.depth()).await?.wait(lane).await
@@ -323,28 +392,31 @@ impl Handle {
         waiting.wait(lane).await
     }
 
-    /// Queues a request, waiting for room no longer than the timeout. `cause` is the depth of the deepest reply that it
+    /// Queues a request when there is room; see [`Handle::room`]. `cause` is the depth of the deepest reply that it
     /// follows from; see [`Stats::round_trips`].
     pub async fn begin(&self, request: T<'_>, payload: Bytes, cause: u32) -> Result<Waiting, Error> {
         let room = self.room().await?;
         self.queue(room, &request, payload, cause)
     }
 
-    /// Waits until one more call may begin, no longer than the timeout.
+    /// Waits until one more call may begin, while anything moves; the call's silence goes on from there.
     pub async fn room(&self) -> Result<Room<'_>, Error> {
         let shared = &self.0.shared;
         if let Some(room) = self.try_room() {
             return room;
         }
-        let permit = bounded(shared.timeout, shared.room.acquire()).await?.map_err(|_| shared.ended())?;
+        let began = Instant::now();
+        let silent = |state: &State| began.max(state.progress.latest().unwrap_or(began));
+        let permit = shared.patiently(silent, shared.room.acquire()).await?.map_err(|_| shared.ended())?;
+        let state = shared.lock();
         // The reply that made room is a cause too.
-        Ok(Room { permit, cause: shared.lock().freed_depth })
+        Ok(Room { permit, cause: state.freed_depth, silent: silent(&state) })
     }
 
     /// Whether one more call may begin now.
     pub fn try_room(&self) -> Option<Result<Room<'_>, Error>> {
         match self.0.shared.room.try_acquire() {
-            Ok(permit) => Some(Ok(Room { permit, cause: 0 })),
+            Ok(permit) => Some(Ok(Room { permit, cause: 0, silent: Instant::now() })),
             Err(TryAcquireError::Closed) => Some(Err(self.0.shared.ended())),
             Err(TryAcquireError::NoPermits) => None,
         }
@@ -384,9 +456,22 @@ impl Handle {
         state.outbox.push(ordinal, depth, head, payload);
         let goes_on = matches!(request, T::Clunk { .. } | T::Remove { .. });
         let (sender, receiver) = oneshot::channel();
-        state.waiters.insert(tag, Waiter { ordinal, depth, goes_on, handle: self.clone(), sender });
+        let waiter = Waiter { ordinal, silent: room.silent, depth, goes_on, handle: self.clone(), sender };
+        state.waiters.insert(tag, waiter);
         self.0.shared.waker.wake();
-        Ok(Waiting { handle: self.clone(), tag, ordinal, depth, receiver, done: false })
+        Ok(Waiting { handle: self.clone(), call: Call { tag, ordinal }, depth, receiver, done: false })
+    }
+
+    /// `future`, while `call` sees no silence longer than the timeout: for who has several on the way.
+    pub async fn patiently<F: Future>(&self, call: Call, future: F) -> Result<F::Output, Error> {
+        self.0.shared.patiently(|state| state.silent_since(call), future).await
+    }
+
+    /// Fails if `call` has seen silence for longer than the timeout.
+    pub fn check(&self, call: Call) -> Result<(), Error> {
+        let Some(limit) = self.0.shared.timeout else { return Ok(()) };
+        let silent = self.0.shared.lock().silent_since(call);
+        if after(silent, limit) <= Instant::now() { Err(Error::TimedOut(limit)) } else { Ok(()) }
     }
 
     /// What passed so far.
@@ -439,7 +524,7 @@ impl Handle {
         tokio::pin!(over);
         let mut since = Instant::now();
         loop {
-            match tokio::time::timeout_at(since + patience, &mut over).await {
+            match tokio::time::timeout_at(after(since, patience), &mut over).await {
                 Ok(Error::Lost(Loss::ClosedHere)) => return Ok(()),
                 Ok(error) => return Err(error),
                 Err(_) => {}
@@ -460,6 +545,8 @@ pub(super) struct Room<'h> {
     permit: SemaphorePermit<'h>,
     /// The depth of the reply that made it.
     cause: u32,
+    /// Since when nothing has moved for who waited for it.
+    silent: Instant,
 }
 
 /// A fid that no call has named yet.
@@ -478,12 +565,18 @@ impl Drop for NewFid<'_> {
     }
 }
 
+/// Tells a call from all others: a tag is used again.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Call {
+    ordinal: u64,
+    tag: Tag,
+}
+
 /// A call whose reply has not come: a future of the reply, without a bound. Dropping it gives the call up.
 #[derive(Debug)]
 pub(super) struct Waiting {
     handle: Handle,
-    tag: Tag,
-    ordinal: u64,
+    call: Call,
     depth: u32,
     receiver: oneshot::Receiver<Result<Reply, Error>>,
     done: bool,
@@ -495,10 +588,15 @@ impl Waiting {
         self.depth
     }
 
-    /// Waits for the reply, no longer than the timeout; what follows in `lane` follows from it, even from a refusal.
+    pub fn call(&self) -> Call {
+        self.call
+    }
+
+    /// Waits for the reply while it sees no silence longer than the timeout; what follows in `lane` follows from it, even
+    /// from a refusal.
     pub async fn wait(self, lane: &Lane) -> Result<Reply, Error> {
-        let (timeout, depth) = (self.handle.0.shared.timeout, self.depth);
-        let reply = bounded(timeout, self).await?;
+        let (handle, call, depth) = (self.handle.clone(), self.call, self.depth);
+        let reply = handle.patiently(call, self).await?;
         lane.raise(depth);
         reply
     }
@@ -524,26 +622,19 @@ impl Drop for Waiting {
         let shared = &self.handle.0.shared;
         let mut state = shared.lock();
         // The tag may serve another call already.
-        let waiter = match state.waiters.get(&self.tag) {
-            Some(waiter) if waiter.ordinal == self.ordinal => state.waiters.remove(&self.tag),
+        let Call { tag, ordinal } = self.call;
+        let waiter = match state.waiters.get(&tag) {
+            Some(waiter) if waiter.ordinal == ordinal => state.waiters.remove(&tag),
             _ => None,
         };
         if let Some(waiter) = &waiter {
             let calls = state.session.calls();
-            state.give_up(self.tag, waiter);
+            state.give_up(tag, waiter);
             shared.make_room(&state, calls);
         }
         drop(state);
         // Outside the lock: it holds a handle.
         drop(waiter);
         shared.waker.wake();
-    }
-}
-
-/// `future`, but no longer than `limit`.
-pub(super) async fn bounded<F: Future>(limit: Option<Duration>, future: F) -> Result<F::Output, Error> {
-    match limit {
-        None => Ok(future.await),
-        Some(limit) => tokio::time::timeout(limit, future).await.map_err(|_| Error::TimedOut(limit)),
     }
 }

@@ -2,24 +2,25 @@
 //!
 //! It reads while it is blocked in writing, and hands every reply to who waits for it. It ends, and the connection with
 //! it, when the last [`Handle`](super::connection::Handle) is gone and what it left is clunked, when the stream fails, or
-//! when the server broke the protocol; the stream is closed before anybody is told.
+//! when the server broke the protocol, or does not let go of what nobody waits for; the stream is closed before anybody is
+//! told. What moves it notes for the calls that wait behind it ([`Progress`](super::progress::Progress)).
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
-use ninefold_proto::Fid;
 use ninefold_proto::client::{Answer, ServerMisbehaved};
 use ninefold_proto::wire::{frame_size, split_frame};
+use ninefold_proto::{Fid, Tag};
 use tokio::io::AsyncWrite;
 use tokio::time::{Instant, Sleep};
 use tokio_util::io::poll_read_buf;
 
-use super::connection::{Reply, Shared, Waiter, made};
+use super::connection::{LINGER, Reply, Shared, Waiter, made};
 use super::error::{Error, Loss};
+use super::progress::{STEP, after};
 use crate::transport::Stream;
 
 /// Bytes that one read asks for while no larger frame is expected.
@@ -38,10 +39,6 @@ const COPIED: usize = READ_CHUNK / 4;
 /// Slices in one gathered write; a request with data is two.
 const SLICES: usize = 64;
 
-/// A server that leaves a Tflush, what it gave up, or a clunk that nobody waits for unanswered for so long is taken for
-/// dead: tags, fids and memory would be used up otherwise.
-const PATIENCE: Duration = Duration::from_secs(60);
-
 /// See the [module](self).
 pub(super) struct Driver {
     stream: Stream,
@@ -51,6 +48,8 @@ pub(super) struct Driver {
     arrived_at: Instant,
     /// Bytes of the last frame that was not copied; 0 while there was none.
     large: usize,
+    /// Bytes of the frame that has not come whole, when they last counted as a sign of life.
+    noted: usize,
     /// What is being written; empty in between.
     slices: Vec<Bytes>,
     /// Bytes were written that the stream may hold back.
@@ -77,29 +76,26 @@ impl Driver {
     pub fn new(shared: Arc<Shared>, stream: Stream, arrived: BytesMut) -> Driver {
         let end = End { shared: shared.clone(), why: Error::Lost(Loss::ClosedHere) };
         let (slices, arrived_at) = (Vec::new(), Instant::now());
-        Driver { stream, arrived, arrived_at, large: 0, slices, unflushed: false, shared, end }
+        Driver { stream, arrived, arrived_at, large: 0, noted: 0, slices, unflushed: false, shared, end }
     }
 
     pub async fn run(mut self) {
-        let mut linger = None;
-        let (mut alarm, mut watched) = (None, None);
+        let (mut linger, mut alarm) = (None, None);
         let error = std::future::poll_fn(|cx| {
             self.shared.waker.register(cx.waker());
             let progress = self.poll(cx);
             if let Poll::Ready(error) = progress {
                 return Poll::Ready(error);
             }
-            let (closing, limit, oldest) = {
-                let state = self.shared.lock();
-                (state.closing, state.linger, state.session.oldest_unattended())
+            let now = Instant::now();
+            let (ends, unattended) = {
+                let mut state = self.shared.lock();
+                (state.closing.then_some(state.linger), state.watch(now))
             };
-            if closing && elapsed(&mut linger, limit, cx) {
-                return Poll::Ready(Error::Lost(Loss::Unanswered));
-            }
-            if oldest != watched {
-                (watched, alarm) = (oldest, None);
-            }
-            if oldest.is_some() && elapsed(&mut alarm, PATIENCE, cx) {
+            let ends = ends.map(|limit| *linger.get_or_insert_with(|| after(now, limit)));
+            // A server that does not let go of what nobody waits for would use up tags, fids and memory.
+            let lost = unattended.and_then(|silent| Some(after(silent, self.shared.timeout?.max(LINGER))));
+            if ends.into_iter().chain(lost).min().is_some_and(|due| passed(&mut alarm, due, cx)) {
                 return Poll::Ready(Error::Lost(Loss::Unanswered));
             }
             Poll::Pending
@@ -161,6 +157,9 @@ impl Driver {
         let released = state.outbox.release(sent);
         state.bytes_sent += sent as u64;
         state.round_trips = state.round_trips.max(released.depth);
+        if let Some(ordinal) = released.moved {
+            state.moved(ordinal, Instant::now());
+        }
         let calls = state.session.calls();
         for (tag, taken_back) in released.regretted {
             state.given_up(tag, taken_back);
@@ -182,6 +181,7 @@ impl Driver {
         state.heard_at = self.arrived_at;
         drop(state);
         self.hand_over()?;
+        self.note_part();
         Poll::Ready(Ok(()))
     }
 
@@ -204,8 +204,24 @@ impl Driver {
         frame_size(&self.arrived, self.shared.msize).map_err(|e| Error::Misbehaved(ServerMisbehaved::Frame(e)))
     }
 
+    /// Notes that a frame which is not whole has grown.
+    fn note_part(&mut self) {
+        let grown = self.arrived.len() - self.noted >= STEP;
+        // `size[4] type[1] tag[2]`.
+        if let &[_, _, _, _, _, low, high, ..] = &self.arrived[..]
+            && grown
+        {
+            self.noted = self.arrived.len();
+            let mut state = self.shared.lock();
+            if let Some(ordinal) = state.session.ordinal(Tag(u16::from_le_bytes([low, high]))) {
+                state.moved(ordinal, self.arrived_at);
+            }
+        }
+    }
+
     fn hand_over(&mut self) -> Result<(), Error> {
         while let Some(size) = self.next_frame()?.filter(|&size| size <= self.arrived.len()) {
+            self.noted = 0;
             if size >= COPIED {
                 self.large = size;
             }
@@ -238,13 +254,17 @@ impl Driver {
         let mut state = self.shared.lock();
         let state = &mut *state;
         let calls = state.session.calls();
-        let unsent = |tag| state.session.ordinal(tag).is_some_and(|ordinal| state.outbox.is_unsent(ordinal));
-        if let Ok((header, _)) = split_frame(frame)
-            && unsent(header.tag)
+        let asked = split_frame(frame).ok().map(|(header, _)| header.tag);
+        let ordinal = asked.and_then(|tag| state.session.ordinal(tag));
+        if let (Some(tag), Some(ordinal)) = (asked, ordinal)
+            && state.outbox.is_unsent(ordinal)
         {
-            return Err(Error::Misbehaved(ServerMisbehaved::UnknownTag(header.tag)));
+            return Err(Error::Misbehaved(ServerMisbehaved::UnknownTag(tag)));
         }
         let answer = state.session.handle_frame(frame).map_err(Error::Misbehaved)?;
+        if let Some(ordinal) = ordinal {
+            state.moved(ordinal, self.arrived_at);
+        }
         let (tag, result) = match answer {
             Answer::Reply { tag, made, .. } => (Some(tag), Ok(made)),
             Answer::Failed { tag, error } => (Some(tag), Err(Error::Refused(error))),
@@ -259,7 +279,11 @@ impl Driver {
     }
 }
 
-/// Whether `limit` has passed since this was first asked with the same `alarm`; wakes the task when it has.
-fn elapsed(alarm: &mut Option<Pin<Box<Sleep>>>, limit: Duration, cx: &mut Context<'_>) -> bool {
-    alarm.get_or_insert_with(|| Box::pin(tokio::time::sleep(limit))).as_mut().poll(cx).is_ready()
+/// Whether it is `due`; wakes the task when it is.
+fn passed(alarm: &mut Option<Pin<Box<Sleep>>>, due: Instant, cx: &mut Context<'_>) -> bool {
+    let alarm = alarm.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(due)));
+    if alarm.deadline() != due {
+        alarm.as_mut().reset(due);
+    }
+    alarm.as_mut().poll(cx).is_ready()
 }

@@ -20,7 +20,8 @@ pub enum Error {
     /// The server's answers are well formed and cannot be true; the connection goes on.
     #[error("the server is not to be believed: {0}")]
     Suspect(Suspicion),
-    /// No reply came in time; the request was flushed.
+    /// No reply came, and nothing moved that it had to wait behind, for so long (see
+    /// [`Options::timeout`](super::Options::timeout)); the request was flushed, or never sent.
     #[error("no reply within {0:?}")]
     TimedOut(Duration),
     /// The connection ended.

@@ -1,5 +1,6 @@
 //! The requests of one pipelined read or write that are on the way, and how many may be.
 
+use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +10,7 @@ use std::time::Duration;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::Instant;
 
-use super::connection::{Reply, Waiting};
+use super::connection::{Call, Reply, Waiting};
 use super::credit::Credit;
 use super::error::Error;
 use super::window::{Sent, Window};
@@ -24,6 +25,8 @@ pub(super) struct Flight {
     window: Window,
     credit: Credit,
     asked: FuturesUnordered<Asked>,
+    /// The same, the oldest first.
+    calls: BTreeSet<Call>,
     /// Bytes asked for and not yet freed.
     outstanding: usize,
     /// What the window's time counts from.
@@ -60,6 +63,7 @@ pub(super) struct Arrival {
     pub count: u32,
     /// Its place in the longest chain.
     pub depth: u32,
+    call: Call,
     sent: Sent,
     pub reply: Result<Reply, Error>,
 }
@@ -70,7 +74,7 @@ impl Future for Asked {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Arrival> {
         let reply = ready!(Pin::new(&mut self.waiting).poll(cx));
         let &mut Asked { offset, count, sent, ref waiting } = &mut *self;
-        Poll::Ready(Arrival { offset, count, depth: waiting.depth(), sent, reply })
+        Poll::Ready(Arrival { offset, count, depth: waiting.depth(), call: waiting.call(), sent, reply })
     }
 }
 
@@ -81,7 +85,15 @@ impl Flight {
         let window = Window::new(message_max as usize, bytes_max, known);
         let (mut credit, learned) = (Credit::default(), learned.clone());
         credit.settle(window.bytes(), cause);
-        Flight { window, credit, asked: FuturesUnordered::new(), outstanding: 0, epoch: Instant::now(), learned }
+        Flight {
+            window,
+            credit,
+            asked: FuturesUnordered::new(),
+            calls: BTreeSet::new(),
+            outstanding: 0,
+            epoch: Instant::now(),
+            learned,
+        }
     }
 
     /// Bytes that the next request should carry.
@@ -116,12 +128,22 @@ impl Flight {
     /// A request went out. `span`: offset and bytes, for which room was taken. `limited`: see [`Window::sent`].
     pub fn ask(&mut self, waiting: Waiting, (offset, count): (u64, u32), limited: bool) {
         let sent = self.window.sent(self.epoch.elapsed(), limited);
+        self.calls.insert(waiting.call());
         self.asked.push(Asked { offset, count, sent, waiting });
     }
 
     /// The next reply, in the order in which they come; `None` when nothing is on the way.
     pub fn poll_arrival(&mut self, cx: &mut Context<'_>) -> Poll<Option<Arrival>> {
-        self.asked.poll_next_unpin(cx)
+        let arrival = ready!(self.asked.poll_next_unpin(cx));
+        if let Some(arrival) = &arrival {
+            self.calls.remove(&arrival.call);
+        }
+        Poll::Ready(arrival)
+    }
+
+    /// The one on the way that was made first: whatever the others bring, it must not be left unanswered.
+    pub fn oldest(&self) -> Option<Call> {
+        self.calls.first().copied()
     }
 
     /// Learns from an arrival that brought or took `bytes`.
@@ -142,6 +164,7 @@ impl Flight {
             self.window.lost();
         }
         self.asked.clear();
+        self.calls.clear();
         self.outstanding = 0;
         self.settle(cause);
     }

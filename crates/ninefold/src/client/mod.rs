@@ -59,6 +59,7 @@ mod names;
 mod node;
 mod options;
 mod outbox;
+mod progress;
 mod read_dir;
 mod reader;
 mod resolve;

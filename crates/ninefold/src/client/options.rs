@@ -11,7 +11,11 @@ pub struct Options {
     /// Bytes of the largest message to offer, 4,096 to 8 MiB. 1 MiB: beyond it a message costs more in buffers than it
     /// saves in messages.
     pub msize: u32,
-    /// The longest wait for any one reply, and for a connection; `None` waits for ever.
+    /// The longest silence that a call bears, and the longest wait for a connection; `None` waits for ever. A call over a
+    /// slow link may take longer: its time begins anew with every byte of it, or of calls made before it, that leaves, and
+    /// with every reply to it or to one of those, whole or 4,096 bytes at a time. Answers to later calls do not help it. So
+    /// long too, and two seconds at least, a server may leave a Tflush or an abandoned Tclunk unanswered before the
+    /// connection is given up.
     pub timeout: Option<Duration>,
     /// The user to attach as: a name, and a number for the dialects that carry one.
     pub user: (Vec<u8>, u32),

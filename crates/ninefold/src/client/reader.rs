@@ -9,13 +9,13 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use ninefold_proto::T;
-use tokio::time::Instant;
 
-use super::connection::{Room, bounded};
+use super::connection::Room;
 use super::error::Error;
 use super::file::File;
 use super::flight::{Arrival, Flight};
 use super::metadata::Metadata;
+use super::node::unexpected;
 
 /// The rest of a reply that was too short is asked for at once when so many bytes came. Less comes from a server that
 /// trickles: its pieces, each with a buffer, must not be let in before their turn.
@@ -155,7 +155,6 @@ impl Reader<'_> {
 
     async fn advance(&mut self) -> Result<Option<Bytes>, Error> {
         let mut waited = false;
-        let began = Instant::now();
         loop {
             self.take_arrivals(false).await;
             let limited = !waited && self.slots.front().is_some_and(|slot| matches!(slot.state, State::Arrived { .. }));
@@ -187,12 +186,11 @@ impl Reader<'_> {
                 Some(slot) => {
                     self.slots.push_front(slot);
                     waited = true;
-                    // What is asked for first may be left unanswered while the rest trickles in.
-                    let timeout = self.file.client.options().timeout;
-                    let left = timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
-                    let late =
-                        |e| if let Error::TimedOut(_) = e { Error::TimedOut(timeout.unwrap_or_default()) } else { e };
-                    bounded(left, self.take_arrivals(true)).await.map_err(late)?;
+                    // One may be left unanswered while the rest trickles in.
+                    let oldest = self.flight.oldest().ok_or_else(unexpected)?;
+                    let handle = self.file.client.handle();
+                    handle.check(oldest)?;
+                    handle.patiently(oldest, self.take_arrivals(true)).await?;
                 }
             }
         }

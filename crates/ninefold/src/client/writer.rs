@@ -11,7 +11,7 @@ use bytes::Bytes;
 use ninefold_proto::message::Payload;
 use ninefold_proto::{QidType, R, T};
 
-use super::connection::{Room, bounded};
+use super::connection::Room;
 use super::error::{Error, Suspicion};
 use super::file::File;
 use super::flight::{Arrival, Flight};
@@ -207,18 +207,22 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Takes what has arrived, after waiting for it if `wait`.
+    /// Takes what has arrived, after waiting for it if `wait`. A write that is left unanswered is noticed whatever the
+    /// others bring.
     async fn take_arrivals(&mut self, wait: bool) -> Result<(), Error> {
-        let timeout = self.file.client.options().timeout;
+        let (file, oldest) = (self.file, self.flight.oldest());
         let arrivals = std::future::poll_fn(|cx| {
             let mut any = false;
             while let Poll::Ready(Some(arrival)) = self.flight.poll_arrival(cx) {
                 self.arrived(arrival)?;
                 any = true;
             }
-            if any || !wait { Poll::Ready(Ok(())) } else { Poll::Pending }
+            if any || !wait { Poll::Ready(Ok::<_, Error>(())) } else { Poll::Pending }
         });
-        bounded(timeout, arrivals).await?
+        let Some(oldest) = oldest else { return if wait { Err(unexpected()) } else { Ok(()) } };
+        let handle = file.client.handle();
+        handle.patiently(oldest, arrivals).await??;
+        self.flight.oldest().map_or(Ok(()), |oldest| handle.check(oldest))
     }
 
     fn arrived(&mut self, arrival: Arrival) -> Result<(), Error> {

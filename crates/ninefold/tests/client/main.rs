@@ -8,4 +8,5 @@ mod negotiation;
 mod paths;
 mod reading;
 mod support;
+mod waiting;
 mod writing;
