@@ -7,8 +7,9 @@ use bytes::Bytes;
 use ninefold_proto::{Dialect, Fid, Qid, R, T};
 use tokio::time::Instant;
 
-use super::connection::{Handle, OwnedFid, Reply};
+use super::connection::{Handle, Reply};
 use super::error::Error;
+use super::fid::OwnedFid;
 use super::handshake;
 use super::node::{Node, unexpected};
 use super::options::Options;
@@ -64,7 +65,7 @@ impl Client {
         lane.raise(handle.stats().round_trips);
         let fid = handle.new_fid()?;
         let (uname, n_uname) = (options.user.0.as_slice(), options.user.1);
-        let request = T::Attach { fid: fid.fid, afid: Fid::NONE, uname, aname, n_uname };
+        let request = T::Attach { fid: fid.fid(), afid: Fid::NONE, uname, aname, n_uname };
         let began = Instant::now();
         let reply = handle.call_making(request, fid, &lane).await?;
         let attach_took = began.elapsed();
@@ -168,6 +169,6 @@ impl Client {
     /// A call that makes a fid: `request` is given its number.
     pub(super) async fn call_making<'r>(&self, request: impl FnOnce(Fid) -> T<'r>) -> Result<Reply, Error> {
         let fid = self.handle.new_fid()?;
-        self.handle.call_making(request(fid.fid), fid, &self.lane).await
+        self.handle.call_making(request(fid.fid()), fid, &self.lane).await
     }
 }

@@ -1,8 +1,8 @@
-//! One connection to a server: calls, their replies, and the fids that they make.
+//! One connection to a server: calls and their replies.
 //!
 //! [`Handle::call`] puts a request into the queue and waits for its reply; one task, the [`Driver`](super::driver),
-//! moves the bytes of all of them. A call that is dropped is flushed; an [`OwnedFid`] that is dropped is clunked; the
-//! last [`Handle`] that is dropped ends the connection, after the clunks.
+//! moves the bytes of all of them. A call that is dropped is flushed; an
+//! [`OwnedFid`] that is dropped is clunked; the last [`Handle`] that is dropped ends the connection, after the clunks.
 //!
 //! Locks: `Shared::state` alone, never held across an await, nor while a reply is handed over or dropped: both may drop
 //! an `OwnedFid` or a `Handle`, which take it.
@@ -24,6 +24,7 @@ use tokio::time::Instant;
 
 use super::driver::Driver;
 use super::error::{Error, Loss};
+use super::fid::{NewFid, OwnedFid};
 use super::flight::Learned;
 use super::outbox::{Outbox, TakenBack};
 use super::progress::{Progress, after};
@@ -63,53 +64,6 @@ impl Reply {
     /// The data of an Rread or Rreaddir: the bytes where they arrived, not a copy, but for small ones.
     pub fn data(self) -> Bytes {
         self.frame.slice(DATA_AT.min(self.frame.len())..)
-    }
-}
-
-/// A fid that is clunked, or removed with its file, when this is dropped.
-#[derive(Debug)]
-pub(super) struct OwnedFid {
-    handle: Handle,
-    fid: Fid,
-    parting: Parting,
-    /// The server was asked to forget it.
-    gone: bool,
-}
-
-impl OwnedFid {
-    pub fn fid(&self) -> Fid {
-        self.fid
-    }
-
-    /// What happens when it is dropped.
-    pub fn set_parting(&mut self, parting: Parting) {
-        self.parting = parting;
-    }
-
-    /// Clunks it, or removes its file, and waits for the result. The fid is forgotten whatever that is.
-    pub async fn part(mut self, parting: Parting, lane: &Lane) -> Result<(), Error> {
-        let request = match parting {
-            Parting::Clunk => T::Clunk { fid: self.fid },
-            Parting::Remove => T::Remove { fid: self.fid },
-        };
-        // From the moment it is queued the request itself forgets the fid, even if nobody waits for it any more.
-        let waiting = self.handle.begin(request, Bytes::new(), lane.depth()).await?;
-        self.gone = true;
-        waiting.wait(lane).await.map(drop)
-    }
-}
-
-/// A fid of a reply that just came.
-pub(super) fn made(handle: Handle, fid: Fid) -> OwnedFid {
-    OwnedFid { handle, fid, parting: Parting::Clunk, gone: false }
-}
-
-impl Drop for OwnedFid {
-    fn drop(&mut self) {
-        if !self.gone {
-            self.handle.0.shared.lock().session.abandon(self.fid, self.parting);
-            self.handle.0.shared.waker.wake();
-        }
     }
 }
 
@@ -376,7 +330,18 @@ impl Handle {
     /// A fid for the next call to make; see [`Session::new_fid`].
     pub fn new_fid(&self) -> Result<NewFid<'_>, Error> {
         let fid = self.0.shared.lock().session.new_fid().ok_or(Error::TooManyFids)?;
-        Ok(NewFid { shared: &self.0.shared, fid, used: false })
+        Ok(NewFid::taken(self, fid))
+    }
+
+    /// Takes back a new fid that no call named.
+    pub fn release(&self, fid: Fid) {
+        self.0.shared.lock().session.release(fid);
+    }
+
+    /// Parts with a fid; see [`Session::abandon`].
+    pub fn abandon(&self, fid: Fid, parting: Parting) {
+        self.0.shared.lock().session.abandon(fid, parting);
+        self.0.shared.waker.wake();
     }
 
     /// Asks, and waits for the reply; no silence is longer than the timeout that the connection was made with. `payload` is the
@@ -386,9 +351,9 @@ impl Handle {
     }
 
     /// The same for a call that makes a fid.
-    pub async fn call_making(&self, request: T<'_>, mut fid: NewFid<'_>, lane: &Lane) -> Result<Reply, Error> {
+    pub async fn call_making(&self, request: T<'_>, fid: NewFid<'_>, lane: &Lane) -> Result<Reply, Error> {
         let waiting = self.begin(request, Bytes::new(), lane.depth()).await?;
-        fid.used = true;
+        fid.named();
         waiting.wait(lane).await
     }
 
@@ -547,22 +512,6 @@ pub(super) struct Room<'h> {
     cause: u32,
     /// Since when nothing has moved for who waited for it.
     silent: Instant,
-}
-
-/// A fid that no call has named yet.
-#[derive(Debug)]
-pub(super) struct NewFid<'h> {
-    shared: &'h Shared,
-    pub fid: Fid,
-    used: bool,
-}
-
-impl Drop for NewFid<'_> {
-    fn drop(&mut self) {
-        if !self.used {
-            self.shared.lock().session.release(self.fid);
-        }
-    }
 }
 
 /// Tells a call from all others: a tag is used again.

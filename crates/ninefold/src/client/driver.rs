@@ -18,8 +18,9 @@ use tokio::io::AsyncWrite;
 use tokio::time::{Instant, Sleep};
 use tokio_util::io::poll_read_buf;
 
-use super::connection::{LINGER, Reply, Shared, Waiter, made};
+use super::connection::{LINGER, Reply, Shared, Waiter};
 use super::error::{Error, Loss};
+use super::fid::OwnedFid;
 use super::progress::{STEP, after};
 use crate::transport::Stream;
 
@@ -240,7 +241,7 @@ impl Driver {
                     frame,
                     dialect: self.shared.dialect,
                     at: self.arrived_at,
-                    made: fid.map(|fid| made(handle, fid)),
+                    made: fid.map(|fid| OwnedFid::made(handle, fid)),
                 });
                 let _ = sender.send(reply);
             }

@@ -8,8 +8,8 @@ use ninefold_proto::wire::IO_HEADER;
 use ninefold_proto::{Dialect, Qid, R, T};
 
 use super::client::Client;
-use super::connection::OwnedFid;
 use super::error::Error;
+use super::fid::OwnedFid;
 use super::metadata::Metadata;
 use super::node::{Mode, metadata, set, unexpected};
 

@@ -49,6 +49,7 @@ mod connection;
 mod credit;
 mod driver;
 mod error;
+mod fid;
 mod file;
 mod flight;
 mod handshake;

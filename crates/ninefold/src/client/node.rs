@@ -10,8 +10,8 @@ use ninefold_proto::wire::HEADER;
 use ninefold_proto::{Dialect, Errno, Fid, Qid, R, T};
 
 use super::client::Client;
-use super::connection::OwnedFid;
 use super::error::{Error, Suspicion};
+use super::fid::OwnedFid;
 use super::file::File;
 use super::metadata::{FileType, Metadata};
 
