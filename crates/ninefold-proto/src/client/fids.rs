@@ -88,6 +88,11 @@ impl Fids {
         self.is(fid, State::New)
     }
 
+    /// Whether requests outstanding name it, other than the one that is to establish it.
+    pub fn is_named(&self, fid: Fid) -> bool {
+        self.held.get(&fid).is_some_and(|holding| holding.uses > 0)
+    }
+
     /// Whether it is not free.
     pub fn knows(&self, fid: Fid) -> bool {
         self.held.contains_key(&fid)

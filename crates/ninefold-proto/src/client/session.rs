@@ -226,6 +226,12 @@ impl Session {
         self.fids.take()
     }
 
+    /// Whether requests that are not answered name the fid, those given up too: a Tclunk or Tremove called before they are
+    /// done may overtake them at the server.
+    pub fn is_named(&self, fid: Fid) -> bool {
+        self.fids.is_named(fid)
+    }
+
     /// Takes back a fid of [`Session::new_fid`] that no call named; without effect on any other.
     pub fn release(&mut self, fid: Fid) {
         self.fids.release(fid);

@@ -538,6 +538,22 @@ fn a_call_taken_back_before_it_was_sent_leaves_nothing_and_is_not_flushed() {
 }
 
 #[test]
+fn a_fid_is_named_until_the_last_request_on_it_is_answered_or_flushed() {
+    let mut b = Bench::attached(Dialect::Linux);
+    let fid = b.walked();
+    assert!(!b.session.is_named(fid) && !b.session.is_named(Fid(999)));
+    let tags = [0, 1].map(|_| b.call(&format!("Tread fid {fid} offset 0 count 9")));
+    b.session.cancel(tags[0]);
+    b.reply(tags[1], "Rread count 0 ''");
+    assert!(b.session.is_named(fid));
+    let flush = b.sent_one(&format!("Tflush oldtag {}", tags[0]));
+    assert!(b.session.is_named(fid));
+    b.reply(flush, "Rflush");
+    assert!(!b.session.is_named(fid));
+    b.session.abandon(fid, Parting::Clunk);
+}
+
+#[test]
 fn a_fid_that_was_parted_with_is_clunked_when_its_last_call_is_taken_back() {
     let mut b = Bench::attached(Dialect::Linux);
     let fid = b.walked();

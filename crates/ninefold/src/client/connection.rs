@@ -113,9 +113,13 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives room for the calls that ended since there were `before` in the session.
-    pub fn make_room(&self, state: &State, before: usize) {
+    /// Calls ended since there were `before` in the session: gives room for others, and tells who waited for their end.
+    pub fn ended_since(&self, state: &mut State, before: usize) {
         self.room.add_permits(before.saturating_sub(state.session.calls()));
+        let session = &state.session;
+        for (_, sender) in state.unnamed.extract_if(.., |(fid, _)| !session.is_named(*fid)) {
+            let _ = sender.send(());
+        }
     }
 
     /// Every call fails with `error`, those to come too; the first reason stays.
@@ -126,6 +130,7 @@ impl Shared {
         }
         state.ended = Some(error.clone());
         state.outbox.clear();
+        state.unnamed.clear();
         let waiters = std::mem::take(&mut state.waiters);
         drop(state);
         for waiter in waiters.into_values() {
@@ -163,6 +168,8 @@ pub(super) struct State {
     pub outbox: Outbox,
     pub waiters: HashMap<Tag, Waiter>,
     progress: Progress,
+    /// Who waits until no request names a fid.
+    unnamed: Vec<(Fid, oneshot::Sender<()>)>,
     /// Since when the server has owed an answer for which nobody waits.
     unattended: Option<Unattended>,
     /// The depth of the last reply, which made room for whoever waited for it.
@@ -291,6 +298,7 @@ impl Handle {
             outbox: Outbox::default(),
             waiters: HashMap::new(),
             progress: Progress::default(),
+            unnamed: Vec::new(),
             unattended: None,
             freed_depth: 0,
             round_trips: prelude.offers,
@@ -336,6 +344,23 @@ impl Handle {
     /// Takes back a new fid that no call named.
     pub fn release(&self, fid: Fid) {
         self.0.shared.lock().session.release(fid);
+    }
+
+    /// Waits until no request names a fid, for which its owner asks nothing more. What was given up on it is done within the
+    /// timeout, or the connection is over.
+    pub async fn unnamed(&self, fid: Fid) -> Result<(), Error> {
+        let shared = &self.0.shared;
+        let (sender, receiver) = oneshot::channel();
+        {
+            let mut state = shared.lock();
+            if state.ended.is_some() || !state.session.is_named(fid) {
+                return Ok(());
+            }
+            state.unnamed.push((fid, sender));
+        }
+        let began = Instant::now();
+        let silent = |state: &State| began.max(state.progress.latest().unwrap_or(began));
+        shared.patiently(silent, receiver).await?.map_err(|_| shared.ended())
     }
 
     /// Parts with a fid; see [`Session::abandon`].
@@ -579,7 +604,7 @@ impl Drop for Waiting {
         if let Some(waiter) = &waiter {
             let calls = state.session.calls();
             state.give_up(tag, waiter);
-            shared.make_room(&state, calls);
+            shared.ended_since(&mut state, calls);
         }
         drop(state);
         // Outside the lock: it holds a handle.

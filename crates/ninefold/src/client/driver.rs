@@ -165,7 +165,7 @@ impl Driver {
         for (tag, taken_back) in released.regretted {
             state.given_up(tag, taken_back);
         }
-        self.shared.make_room(state, calls);
+        self.shared.ended_since(state, calls);
     }
 
     /// Reads once and hands over every whole frame.
@@ -275,7 +275,7 @@ impl Driver {
         if let Some(waiter) = &waiter {
             state.freed_depth = waiter.depth;
         }
-        self.shared.make_room(state, calls);
+        self.shared.ended_since(state, calls);
         Ok(waiter.map(|waiter| (waiter, result)))
     }
 }

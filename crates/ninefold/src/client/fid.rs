@@ -33,8 +33,11 @@ impl OwnedFid {
         self.parting = parting;
     }
 
-    /// Clunks it, or removes its file, and waits for the result. The fid is forgotten whatever that is.
+    /// Clunks it, or removes its file, and waits for the result, once what was given up on it is done: it must not be
+    /// overtaken. The fid is forgotten whatever that is, and whether or not this is waited for.
     pub async fn part(mut self, parting: Parting, lane: &Lane) -> Result<(), Error> {
+        self.parting = parting;
+        self.handle.unnamed(self.fid).await?;
         let request = match parting {
             Parting::Clunk => T::Clunk { fid: self.fid },
             Parting::Remove => T::Remove { fid: self.fid },

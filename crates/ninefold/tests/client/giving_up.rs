@@ -346,6 +346,48 @@ async fn a_fid_is_clunked_after_the_request_that_was_on_the_way_when_its_node_wa
     assert_eq!(seen.lock().unwrap()[1..], ["Twalk", "Tgetattr", "Tflush", "Tclunk"]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_file_that_is_closed_or_removed_is_parted_with_after_what_was_given_up_on_it() {
+    for (remove, parting) in [(false, "Tclunk"), (true, "Tremove")] {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let log = seen.clone();
+        let client = hasty(move |replies, tag, request| {
+            log.lock().unwrap().push(request.name());
+            match *request {
+                T::Read { .. } => true,
+                T::Flush { .. } => {
+                    let (replies, log) = (replies.clone(), log.clone());
+                    tokio::spawn(async move {
+                        tokio::time::sleep(Duration::from_millis(500)).await;
+                        log.lock().unwrap().push("Rflush");
+                        replies.send(tag, R::Flush {});
+                    });
+                    true
+                }
+                _ => false,
+            }
+        })
+        .await;
+        let file = client.walk("/f", Follow::All).await.unwrap().open(Mode::READ).await.unwrap();
+        seen.lock().unwrap().clear();
+        assert!(timeout(Duration::from_secs(1), file.read_at(0, 10)).await.is_err());
+        if remove {
+            file.remove().await.unwrap()
+        } else {
+            file.close().await.unwrap()
+        }
+        assert_eq!(*seen.lock().unwrap(), ["Tread", "Tflush", "Rflush", parting]);
+        settled(&client, 1).await;
+        // Given up itself, it is done all the same.
+        let file = client.walk("/f", Follow::All).await.unwrap().open(Mode::READ).await.unwrap();
+        assert!(timeout(Duration::from_secs(1), file.read_at(0, 10)).await.is_err());
+        let parted = async move { if remove { file.remove().await } else { file.close().await } };
+        assert!(timeout(Duration::from_millis(100), parted).await.is_err());
+        settled(&client, 1).await;
+        assert_eq!(seen.lock().unwrap().last(), Some(&parting));
+    }
+}
+
 #[test]
 fn a_runtime_that_ends_tells_the_calls_that_wait_elsewhere() {
     let theirs = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
