@@ -117,7 +117,7 @@ pub enum Step {
     Failed,
 }
 
-/// The client's side of version negotiation: `.L.n1`, then `.L`, `.u`, `9P2000.ix.s`, `9P2000`, with the same
+/// The client's side of version negotiation: `.L.n1`, then `.L`, `.u`, `9P2000`, with the same
 /// msize each time; every style of refusal ends in the best common dialect.
 #[derive(Clone, Debug)]
 pub struct Negotiation {
@@ -129,10 +129,11 @@ pub struct Negotiation {
     plain_accepted: bool,
 }
 
-/// The last is for servers of 9P2000 that compare the whole string, as libixp does, instead of cutting it.
-const OFFERS: &[&str] = &["9P2000.L.n1", "9P2000.L", "9P2000.u", "9P2000.ix.s", "9P2000"];
+/// The last is for servers of 9P2000 that compare the whole string, as libixp does, instead of cutting it. 9P2000.ix is
+/// not offered: its Tcreate opens and cuts a file that is there, where this client relies on an error.
+const OFFERS: &[&str] = &["9P2000.L.n1", "9P2000.L", "9P2000.u", "9P2000"];
 const OFFER_UNIX: usize = 2;
-const OFFER_PLAIN: usize = 4;
+const OFFER_PLAIN: usize = 3;
 
 impl Negotiation {
     /// Starts at the best offer.
@@ -166,7 +167,7 @@ impl Negotiation {
         let pinned = self.is_pinned();
         match answer {
             VersionAnswer::Version { msize, version } if offered.as_bytes().starts_with(version) => {
-                let Some(dialect) = agreed_dialect(version) else { return self.next(Step::OfferAgain) };
+                let Some(dialect) = Dialect::from_version(version) else { return self.next(Step::OfferAgain) };
                 // An msize over the offer or under the least is a server that cannot be talked to in any dialect.
                 if msize > self.msize || msize < MSIZE_MIN || (pinned && dialect.as_str() != offered) {
                     return Step::Failed;
@@ -203,15 +204,6 @@ impl Negotiation {
             self.at = self.offers.len() - 1;
             Step::Failed
         }
-    }
-}
-
-/// The dialect of a version that a server agreed to. `.ix` and `.s` leave the layout of every message of
-/// 9P2000 as it is.
-pub(crate) fn agreed_dialect(version: &[u8]) -> Option<Dialect> {
-    match version {
-        b"9P2000.ix" | b"9P2000.ix.s" => Some(Dialect::Plan9),
-        version => Dialect::from_version(version),
     }
 }
 
@@ -265,12 +257,10 @@ mod tests {
         assert_eq!(n.handle(VersionAnswer::Version { msize: 0, version: b"unknown" }), Step::OfferAgain);
         assert_eq!(n.offer().0, "9P2000.u");
         assert_eq!(n.handle(ok("unknown")), Step::OfferAgain);
-        assert_eq!(n.offer().0, "9P2000.ix.s");
-        for version in ["9P2000", "9P2000.ix", "9P2000.ix.s"] {
-            assert_eq!(n.clone().handle(ok(version)), Step::Agreed { dialect: Dialect::Plan9, msize: 8192 });
-        }
-        assert_eq!(n.handle(ok("unknown")), Step::OfferAgain);
         assert_eq!(n.offer().0, "9P2000");
+        for version in ["9P2000.ix", "9P2000.ix.s", "9P2000.L"] {
+            assert_eq!(n.clone().handle(ok(version)), Step::Failed, "{version} was not offered");
+        }
         assert_eq!(n.clone().handle(ok("9P2000")), Step::Agreed { dialect: Dialect::Plan9, msize: 8192 });
         assert_eq!(n.handle(ok("unknown")), Step::Failed);
     }

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::ServerMisbehaved;
-use crate::dialect::{Dialect, Negotiation, Step, VersionAnswer, agreed_dialect};
+use crate::dialect::{Dialect, Negotiation, Step, VersionAnswer};
 use crate::message::{R, RERROR, RLERROR, RVERSION, T};
 use crate::types::Tag;
 use crate::wire::{DecodeError, HEADER, MSIZE_MIN, split_frame};
@@ -69,7 +69,7 @@ impl Handshake {
         let (offer, offered) = self.negotiation.offer();
         if let VersionAnswer::Version { msize: got, version } = answer
             && offer.as_bytes().starts_with(version)
-            && agreed_dialect(version).is_some()
+            && Dialect::from_version(version).is_some()
             && !(MSIZE_MIN..=offered).contains(&got)
         {
             return Err(ServerMisbehaved::Msize { offered, got });

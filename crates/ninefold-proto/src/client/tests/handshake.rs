@@ -45,7 +45,7 @@ const SERVERS: &[(&str, Server, Dialect, u32)] = &[
     ),
     ("lib9p without .L", exact!(["9P2000", "9P2000.u"], |_msize| UnixErrors("no", 38)), Dialect::Unix, 3),
     ("a server of .u with errors of .u", exact!(["9P2000.u"], |_msize| UnixErrors("", 0)), Dialect::Unix, 3),
-    ("libixp", exact!(["9P", "9P2000"], |msize| Agrees(msize, "unknown")), Dialect::Plan9, 5),
+    ("libixp", exact!(["9P", "9P2000"], |msize| Agrees(msize, "unknown")), Dialect::Plan9, 4),
     ("knusbaum/go9p", exact!(["9P2000"], |_msize| Closes), Dialect::Plan9, 2),
     ("plan9port", |_, msize| Agrees(msize, "9P2000"), Dialect::Plan9, 2),
     (
@@ -55,11 +55,8 @@ const SERVERS: &[(&str, Server, Dialect, u32)] = &[
         2,
     ),
     (
-        "one of 9P2000 that knows .ix",
-        |version, msize| match version {
-            "9P2000.ix.s" => Agrees(msize, "9P2000.ix"),
-            _ => Agrees(msize, "unknown"),
-        },
+        "one that says .ix before it is asked",
+        |version, msize| Agrees(msize, if version == "9P2000" { "9P2000" } else { "9P2000.ix" }),
         Dialect::Plan9,
         4,
     ),
