@@ -21,10 +21,10 @@ pub struct Args {
     /// Log more on standard error: who connects; twice for who is taken for whom.
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub verbose: u8,
-    /// The longest wait for any one reply of a server, and for a connection; 0 waits for ever. A login over ssh may take
-    /// two minutes.
-    #[arg(long, global = true, value_name = "SECS", default_value = "60", value_parser = seconds)]
-    pub timeout: Duration,
+    /// The longest silence of a server that owes a reply, and the longest wait for a connection; 0 waits for ever. 60 if it
+    /// is not given, but 120 for a login over ssh.
+    #[arg(long, global = true, value_name = "SECS", value_parser = seconds)]
+    pub timeout: Option<Duration>,
     /// Write what passed between us and the servers to FILE, as JSON; - is standard error.
     #[arg(long, global = true, value_name = "FILE")]
     pub stats: Option<PathBuf>,

@@ -39,9 +39,13 @@ pub struct Servers {
 }
 
 impl Servers {
-    /// `timeout` of 0 waits for ever.
-    pub fn new(timeout: Duration, stats: Option<PathBuf>) -> Servers {
-        let options = Options { timeout: Some(timeout).filter(|t| !t.is_zero()), ..Options::default() };
+    /// A `timeout` of 0 waits for ever; one that is given holds for logins too.
+    pub fn new(timeout: Option<Duration>, stats: Option<PathBuf>) -> Servers {
+        let mut options = Options::default();
+        if let Some(timeout) = timeout {
+            let limit = Some(timeout).filter(|timeout| !timeout.is_zero());
+            (options.timeout, options.login_timeout) = (limit, limit);
+        }
         Servers { options, stats, clients: Mutex::default() }
     }
 

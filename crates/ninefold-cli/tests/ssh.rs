@@ -194,3 +194,13 @@ fn ctrl_c_ends_an_ssh_that_may_be_asking_for_a_password() {
     let far = place.far();
     until("ssh ends", || is_gone(far));
 }
+
+#[test]
+fn a_login_that_takes_longer_than_the_timeout_that_was_given_is_given_up() {
+    let place = Place::new("exec sleep 600");
+    let (code, stdout, stderr) = place.run(&["--timeout", "0.5", "cat", &place.url("pid")]);
+    assert_eq!((code, stdout.as_slice()), (Some(1), &b""[..]));
+    assert!(stderr.contains("no reply within 500ms"), "{stderr}");
+    let far = place.far();
+    until("the stand-in ends", || is_gone(far));
+}

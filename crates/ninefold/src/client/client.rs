@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::connection::{Handle, Reply};
 use super::error::Error;
 use super::fid::OwnedFid;
-use super::handshake;
+use super::handshake::{self, bounded};
 use super::node::{Node, unexpected};
 use super::options::Options;
 use super::resolve::{self, Follow, Located};
@@ -46,17 +46,24 @@ pub(super) struct Root {
 
 impl Client {
     /// Connects to the server at `address` and attaches; `address.path` is for [`Client::walk`]. Over ssh the server is
-    /// started there with the whole file system for its tree, so that the path means what it means to scp.
+    /// started there with the whole file system for its tree, so that the path means what it means to scp. All of it ends
+    /// within [`Options::timeout`], whatever is gone through; over ssh within [`Options::login_timeout`].
     pub async fn connect(address: &Address, options: Options) -> Result<Client, Error> {
-        let handle = handshake::connect(address, &options).await?;
-        let aname = address.aname.clone().unwrap_or_default();
-        Client::attach(handle, &aname, options).await
+        let connected = async {
+            let handle = handshake::connect(address, &options).await?;
+            let aname = address.aname.clone().unwrap_or_default();
+            Client::attach(handle, &aname, options.clone()).await
+        };
+        bounded(handshake::limit(address, &options), connected).await?
     }
 
-    /// The same on a stream that is there already. Must be called within a tokio runtime, as all of this.
+    /// The same on a stream that is there already, within [`Options::timeout`]. Must be called within a tokio runtime, as all of this.
     pub async fn over(stream: Stream, attach: &Attach, options: Options) -> Result<Client, Error> {
-        let handle = handshake::over(stream, attach.dialect, &options).await?;
-        Client::attach(handle, &attach.aname, options).await
+        let attached = async {
+            let handle = handshake::over(stream, attach.dialect, &options).await?;
+            Client::attach(handle, &attach.aname, options.clone()).await
+        };
+        bounded(options.timeout, attached).await?
     }
 
     async fn attach(handle: Handle, aname: &[u8], options: Options) -> Result<Client, Error> {

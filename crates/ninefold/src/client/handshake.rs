@@ -17,9 +17,6 @@ use super::error::{Error, Loss};
 use super::options::Options;
 use crate::transport::{Address, Place, Stream, reach};
 
-/// ssh may be waiting for a person to type: as long as sshd lets that take (sshd_config(5), LoginGraceTime).
-const SSH_LOGIN: Duration = Duration::from_secs(120);
-
 /// The part of the timeout that the first offer may take: a server that leaves a version unanswered that it does not
 /// know (go9p does) is dialled again and offered what every server knows, in the rest of the time.
 const FIRST_OFFER: u32 = 4;
@@ -30,48 +27,50 @@ const FIRST_OFFER_MIN: Duration = Duration::from_secs(10);
 /// What a server that cannot be agreed with is said not to speak.
 const ANY: &str = "9P2000, 9P2000.u or 9P2000.L";
 
-/// Dials and negotiates, dialling again for a server that closes in place of refusing.
+/// The longest that a connection to `address` may take in all, with its attach.
+pub(super) fn limit(address: &Address, options: &Options) -> Option<Duration> {
+    if is_ssh(address) { options.login_timeout } else { options.timeout }
+}
+
+fn is_ssh(address: &Address) -> bool {
+    matches!(address.place, Place::Ssh { .. })
+}
+
+/// Dials and negotiates, dialling again for a server that closes in place of refusing. Without a bound: see [`limit`].
 pub(super) async fn connect(address: &Address, options: &Options) -> Result<Handle, Error> {
-    // Under a short timeout there is none: a server that is merely slow must not lose its dialect by it.
+    // Under a short timeout there is none: a server that is merely slow must not lose its dialect by it. A second ssh would
+    // ask for the password again.
     let first = options.timeout.map(|timeout| timeout / FIRST_OFFER).filter(|&first| first >= FIRST_OFFER_MIN);
-    connect_within(address, options, first).await
+    connect_within(address, options, first.filter(|_| !is_ssh(address) && address.dialect.is_none())).await
 }
 
 /// With `first` for the first offer, if it is to have a bound of its own.
-async fn connect_within(address: &Address, options: &Options, first: Option<Duration>) -> Result<Handle, Error> {
+async fn connect_within(address: &Address, options: &Options, mut first: Option<Duration>) -> Result<Handle, Error> {
     let mut handshake = Handshake::new(options.msize, address.dialect);
     let mut prelude = Prelude::default();
-    let ssh = matches!(address.place, Place::Ssh { .. });
-    let mut patience = options.timeout.map(|timeout| match address.dialect {
-        _ if ssh => timeout.max(SSH_LOGIN),
-        Some(_) => timeout,
-        None => first.unwrap_or(timeout),
-    });
     loop {
-        let stream = bounded(options.timeout, reach(address)).await?.map_err(|e| Error::Dial(Arc::new(e)))?;
-        let negotiated = match negotiate(stream, &mut handshake, &mut prelude, (options, patience)).await {
-            Err(Error::TimedOut(_)) if prelude.offers == 1 && first.is_some() && address.dialect.is_none() && !ssh => {
+        let stream = reach(address).await.map_err(|e| Error::Dial(Arc::new(e)))?;
+        let negotiated = match negotiate(stream, &mut handshake, &mut prelude, (options, &mut first)).await {
+            Err(Error::TimedOut(_)) => {
                 warn!(server = %address.place, "no answer to the first offer of a version; plain 9P2000 is offered next");
                 Negotiated::Closed(handshake.handle_close())
             }
-            Err(Error::TimedOut(_)) => return Err(Error::TimedOut(options.timeout.unwrap_or_default())),
             other => other?,
         };
-        patience = if ssh { patience } else { options.timeout.map(|timeout| timeout - first.unwrap_or_default()) };
         match negotiated {
             Negotiated::Agreed(handle) => return Ok(handle),
             // A second ssh would ask for the password again, and the first one's complaint is on standard error.
-            Negotiated::Closed(Step::Redial) if !ssh => {}
+            Negotiated::Closed(Step::Redial) if !is_ssh(address) => {}
             Negotiated::Closed(_) if prelude.bytes_received == 0 => return Err(Error::Lost(Loss::Closed)),
             Negotiated::Closed(_) => return Err(no_dialect(address.dialect)),
         }
     }
 }
 
-/// Negotiates on a stream that is there already, and cannot be dialled again.
+/// Negotiates on a stream that is there already, and cannot be dialled again. Without a bound.
 pub(super) async fn over(stream: Stream, dialect: Option<Dialect>, options: &Options) -> Result<Handle, Error> {
     let mut handshake = Handshake::new(options.msize, dialect);
-    match negotiate(stream, &mut handshake, &mut Prelude::default(), (options, options.timeout)).await? {
+    match negotiate(stream, &mut handshake, &mut Prelude::default(), (options, &mut None)).await? {
         Negotiated::Agreed(handle) => Ok(handle),
         Negotiated::Closed(_) => Err(Error::Lost(Loss::Closed)),
     }
@@ -87,11 +86,12 @@ enum Negotiated {
     Closed(Step),
 }
 
+/// `first` is the bound of the next offer, if it is to have one of its own, and of none behind it.
 async fn negotiate(
     mut stream: Stream,
     handshake: &mut Handshake,
     prelude: &mut Prelude,
-    (options, patience): (&Options, Option<Duration>),
+    (options, first): (&Options, &mut Option<Duration>),
 ) -> Result<Negotiated, Error> {
     let mut arrived = BytesMut::new();
     loop {
@@ -100,7 +100,7 @@ async fn negotiate(
         prelude.offers += 1;
         prelude.bytes_sent += offer.len() as u64;
         let pinned_or_last = handshake.offered();
-        let answer = bounded(patience, async {
+        let answer = bounded(first.take(), async {
             stream.write_all(&offer).await?;
             stream.flush().await?;
             frame(&mut stream, &mut arrived, handshake.frame_max()).await
@@ -154,7 +154,8 @@ async fn frame(
     }
 }
 
-async fn bounded<F: Future>(limit: Option<Duration>, future: F) -> Result<F::Output, Error> {
+/// `future`, but no longer than `limit`.
+pub(super) async fn bounded<F: Future>(limit: Option<Duration>, future: F) -> Result<F::Output, Error> {
     match limit {
         None => Ok(future.await),
         Some(limit) => tokio::time::timeout(limit, future).await.map_err(|_| Error::TimedOut(limit)),
@@ -204,8 +205,10 @@ mod tests {
     async fn a_server_that_is_silent_to_everything_is_waited_for_no_longer_than_the_timeout() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = Address::tcp(listener.local_addr().unwrap());
-        let options = Options { timeout: Some(Duration::from_millis(200)), ..Options::default() };
-        let error = connect_within(&address, &options, Some(Duration::from_millis(50))).await.unwrap_err();
+        let limit = Some(Duration::from_millis(200));
+        let options = Options { timeout: limit, ..Options::default() };
+        let connected = connect_within(&address, &options, Some(Duration::from_millis(50)));
+        let error = bounded(limit, connected).await.unwrap_err();
         assert!(matches!(error, Error::TimedOut(limit) if limit == Duration::from_millis(200)), "{error}");
     }
 }

@@ -11,12 +11,15 @@ pub struct Options {
     /// Bytes of the largest message to offer, 4,096 to 8 MiB. 1 MiB: beyond it a message costs more in buffers than it
     /// saves in messages.
     pub msize: u32,
-    /// The longest silence that a call bears, and the longest wait for a connection; `None` waits for ever. A call over a
+    /// The longest silence that a call bears, and the longest that a connection takes with all tries; `None` waits for ever. A call over a
     /// slow link may take longer: its time begins anew with every byte of it, or of calls made before it, that leaves, and
     /// with every reply to it or to one of those, whole or 4,096 bytes at a time. Answers to later calls do not help it. So
     /// long too, and two seconds at least, a server may leave a Tflush or an abandoned Tclunk unanswered before the
     /// connection is given up.
     pub timeout: Option<Duration>,
+    /// The longest wait for a connection over ssh, from its start to the end of the attach, in place of `timeout`: a person
+    /// may have to type a password. `None` waits for ever.
+    pub login_timeout: Option<Duration>,
     /// The user to attach as: a name, and a number for the dialects that carry one.
     pub user: (Vec<u8>, u32),
     /// The most entries of one directory; more is a server that does not end.
@@ -30,6 +33,8 @@ impl Default for Options {
         Options {
             msize: 1 << 20,
             timeout: Some(Duration::from_secs(60)),
+            // As long as sshd lets a login take (sshd_config(5), LoginGraceTime).
+            login_timeout: Some(Duration::from_secs(120)),
             user: this_user(),
             // Who keeps all of them to sort them takes about half a KiB for each: 1 GiB, which most machines have. A server
             // that does not end should not end the client.

@@ -32,11 +32,16 @@ const MSIZE: u32 = 65_536;
 
 /// Takes connections and says to each offer what `answer` does; once agreed answers the attach.
 async fn serve(answer: fn(&str) -> Answer) -> Address {
+    serve_slowly(Duration::ZERO, answer).await
+}
+
+/// The same, each answer after `delay`.
+async fn serve_slowly(delay: Duration, answer: fn(&str) -> Answer) -> Address {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            tokio::spawn(converse(stream, answer));
+            tokio::spawn(converse(stream, delay, answer));
         }
     });
     let mut address: Address = "9p://127.0.0.1".parse().unwrap();
@@ -44,7 +49,7 @@ async fn serve(answer: fn(&str) -> Answer) -> Address {
     address
 }
 
-async fn converse(mut stream: TcpStream, answer: fn(&str) -> Answer) {
+async fn converse(mut stream: TcpStream, delay: Duration, answer: fn(&str) -> Answer) {
     let mut agreed = None;
     let mut buffer = Vec::new();
     loop {
@@ -58,6 +63,7 @@ async fn converse(mut stream: TcpStream, answer: fn(&str) -> Answer) {
             }
         };
         let frame: Vec<u8> = buffer.drain(..size).collect();
+        tokio::time::sleep(delay).await;
         let (header, body) = split_frame(&frame).unwrap();
         let mut out = Vec::new();
         match T::decode(header.kind, body, agreed.unwrap_or(Dialect::Plan9)).unwrap() {
@@ -173,6 +179,21 @@ async fn a_server_that_cannot_be_agreed_with_is_told_apart_from_one_that_is_not_
     let mut nobody = serve(|_| Silence).await;
     nobody.place = Place::Tcp { host: "127.0.0.1".to_owned(), port: 1 };
     assert!(matches!(Client::connect(&nobody, hasty()).await, Err(Error::Dial(_))));
+}
+
+#[tokio::test]
+async fn a_connection_is_made_within_the_timeout_however_many_tries_it_takes() {
+    // Each answer comes soon enough, and all of them do not.
+    let limit = Duration::from_millis(400);
+    let options = Options { timeout: Some(limit), ..Options::default() };
+    let answers: [fn(&str) -> Answer; 3] =
+        [|_| Version(MSIZE, "unknown"), |_| Close, |v| if v == "9P2000" { Version(MSIZE, "9P2000") } else { Lerror }];
+    for answer in answers {
+        let address = serve_slowly(Duration::from_millis(250), answer).await;
+        let connected = timeout(Duration::from_secs(20), Client::connect(&address, options.clone()));
+        let e = connected.await.unwrap().unwrap_err();
+        assert!(matches!(e, Error::TimedOut(told) if told == limit), "{e}");
+    }
 }
 
 #[tokio::test]
