@@ -204,3 +204,21 @@ fn a_login_that_takes_longer_than_the_timeout_that_was_given_is_given_up() {
     let far = place.far();
     until("the stand-in ends", || is_gone(far));
 }
+
+#[test]
+fn an_ssh_that_is_stuck_does_not_outlive_the_command_for_long() {
+    for ctrl_c in [false, true] {
+        // In a session of its own the kernel does not end what is stopped with its parent.
+        let place = Place::new(r#"exec setsid sh -c "$remote""#);
+        let mut command = place.command(&["--timeout", "1", "cat", &place.url("big")]);
+        let mut child = begin(command.process_group(0), &place);
+        let far = place.far();
+        kill_process(far, Signal::STOP).unwrap();
+        if ctrl_c {
+            kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        }
+        std::io::copy(child.stdout.as_mut().unwrap(), &mut std::io::sink()).unwrap();
+        assert_eq!(end(&mut child).code(), Some(if ctrl_c { 130 } else { 1 }));
+        until("the stand-in ends", || is_gone(far));
+    }
+}

@@ -37,6 +37,9 @@ const DATA_AT: usize = HEADER + 4;
 /// How long a connection that ends waits for its last clunks and flushes to be answered, at least.
 pub(super) const LINGER: Duration = Duration::from_secs(2);
 
+/// From giving a connection up to its end, which takes no more than the start of a process: nobody is to feel it.
+const CUT: Duration = Duration::from_millis(50);
+
 /// The reply to a call.
 #[derive(Debug)]
 pub(super) struct Reply {
@@ -522,6 +525,9 @@ impl Handle {
             // The task itself gives up in the end, whatever is heard.
             let heard = shared.lock().heard_at;
             if heard <= since {
+                shared.lock().linger = Duration::ZERO;
+                shared.waker.wake();
+                let _ = tokio::time::timeout(CUT, &mut over).await;
                 return Err(Error::TimedOut(patience));
             }
             since = heard;

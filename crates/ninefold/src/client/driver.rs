@@ -93,7 +93,7 @@ impl Driver {
                 let mut state = self.shared.lock();
                 (state.closing.then_some(state.linger), state.watch(now))
             };
-            let ends = ends.map(|limit| *linger.get_or_insert_with(|| after(now, limit)));
+            let ends = ends.map(|limit| after(*linger.get_or_insert(now), limit));
             // A server that does not let go of what nobody waits for would use up tags, fids and memory.
             let lost = unattended.and_then(|silent| Some(after(silent, self.shared.timeout?.max(LINGER))));
             if ends.into_iter().chain(lost).min().is_some_and(|due| passed(&mut alarm, due, cx)) {
@@ -102,6 +102,9 @@ impl Driver {
             Poll::Pending
         })
         .await;
+        if let Error::Lost(Loss::Unanswered) = error {
+            self.stream.forsake();
+        }
         self.end.why = error;
     }
 

@@ -4,6 +4,9 @@
 //! person, whom nobody answers any more: it gets SIGTERM at once, which ssh takes as a reason to give the terminal its
 //! echo back. A task waits for the process in every case, so that none becomes a zombie.
 //!
+//! Our own process may end before the other does: on a network that is dead ssh would wait for it as long as TCP does. So
+//! whoever gives a connection up calls [`Process::forsake`], by which a process that outlives us sees to the end.
+//!
 //! One task is to read and to write: only the last one that waits for the exit status is woken.
 
 use std::io::{self, IoSlice};
@@ -20,6 +23,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::oneshot;
 use tokio::time::{Sleep, sleep, timeout};
+use tracing::warn;
 
 use super::ssh::Far;
 
@@ -35,6 +39,12 @@ const GRACE: Duration = Duration::from_secs(1);
 /// From SIGTERM to the end of a process that gives its terminal back; a thread waits, which is not to be felt.
 const TERMINAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
+/// Sees to the end of the process `$1` that began at `$2`, in ticks of the kernel: its number may be another's by then
+/// (proc_pid_stat(5), fields 2 and 22). It has [`FAREWELL`], and [`GRACE`] from SIGTERM to SIGKILL.
+const WATCH: &str = r#"same() { read -r stat <"/proc/$1/stat" && set -- "$2" ${stat##*) } && [ "${21}" = "$1" ]; }
+for second in 1 2 3 4 5; do sleep 1; same "$@" || exit 0; done
+kill -TERM "$1"; sleep 1; same "$@" && kill -KILL "$1""#;
+
 /// Bytes of what is printed in place of the first message that are looked at: a line or two.
 const NOISE: usize = 512;
 
@@ -49,6 +59,8 @@ pub struct Process {
     far: Far,
     /// Names the process even when it has ended, and never another.
     pidfd: Option<OwnedFd>,
+    /// Names it to other processes.
+    name: Option<Name>,
     /// Its end lets the task know that nobody uses the process any more.
     _used: oneshot::Sender<()>,
 }
@@ -59,6 +71,23 @@ enum Phase {
     Opening(Vec<u8>),
     /// It has; the bytes that nobody has read.
     Talking(Vec<u8>),
+}
+
+/// A process's number, and when it began, in ticks since the machine did.
+#[derive(Debug)]
+struct Name {
+    pid: Pid,
+    began: String,
+}
+
+impl Name {
+    /// Of a child that was not waited for.
+    fn of(pid: Pid) -> Option<Name> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_pid())).ok()?;
+        // The field before is the program's name, which may hold anything.
+        let (_, fields) = stat.rsplit_once(") ")?;
+        Some(Name { pid, began: fields.split(' ').nth(22 - 3)?.to_owned() })
+    }
 }
 
 /// How the process ended.
@@ -82,7 +111,22 @@ impl Process {
         let ((ended, end), (used, unused)) = (oneshot::channel(), oneshot::channel());
         tokio::spawn(keep(child, ended, unused));
         let (phase, end) = (Phase::Opening(Vec::new()), End::Waiting(end, None));
-        Ok(Process { output, input: Some(input), phase, end, far, pidfd, _used: used })
+        let name = pid.and_then(Name::of);
+        Ok(Process { output, input: Some(input), phase, end, far, pidfd, name, _used: used })
+    }
+
+    /// The connection is given up, and perhaps we are about to end: the process may pass on what it was given, but not for
+    /// long. Must be called within a tokio runtime.
+    pub(super) fn forsake(&mut self) {
+        self.input = None;
+        let Some(Name { pid, began }) = &self.name else { return };
+        let mut watch = Command::new("/bin/sh");
+        watch.args(["-c", WATCH, "sh", &pid.as_raw_pid().to_string(), began]);
+        // Whoever reads our output, or sends signals to our group, is not kept waiting and does not end it.
+        watch.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+        if let Err(e) = watch.spawn() {
+            warn!("nothing sees to the end of ssh, process {}: {e}", pid.as_raw_pid());
+        }
     }
 
     /// Waits for the exit status, but not for long.
@@ -348,6 +392,45 @@ mod tests {
         drop(process);
         until(&told, true).await;
         until(pid.as_ref(), false).await;
+    }
+
+    #[test]
+    fn a_process_that_was_forsaken_ends_even_when_nobody_is_left_to_wait_for_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let pid = dir.path().join("pid");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            // It takes notice of nothing, and closes what it was given.
+            let script = format!("trap '' TERM; echo $$ >{}; printf '{HELLO}'; exec sleep 60 >&-", pid.display());
+            let mut process = shell(&script);
+            process.read_exact(&mut [0; 7]).await.unwrap();
+            process.forsake();
+            std::mem::forget(process);
+        });
+        runtime.shutdown_background();
+        let number = std::fs::read_to_string(&pid).unwrap();
+        let began = Instant::now();
+        // Nobody takes notice of its end: it stays a zombie.
+        while !std::fs::read_to_string(format!("/proc/{}/stat", number.trim()))
+            .map_or(true, |stat| stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z')))
+        {
+            assert!(began.elapsed() < PATIENCE, "it does not end");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    #[tokio::test]
+    async fn who_sees_to_the_end_of_a_process_leaves_another_of_its_number_alone() {
+        let mut other = Command::new("sleep").arg("60").kill_on_drop(true).spawn().unwrap();
+        let pid = Pid::from_raw(other.id().unwrap().cast_signed()).unwrap();
+        let Name { began, .. } = Name::of(pid).unwrap();
+        let watch = |began: String| {
+            Command::new("/bin/sh").args(["-c", WATCH, "sh"]).arg(pid.as_raw_pid().to_string()).arg(began).status()
+        };
+        let watched = timeout(PATIENCE, watch(format!("{began}0"))).await.unwrap().unwrap();
+        assert!(watched.success() && other.try_wait().unwrap().is_none());
+        timeout(PATIENCE, watch(began)).await.unwrap().unwrap();
+        assert!(timeout(PATIENCE, other.wait()).await.unwrap().unwrap().code().is_none());
     }
 
     #[tokio::test]

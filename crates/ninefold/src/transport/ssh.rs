@@ -22,9 +22,10 @@ const REMOTE: &str =
 /// Words of a shell to run in place of [`SSH`], as git has GIT_SSH_COMMAND: `ssh -p 2222 -i 'my key'`.
 const PROGRAM: &str = "NINEFOLD_SSH";
 
-/// As scp calls it: nothing that a user's configuration adds to a login is wanted here.
-const SSH: &str =
-    "ssh -x -oClearAllForwardings=yes -oForwardAgent=no -oPermitLocalCommand=no -oRemoteCommand=none -oRequestTTY=no";
+/// As scp calls it: nothing that a user's configuration adds to a login is wanted here. A network that is dead for 15 s ends
+/// it, whatever became of us.
+const SSH: &str = "ssh -x -oClearAllForwardings=yes -oForwardAgent=no -oPermitLocalCommand=no -oRemoteCommand=none \
+    -oRequestTTY=no -oServerAliveInterval=5 -oServerAliveCountMax=3";
 
 /// What the shell around ssh ends with when there is no such program: EX_UNAVAILABLE (sysexits(3)).
 const MISSING: i32 = 69;

@@ -21,6 +21,15 @@ pub enum Stream {
     Memory(DuplexStream),
 }
 
+impl Stream {
+    /// Its peer was given up: a process of ours must not wait for it when we have ended.
+    pub(crate) fn forsake(&mut self) {
+        if let Stream::Process(process) = self {
+            process.forsake();
+        }
+    }
+}
+
 /// The same call on whichever it is.
 macro_rules! each {
     ($stream:expr, $inner:ident => $call:expr) => {
