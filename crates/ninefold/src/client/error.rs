@@ -103,7 +103,7 @@ impl Error {
             Error::Misbehaved(_) | Error::Suspect(_) => Errno::EPROTO,
             Error::TimedOut(_) => Errno::ETIMEDOUT,
             Error::Lost(_) => Errno::ECONNRESET,
-            Error::Dial(e) => e.raw_os_error().map_or(Errno::ECONNREFUSED, |n| Errno(n.unsigned_abs())),
+            Error::Dial(e) => dial_errno(e),
             Error::NoDialect(_) => Errno::EPROTO,
             Error::Unsupported { .. } => Errno::EOPNOTSUPP,
             Error::Name(BadName::TooLong) => Errno::ENAMETOOLONG,
@@ -127,6 +127,36 @@ impl Error {
     }
 }
 
+/// The number of an error of dialling, which may be a text of our own with a kind and no number.
+fn dial_errno(e: &io::Error) -> Errno {
+    use io::ErrorKind as Kind;
+    use rustix::io::Errno as Os;
+    if let Some(number) = e.raw_os_error() {
+        return Errno(number.unsigned_abs());
+    }
+    let number = match e.kind() {
+        Kind::NotFound => Os::NOENT,
+        Kind::NotADirectory => Os::NOTDIR,
+        Kind::PermissionDenied => Os::ACCESS,
+        Kind::ConnectionRefused => Os::CONNREFUSED,
+        Kind::ConnectionReset => Os::CONNRESET,
+        Kind::ConnectionAborted => Os::CONNABORTED,
+        Kind::NotConnected => Os::NOTCONN,
+        Kind::BrokenPipe => Os::PIPE,
+        Kind::HostUnreachable => Os::HOSTUNREACH,
+        Kind::NetworkUnreachable => Os::NETUNREACH,
+        Kind::NetworkDown => Os::NETDOWN,
+        Kind::AddrNotAvailable => Os::ADDRNOTAVAIL,
+        Kind::TimedOut => Os::TIMEDOUT,
+        Kind::InvalidInput => Os::INVAL,
+        Kind::Unsupported => Os::OPNOTSUPP,
+        Kind::OutOfMemory => Os::NOMEM,
+        Kind::WouldBlock => Os::AGAIN,
+        _ => Os::IO,
+    };
+    Errno(number.raw_os_error().unsigned_abs())
+}
+
 impl From<Errno> for Error {
     fn from(errno: Errno) -> Error {
         Error::Refused(errno.into())
@@ -142,5 +172,22 @@ impl From<Suspicion> for Error {
 impl From<Error> for io::Error {
     fn from(e: Error) -> io::Error {
         io::Error::new(io::Error::from_raw_os_error(e.errno().0.cast_signed()).kind(), e)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_dialling_has_the_number_of_its_cause() {
+        let errno = |e: io::Error| Error::Dial(Arc::new(e)).errno();
+        for number in [Errno::ETIMEDOUT, Errno::ENOENT, Errno::EACCES, Errno::ECONNREFUSED, Errno(113), Errno(101)] {
+            let e = io::Error::from_raw_os_error(number.0.cast_signed());
+            // In words of our own the number is lost, and the kind is not.
+            let reworded = io::Error::new(e.kind(), "start the server, or check the address");
+            assert_eq!((errno(e), errno(reworded)), (number, number));
+        }
+        assert_eq!(errno(io::Error::other("whatever it is")), Errno::EIO);
     }
 }

@@ -56,6 +56,14 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_host_that_has_no_address_cannot_be_reached() {
+        // Over the 63 bytes of RFC 1035: no name server is asked.
+        let host = "x".repeat(64);
+        let e = dial(&format!("9p://{host}").parse().unwrap()).await.unwrap_err();
+        assert_eq!(e.kind(), io::ErrorKind::HostUnreachable, "{e}");
+    }
+
+    #[tokio::test]
     async fn tls_is_refused_in_words() {
         let e = dial(&"9ps://localhost".parse().unwrap()).await.unwrap_err();
         assert_eq!(e.kind(), io::ErrorKind::Unsupported);

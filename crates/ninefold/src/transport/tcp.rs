@@ -24,7 +24,13 @@ pub(super) async fn bind(host: &str, port: u16) -> io::Result<TcpListener> {
 
 /// Connects to the first of the host's addresses that answers.
 pub(super) async fn dial(host: &str, port: u16) -> io::Result<Stream> {
-    let stream = TcpStream::connect((host, port)).await?;
+    // The resolver's errors have no number: nothing leads there.
+    let unknown = |e: io::Error| match e.raw_os_error() {
+        Some(_) => e,
+        None => io::Error::new(io::ErrorKind::HostUnreachable, e.to_string()),
+    };
+    let addresses: Vec<SocketAddr> = tokio::net::lookup_host((host, port)).await.map_err(unknown)?.collect();
+    let stream = TcpStream::connect(&addresses[..]).await?;
     set_up(&stream)?;
     Ok(Stream::Tcp(stream))
 }
