@@ -1,7 +1,6 @@
 //! `ninefold chmod`.
 
 use ninefold::client::{Error, FileType, Follow, Node};
-use ninefold::proto::Dialect;
 use ninefold::proto::attr::SetAttr;
 use ninefold::transport::Address;
 
@@ -11,9 +10,6 @@ use super::mode_change::ModeChange;
 use super::target::Target;
 use crate::args::Chmod;
 use crate::failure::Usage;
-
-/// Set-user-ID, set-group-ID and the sticky bit.
-const SPECIAL: u32 = 0o7000;
 
 pub async fn run(args: Chmod, world: &World) -> anyhow::Result<()> {
     let addresses = args.urls.iter().map(|place| place.remote("chmod")).collect::<Result<Vec<_>, _>>()?;
@@ -46,10 +42,6 @@ impl Change<'_> {
     async fn apply(&self, node: &Node) -> Result<(), Error> {
         let old = node.metadata().await?;
         let mode = self.mode.apply(old.mode, old.kind == FileType::Dir, self.world.umask);
-        let dialect = node.client().dialect();
-        if dialect == Dialect::Plan9 && mode & SPECIAL != 0 {
-            return Err(Error::Unsupported { what: "set the set-ID and sticky bits", dialect });
-        }
         node.set(&SetAttr { mode: Some(mode), ..SetAttr::default() }).await
     }
 

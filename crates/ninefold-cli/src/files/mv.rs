@@ -1,6 +1,7 @@
 //! `ninefold mv`: renames within one server.
 
 use ninefold::client::{Client, Error, FileType, Metadata, Mode, Node};
+use ninefold::proto::Dialect;
 use ninefold::proto::Errno;
 use ninefold::proto::attr::{SetAttr, SetTime};
 use ninefold::transport::Address;
@@ -227,7 +228,8 @@ fn crosses(e: &Error) -> bool {
 /// does.
 async fn make_alike(copy: &Replacement, old: &Metadata) -> Result<(), Error> {
     let new = copy.file().metadata().await?;
-    let mut mode = old.mode;
+    // 9P2000 has no other bits.
+    let mut mode = if copy.file().client().dialect() == Dialect::Plan9 { old.mode & 0o777 } else { old.mode };
     if (new.uid, new.gid) != (old.uid, old.gid) {
         match copy.file().set(&SetAttr { uid: old.uid, gid: old.gid, ..SetAttr::default() }).await {
             Err(e) if matches!(e.errno(), Errno::EPERM | Errno::EACCES) => mode &= 0o1777,

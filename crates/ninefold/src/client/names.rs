@@ -13,7 +13,8 @@ use super::node::{Node, own_gid, plan9_kind, plan9_perm, unexpected, wstat};
 const REMOVEDIR: u32 = 0x200;
 
 impl Node {
-    /// Makes a directory. `perm`: 0 to 0o777 (.u and .L: 0o7777), cut down by the server as it sees fit.
+    /// Makes a directory. `perm`: 0 to 0o777 (.u and .L: 0o7777; in 9P2000 more is refused), cut down by the server as it
+    /// sees fit.
     pub async fn mkdir(&self, name: &[u8], perm: u32) -> Result<(), Error> {
         Name::new(name)?;
         match self.client.dialect() {
@@ -21,7 +22,7 @@ impl Node {
                 let dfid = self.fid.fid();
                 self.client.call(T::Mkdir { dfid, name, mode: Octal(perm), gid: own_gid() }).await.map(drop)
             }
-            dialect => self.plan9_create(name, dm::DIR | plan9_perm(perm, dialect), b"").await,
+            dialect => self.plan9_create(name, dm::DIR | plan9_perm(perm, dialect)?, b"").await,
         }
     }
 
@@ -69,7 +70,7 @@ impl Node {
                     FileType::CharDevice => format!("c {major} {minor}"),
                     _ => String::new(),
                 };
-                self.plan9_create(name, plan9_kind(kind) | plan9_perm(perm, dialect), extension.as_bytes()).await
+                self.plan9_create(name, plan9_kind(kind) | plan9_perm(perm, dialect)?, extension.as_bytes()).await
             }
         }
     }

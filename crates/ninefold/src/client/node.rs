@@ -216,7 +216,8 @@ impl Node {
         self.walk(&[name]).await?.metadata().await
     }
 
-    /// Changes attributes; what is `None` stays. 9P2000 and .u change all of it or nothing.
+    /// Changes attributes; what is `None` stays. 9P2000 and .u change all of it or nothing. Set-user-id, set-group-id and
+    /// sticky bits, an owner by number: not in 9P2000.
     pub async fn set(&self, change: &SetAttr) -> Result<(), Error> {
         set(&self.client, self.fid.fid(), change).await
     }
@@ -244,7 +245,8 @@ impl Node {
     }
 
     /// Makes a plain file that does not exist in this directory and opens it: the fid is the new file's from now on.
-    /// An existing name is EEXIST. `perm`: 0 to 0o777 (.u and .L: 0o7777), cut down by the server as it sees fit.
+    /// An existing name is EEXIST. `perm`: 0 to 0o777 (.u and .L: 0o7777; in 9P2000 more is refused), cut down by the server
+    /// as it sees fit.
     pub async fn create(self, name: &[u8], mode: Mode, perm: u32) -> Result<File, Error> {
         Name::new(name)?;
         let fid = self.fid.fid();
@@ -257,7 +259,7 @@ impl Node {
                 gid: own_gid(),
             },
             dialect => {
-                let (perm, mode) = (Perm(plan9_perm(perm, dialect)), mode.byte(dialect)?);
+                let (perm, mode) = (Perm(plan9_perm(perm, dialect)?), mode.byte(dialect)?);
                 T::Create { fid, name, perm, mode, extension: b"" }
             }
         };
@@ -341,10 +343,10 @@ pub(super) async fn set(client: &Client, fid: Fid, change: &SetAttr) -> Result<(
         dialect => {
             let mut stat = Stat::UNTOUCHED;
             if let Some(mode) = change.mode {
+                let perm = plan9_perm(mode, dialect)?;
                 // The mode word is set whole: what is no permission stays as it is.
                 let old = metadata(client, fid).await?;
-                let kept = !plan9_perm(0o7777, dialect);
-                stat.mode = old.plan9_mode.unwrap_or_default() & kept | plan9_perm(mode, dialect);
+                stat.mode = old.plan9_mode.unwrap_or_default() & !plan9_perms(dialect) | perm;
             }
             if change.uid.is_some() || change.gid.is_some() {
                 if dialect == Dialect::Plan9 {
@@ -415,11 +417,20 @@ fn seconds(time: SetTime, dialect: Dialect) -> Result<u32, Error> {
     u32::try_from(sec).ok().filter(|&sec| sec != u32::MAX).ok_or(Error::TooLarge("the time", dialect))
 }
 
-/// Permissions as stat(5) has them, with .u's bits for set-user-id, set-group-id and sticky.
-pub(super) fn plan9_perm(perm: u32, dialect: Dialect) -> u32 {
+/// Bits of a mode word that are permissions, which a change of mode sets; what else it has stays.
+fn plan9_perms(dialect: Dialect) -> u32 {
+    let special = if dialect == Dialect::Unix { dm::SETUID | dm::SETGID | dm::SETVTX } else { 0 };
+    0o777 | special
+}
+
+/// Permissions as stat(5) has them, with .u's bits for set-user-id, set-group-id and sticky, of which 9P2000 has none.
+pub(super) fn plan9_perm(perm: u32, dialect: Dialect) -> Result<u32, Error> {
+    if dialect == Dialect::Plan9 && perm & 0o7000 != 0 {
+        return Err(Error::Unsupported { what: "set the set-ID and sticky bits", dialect });
+    }
     let special = [(0o4000, dm::SETUID), (0o2000, dm::SETGID), (0o1000, dm::SETVTX)];
-    let extra = special.into_iter().filter(|(bit, _)| perm & bit != 0 && dialect == Dialect::Unix);
-    extra.fold(perm & 0o777, |perm, (_, bit)| perm | bit)
+    let extra = special.into_iter().filter(|(bit, _)| perm & bit != 0);
+    Ok(extra.fold(perm & 0o777, |perm, (_, bit)| perm | bit))
 }
 
 /// What kind of file a mode word of 9P2000 or .u asks for.

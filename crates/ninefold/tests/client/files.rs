@@ -213,9 +213,37 @@ async fn a_change_of_permissions_leaves_the_other_bits_of_the_mode_alone() {
         });
         let client = over(ours, dialect, Options::default()).await;
         let node = client.walk("/d", Follow::All).await.unwrap();
-        node.set(&set(Some(0o4755), None)).await.unwrap();
-        let special = if dialect == Dialect::Unix { dm::SETUID } else { 0 };
+        let (mode, special) = if dialect == Dialect::Unix { (0o4755, dm::SETUID) } else { (0o755, 0) };
+        node.set(&set(Some(mode), None)).await.unwrap();
         assert_eq!(*sent.lock().unwrap(), [dm::DIR | dm::APPEND | dm::EXCL | special | 0o755], "{dialect}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn bits_of_a_mode_that_9p2000_has_not_are_refused_before_anything_is_asked() {
+    for dialect in Dialect::ALL {
+        let client = connect(&ram(), dialect, Options::default()).await;
+        touch(&client, b"f").await;
+        let (root, node) = (client.root().await.unwrap(), client.walk("/f", Follow::All).await.unwrap());
+        let dir = client.root().await.unwrap();
+        let before = client.stats().messages;
+        for bit in [0o4000, 0o2000, 0o1000] {
+            let set = node.set(&set(Some(bit | 0o755), None)).await;
+            let mkdir = root.mkdir(format!("d{bit}").as_bytes(), bit | 0o755).await;
+            for result in [set, mkdir] {
+                match result {
+                    Err(Error::Unsupported { .. }) => assert_eq!(dialect, Dialect::Plan9),
+                    other => other.map(|()| assert_ne!(dialect, Dialect::Plan9)).unwrap(),
+                }
+            }
+        }
+        let created = dir.create(b"g", Mode::WRITE, 0o4755).await;
+        assert_eq!(created.is_err(), dialect == Dialect::Plan9, "{dialect}");
+        if dialect == Dialect::Plan9 {
+            assert!(matches!(created, Err(Error::Unsupported { .. })));
+            let after = client.stats().messages;
+            assert!(["Twstat", "Tcreate"].iter().all(|name| after.get(name) == before.get(name)), "{after:?}");
+        }
     }
 }
 

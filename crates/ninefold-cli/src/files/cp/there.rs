@@ -140,7 +140,7 @@ impl Subject<'_> {
     }
 
     /// Gives a file the owner, permissions and times of another, as far as the dialect can: 9P2000 has no numbers for
-    /// owners, and only .L sets the time of the last access. An owner that may not be given is left out, as cp(1) does,
+    /// owners, no set-ID and no sticky bits, and only .L sets the time of the last access. An owner that may not be given is left out, as cp(1) does,
     /// and with it the bits that would make programs run as that owner. A link has no permissions.
     pub async fn preserve(self, like: &Facts, owners: &Owners) -> Result<(), Cause> {
         let dialect = self.dialect();
@@ -149,7 +149,7 @@ impl Subject<'_> {
         let (uid, gid) = if dialect == Dialect::Plan9 { (None, None) } else { (like.uid, like.gid) };
         let mode = |bits: u32| Some(like.mode & bits).filter(|_| !is_link);
         let plain = SetAttr {
-            mode: mode(0o1777),
+            mode: mode(if dialect == Dialect::Plan9 { 0o777 } else { 0o1777 }),
             atime: accessed,
             mtime: Some(SetTime::To(like.modified)),
             ..SetAttr::default()
