@@ -46,7 +46,7 @@ pub(super) async fn connect(address: &Address, options: &Options) -> Result<Hand
 
 /// With `first` for the first offer, if it is to have a bound of its own.
 async fn connect_within(address: &Address, options: &Options, mut first: Option<Duration>) -> Result<Handle, Error> {
-    let mut handshake = Handshake::new(options.msize, address.dialect);
+    let mut handshake = Handshake::new(options.offer(), address.dialect);
     let mut prelude = Prelude::default();
     loop {
         let stream = reach(address).await.map_err(|e| Error::Dial(Arc::new(e)))?;
@@ -69,7 +69,7 @@ async fn connect_within(address: &Address, options: &Options, mut first: Option<
 
 /// Negotiates on a stream that is there already, and cannot be dialled again. Without a bound.
 pub(super) async fn over(stream: Stream, dialect: Option<Dialect>, options: &Options) -> Result<Handle, Error> {
-    let mut handshake = Handshake::new(options.msize, dialect);
+    let mut handshake = Handshake::new(options.offer(), dialect);
     match negotiate(stream, &mut handshake, &mut Prelude::default(), (options, &mut None)).await? {
         Negotiated::Agreed(handle) => Ok(handle),
         Negotiated::Closed(_) => Err(Error::Lost(Loss::Closed)),

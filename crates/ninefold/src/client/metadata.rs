@@ -29,6 +29,10 @@ const FORMATS: [(u32, FileType); 7] = [
     (0o140_000, FileType::Socket),
 ];
 
+/// Bytes of the longest target of a symbolic link: Linux's PATH_MAX without the NUL at its end (symlink(2)). A longer one
+/// could lead through thousands of names and back.
+const TARGET_MAX: usize = 4095;
+
 const FORMAT_MASK: u32 = 0o170_000;
 
 impl FileType {
@@ -164,6 +168,8 @@ impl Metadata {
     pub(super) fn from_stat(stat: &Stat<'_>, dialect: Dialect) -> Result<Metadata, Error> {
         let unix = dialect == Dialect::Unix;
         let (kind, device) = stat_kind(stat, unix);
+        let is_told = kind == FileType::Symlink && !stat.extension.is_empty();
+        let link_target = is_told.then(|| link_target(stat.extension.to_vec())).transpose()?;
         let id = |n: u32| Some(n).filter(|&n| unix && n != u32::MAX);
         let seconds = |sec: u32| Time { sec: sec.into(), nsec: 0 };
         Metadata {
@@ -185,7 +191,7 @@ impl Metadata {
             modified: seconds(stat.mtime),
             changed: None,
             born: None,
-            link_target: Some(stat.extension.to_vec()).filter(|_| kind == FileType::Symlink),
+            link_target,
         }
         .checked()
     }
@@ -199,6 +205,14 @@ impl Metadata {
         }
         Ok(self)
     }
+}
+
+/// A symbolic link's target as a server tells it.
+pub(super) fn link_target(target: Vec<u8>) -> Result<Vec<u8>, Error> {
+    if target.is_empty() || target.len() > TARGET_MAX || target.contains(&0) {
+        return Err(Suspicion::LinkTarget.into());
+    }
+    Ok(target)
 }
 
 fn time(sec: u64, nsec: u64) -> Result<Time, Error> {

@@ -13,7 +13,7 @@ use super::client::Client;
 use super::error::{Error, Suspicion};
 use super::fid::OwnedFid;
 use super::file::File;
-use super::metadata::{FileType, Metadata};
+use super::metadata::{FileType, Metadata, link_target};
 
 /// How to open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,10 +60,6 @@ impl Mode {
     }
 }
 
-/// Bytes of the longest target of a symbolic link: Linux's PATH_MAX without the NUL at its end (symlink(2)). A longer one
-/// could lead through thousands of names and back.
-const TARGET_MAX: usize = 4095;
-
 /// `size[4] Twalk tag[2] fid[4] newfid[4] nwname[2]`.
 const WALK_HEADER: usize = HEADER + 10;
 
@@ -87,8 +83,7 @@ pub(super) enum Walked {
 pub(super) struct Start<'a> {
     client: &'a Client,
     fid: Fid,
-    /// `None`: the root, whose qid nobody remembers.
-    qid: Option<Qid>,
+    qid: Qid,
 }
 
 /// The reply to something else; the state machine lets none through.
@@ -98,7 +93,7 @@ pub(super) fn unexpected() -> Error {
 
 impl Client {
     pub(super) fn start(&self) -> Start<'_> {
-        Start { client: self, fid: self.root.fid.fid(), qid: Some(self.root.qid) }
+        Start { client: self, fid: self.root.fid.fid(), qid: self.root.qid }
     }
 
     /// The root of the tree.
@@ -130,9 +125,10 @@ impl Start<'_> {
             R::Walk { wqids } => wqids.iter().collect(),
             _ => return Err(unexpected()),
         };
-        Ok(match (reply.made, qids.last().copied().or(self.qid)) {
-            (Some(fid), Some(qid)) => Walked::Whole(Node { client: self.client.clone(), fid, qid }),
-            _ => Walked::Part(qids),
+        let qid = qids.last().copied().unwrap_or(self.qid);
+        Ok(match reply.made {
+            Some(fid) => Walked::Whole(Node { client: self.client.clone(), fid, qid }),
+            None => Walked::Part(qids),
         })
     }
 
@@ -175,7 +171,7 @@ impl Node {
 
     /// For requests that count as caused by `client`'s replies.
     pub(super) fn start_with<'a>(&'a self, client: &'a Client) -> Start<'a> {
-        Start { client, fid: self.fid.fid(), qid: Some(self.qid) }
+        Start { client, fid: self.fid.fid(), qid: self.qid }
     }
 
     pub fn qid(&self) -> Qid {
@@ -290,12 +286,13 @@ impl Node {
                 R::Readlink { target } => target.to_vec(),
                 _ => return Err(unexpected()),
             },
-            _ => self.metadata().await?.link_target.ok_or(Errno::EINVAL)?,
+            _ => match self.metadata().await? {
+                Metadata { link_target: Some(target), .. } => target,
+                Metadata { kind: FileType::Symlink, .. } => return Err(Suspicion::LinkTarget.into()),
+                _ => return Err(Errno::EINVAL.into()),
+            },
         };
-        if target.is_empty() || target.len() > TARGET_MAX || target.contains(&0) {
-            return Err(Suspicion::LinkTarget.into());
-        }
-        Ok(target)
+        link_target(target)
     }
 
     /// What statfs(2) tells; .L only.

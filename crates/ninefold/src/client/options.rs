@@ -3,13 +3,17 @@
 use std::time::Duration;
 
 use ninefold_proto::types::NONUNAME;
+use ninefold_proto::wire::MSIZE_MIN;
 use rustix::process::getuid;
+
+/// The range of [`Options::msize`]: what every server of ours takes, and the most that one offers.
+const MSIZES: (u32, u32) = (MSIZE_MIN, 8 << 20);
 
 /// How to connect, and what to bound. The default suits every server known to us.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// Bytes of the largest message to offer, 4,096 to 8 MiB. 1 MiB: beyond it a message costs more in buffers than it
-    /// saves in messages.
+    /// Bytes of the largest message to offer, 4,096 to 8 MiB; what lies outside is brought into that range. 1 MiB: beyond it
+    /// a message costs more in buffers than it saves in messages.
     pub msize: u32,
     /// The longest silence that a call bears, and the longest that a connection takes with all tries; `None` waits for ever. A call over a
     /// slow link may take longer: its time begins anew with every byte of it, or of calls made before it, that leaves, and
@@ -54,6 +58,11 @@ fn this_user() -> (Vec<u8>, u32) {
 }
 
 impl Options {
+    /// The msize to offer.
+    pub(super) fn offer(&self) -> u32 {
+        self.msize.clamp(MSIZES.0, MSIZES.1)
+    }
+
     /// Attaches as a user known by name alone.
     pub fn user_name(mut self, name: impl Into<Vec<u8>>) -> Options {
         self.user = (name.into(), NONUNAME);

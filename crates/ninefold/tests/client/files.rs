@@ -220,6 +220,16 @@ async fn a_change_of_permissions_leaves_the_other_bits_of_the_mode_alone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_msize_out_of_its_range_is_brought_into_it() {
+    for (msize, offered) in [(0, 4096), (4095, 4096), (5000, 5000), (u32::MAX, 8 << 20)] {
+        let (ours, theirs) = memory::pair(BUFFER);
+        fake::serve(theirs, 10, |_, _, _| false);
+        let client = over(ours, Dialect::Linux, Options { msize, ..Options::default() }).await;
+        assert_eq!(client.msize(), offered);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn bits_of_a_mode_that_9p2000_has_not_are_refused_before_anything_is_asked() {
     for dialect in Dialect::ALL {
         let client = connect(&ram(), dialect, Options::default()).await;
