@@ -45,6 +45,30 @@ pub enum FieldKind {
     Stat,
 }
 
+/// A peer's text for a person: without anything that a terminal would obey, bytes that are not UTF-8 as `\\xHH`, and no
+/// more than `most` characters of it, `…` behind them where there are more.
+pub fn printable(text: &[u8], most: usize) -> String {
+    let mut out = String::new();
+    let mut count = 0;
+    for chunk in text.utf8_chunks() {
+        let valid = chunk.valid().chars().map(Ok);
+        for part in valid.chain(chunk.invalid().iter().map(Err)) {
+            if count == most {
+                out.push('…');
+                return out;
+            }
+            count += 1;
+            // Writing to a string does not fail.
+            let _ = match part {
+                Ok(c) if c.is_control() => write!(out, "{}", c.escape_default()),
+                Ok(c) => out.write_char(c),
+                Err(byte) => write!(out, "\\x{byte:02x}"),
+            };
+        }
+    }
+    out
+}
+
 /// Whether the data of Twrite, Rread and Rreaddir is printed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Data {

@@ -3,9 +3,7 @@
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
-use alloc::string::String;
 use alloc::vec::Vec;
-use core::fmt::Write;
 
 use super::ServerMisbehaved;
 use super::expect::{Expect, Outcome};
@@ -13,6 +11,7 @@ use super::fids::{Fids, Parting};
 use crate::dialect::Dialect;
 use crate::error::{Errno, Error};
 use crate::message::{R, T, info};
+use crate::print::printable;
 use crate::types::{Fid, MAXWELEM, Tag};
 use crate::wire::{DecodeError, split_frame};
 
@@ -463,7 +462,7 @@ fn failure(reply: &R<'_>, dialect: Dialect) -> Result<Option<Error>, ServerMisbe
             // .u's ERRUNDEF is all ones; 0 comes from servers that only have a text.
             let known = dialect == Dialect::Unix && errno != 0 && errno != u32::MAX;
             let errno = if known { Errno(errno) } else { Errno::from_text(ename) };
-            let text = printable(ename);
+            let text = printable(ename, TEXT_MAX);
             // A text that says nothing is worth less than the number's own.
             let said = !text.trim().is_empty();
             Ok(Some(if said { Error::with_text(errno, Cow::Owned(text)) } else { Error::new(errno) }))
@@ -475,26 +474,10 @@ fn failure(reply: &R<'_>, dialect: Dialect) -> Result<Option<Error>, ServerMisbe
 /// Characters of a server's text that are kept. Plan 9's own are at most 128 bytes (ERRMAX, errstr(2)).
 const TEXT_MAX: usize = 1024;
 
-/// A server's text without anything that a terminal would obey.
-fn printable(text: &[u8]) -> String {
-    let mut out = String::new();
-    let text = String::from_utf8_lossy(text);
-    for (n, c) in text.chars().enumerate() {
-        if n == TEXT_MAX {
-            out.push('…');
-            break;
-        }
-        if c.is_control() {
-            let _ = write!(out, "{}", c.escape_default());
-        } else {
-            out.push(c);
-        }
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
+    use alloc::string::String;
+
     use super::*;
 
     fn text(ename: &[u8]) -> String {
@@ -505,7 +488,7 @@ mod tests {
     #[test]
     fn an_error_is_told_in_words_that_a_terminal_can_show() {
         assert_eq!(text(b"no such thing"), "no such thing");
-        assert_eq!(text(b"\x1b[2J\x9b31m\xc2\x9bm"), "\\u{1b}[2J\u{fffd}31m\\u{9b}m");
+        assert_eq!(text(b"\x1b[2J\x9b31m\xc2\x9bm"), r"\u{1b}[2J\x9b31m\u{9b}m");
         for empty in [&b""[..], b" \t "] {
             assert!(!text(empty).trim().is_empty());
         }

@@ -7,6 +7,7 @@ use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
+use ninefold_proto::print::printable;
 use tokio::process::Command;
 
 use super::Stream;
@@ -124,18 +125,10 @@ fn end(status: ExitStatus) -> String {
 
 /// The first line, without anything that a terminal would obey.
 fn quoted(seen: &[u8]) -> String {
-    /// Bytes that tell enough.
+    /// Characters that tell enough.
     const MOST: usize = 60;
     let line = seen.split(|b| *b == b'\n').find(|line| !line.is_empty()).unwrap_or(seen);
-    let (line, more) = if line.len() > MOST { (&line[..MOST], "…") } else { (line, "") };
-    let line: String = line.utf8_chunks().map(printable).collect();
-    format!("'{line}{more}'")
-}
-
-fn printable(chunk: std::str::Utf8Chunk<'_>) -> String {
-    let escaped = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
-    let valid: String = chunk.valid().chars().map(escaped).collect();
-    format!("{valid}{}", chunk.invalid().escape_ascii())
+    format!("'{}'", printable(line, MOST))
 }
 
 #[cfg(test)]
