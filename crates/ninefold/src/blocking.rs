@@ -170,6 +170,11 @@ impl Node {
         wait(self.0.read_dir()).map(ReadDir)
     }
 
+    /// See [`client::Node::into_read_dir`].
+    pub fn into_read_dir(self) -> Result<ReadDir, Error> {
+        wait(self.0.into_read_dir()).map(ReadDir)
+    }
+
     /// See [`client::Node::list`].
     pub fn list(&self) -> Result<Listing<'_>, Error> {
         wait(self.0.list()).map(Listing)

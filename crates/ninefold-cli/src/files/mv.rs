@@ -214,7 +214,7 @@ impl Moving<'_> {
 /// Whether a directory that is to be replaced is not empty, which no copy changes.
 async fn is_full(to: &Target) -> Result<bool, Error> {
     match to.find().await? {
-        Some(node) if node.qid().is_dir() => Ok(node.read_dir().await?.next().await?.is_some()),
+        Some(node) if node.qid().is_dir() => Ok(node.into_read_dir().await?.next().await?.is_some()),
         _ => Ok(false),
     }
 }

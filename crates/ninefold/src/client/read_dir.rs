@@ -47,12 +47,20 @@ pub struct ReadDir {
 }
 
 impl Node {
-    /// Reads the directory, on a fid of its own.
+    /// Reads the directory, on a fid of its own: a round trip more than [`Node::into_read_dir`].
     pub async fn read_dir(&self) -> Result<ReadDir, Error> {
         if !self.qid().is_dir() {
             return Err(Errno::ENOTDIR.into());
         }
-        let file = self.walk(&[]).await?.open(Mode::READ).await?;
+        self.walk(&[]).await?.into_read_dir().await
+    }
+
+    /// Reads the directory, on this fid.
+    pub async fn into_read_dir(self) -> Result<ReadDir, Error> {
+        if !self.qid().is_dir() {
+            return Err(Errno::ENOTDIR.into());
+        }
+        let file = self.open(Mode::READ).await?;
         let (cookies, repeats, entries) = (HashSet::new(), HashMap::new(), VecDeque::new());
         Ok(ReadDir { file, offset: 0, cookies, repeats, entries, count: 0, ended: false, failed: None })
     }

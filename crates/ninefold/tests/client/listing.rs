@@ -137,3 +137,20 @@ async fn a_listing_that_is_dropped_leaves_nothing_behind() {
         settled(&client, 2).await;
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_directory_is_read_on_the_fid_that_it_was_walked_to_in_a_round_trip_less() {
+    for dialect in Dialect::ALL {
+        let client = connect(&ram(), dialect, Options::default()).await;
+        let root = client.root().await.unwrap();
+        let mut trips = Vec::new();
+        for consumed in [false, true] {
+            let node = root.walk(&[]).await.unwrap();
+            let before = client.stats().round_trips;
+            let mut read = if consumed { node.into_read_dir().await.unwrap() } else { node.read_dir().await.unwrap() };
+            assert_eq!(read.next().await.unwrap(), None);
+            trips.push(client.stats().round_trips - before);
+        }
+        assert_eq!(trips[0], trips[1] + 1, "{dialect}");
+    }
+}
