@@ -265,3 +265,24 @@ fn hard_links(stat: &Stat<'_>, kind: FileType, unix: bool) -> Option<u64> {
     let told = stat.extension.strip_prefix(b"HARDLINKCOUNT ").filter(|_| tells)?;
     std::str::from_utf8(told.trim_ascii_end()).ok()?.parse().ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_target_of_a_link_in_a_stat_record_is_judged_as_one_that_is_read() {
+        let target = |extension: &[u8]| {
+            let qid = Qid { kind: QidType::SYMLINK, version: 0, path: 1 };
+            let stat = Stat { qid, mode: dm::SYMLINK | 0o777, length: 0, extension, ..Stat::UNTOUCHED };
+            Metadata::from_stat(&stat, Dialect::Unix).map(|metadata| metadata.link_target)
+        };
+        assert_eq!(target(b"../a b").unwrap(), Some(b"../a b".to_vec()));
+        assert_eq!(target(&[b'x'; TARGET_MAX]).unwrap(), Some(vec![b'x'; TARGET_MAX]));
+        // Not told.
+        assert_eq!(target(b"").unwrap(), None);
+        for bad in [&b"a\0b"[..], &[b'x'; TARGET_MAX + 1]] {
+            assert!(matches!(target(bad), Err(Error::Suspect(Suspicion::LinkTarget))), "{bad:?}");
+        }
+    }
+}
