@@ -253,7 +253,7 @@ survived! {
     error_escape {
         PU OPENS_OLD => r#"Refused(Error { errno: EIO, text: Some("\\u{1b}]0;owned\\u{7}\\u{1b}[2J\\nok") })"#;
     }
-    error_bytes { PU OPENS_OLD => r#"Refused(Error { errno: EIO, text: Some("���31m") })"#; }
+    error_bytes { PU OPENS_OLD => r#"Refused(Error { errno: EIO, text: Some("\\xff\\xfe\\x9b31m") })"#; }
     error_long { PU OPENS_OLD => r#"Refused(Error { errno: EIO, text: Some("xxx*xxx…") })"#; }
     clunk_fails {
         PU CLUNKS => r#"Refused(Error { errno: EIO, text: Some("i/o error") })"#;
