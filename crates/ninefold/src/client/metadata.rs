@@ -85,7 +85,7 @@ pub struct Metadata {
     pub modified: Time,
     pub changed: Option<Time>,
     pub born: Option<Time>,
-    /// The target of a symbolic link, where it comes with the rest (.u).
+    /// The target of a symbolic link, where it comes with the rest (.u) and is one.
     pub link_target: Option<Vec<u8>>,
 }
 
@@ -168,8 +168,9 @@ impl Metadata {
     pub(super) fn from_stat(stat: &Stat<'_>, dialect: Dialect) -> Result<Metadata, Error> {
         let unix = dialect == Dialect::Unix;
         let (kind, device) = stat_kind(stat, unix);
-        let is_told = kind == FileType::Symlink && !stat.extension.is_empty();
-        let link_target = is_told.then(|| link_target(stat.extension.to_vec())).transpose()?;
+        // One bad link must not hide the rest of its directory.
+        let link_target = Some(stat.extension).filter(|_| kind == FileType::Symlink);
+        let link_target = link_target.and_then(|target| link_target_of(target.to_vec()).ok());
         let id = |n: u32| Some(n).filter(|&n| unix && n != u32::MAX);
         let seconds = |sec: u32| Time { sec: sec.into(), nsec: 0 };
         Metadata {
@@ -208,7 +209,7 @@ impl Metadata {
 }
 
 /// A symbolic link's target as a server tells it.
-pub(super) fn link_target(target: Vec<u8>) -> Result<Vec<u8>, Error> {
+pub(super) fn link_target_of(target: Vec<u8>) -> Result<Vec<u8>, Error> {
     if target.is_empty() || target.len() > TARGET_MAX || target.contains(&0) {
         return Err(Suspicion::LinkTarget.into());
     }
@@ -271,18 +272,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_target_of_a_link_in_a_stat_record_is_judged_as_one_that_is_read() {
+    fn what_cannot_be_the_target_of_a_link_is_not_told_by_its_stat_record() {
         let target = |extension: &[u8]| {
             let qid = Qid { kind: QidType::SYMLINK, version: 0, path: 1 };
             let stat = Stat { qid, mode: dm::SYMLINK | 0o777, length: 0, extension, ..Stat::UNTOUCHED };
-            Metadata::from_stat(&stat, Dialect::Unix).map(|metadata| metadata.link_target)
+            Metadata::from_stat(&stat, Dialect::Unix).unwrap().link_target
         };
-        assert_eq!(target(b"../a b").unwrap(), Some(b"../a b".to_vec()));
-        assert_eq!(target(&[b'x'; TARGET_MAX]).unwrap(), Some(vec![b'x'; TARGET_MAX]));
-        // Not told.
-        assert_eq!(target(b"").unwrap(), None);
-        for bad in [&b"a\0b"[..], &[b'x'; TARGET_MAX + 1]] {
-            assert!(matches!(target(bad), Err(Error::Suspect(Suspicion::LinkTarget))), "{bad:?}");
+        assert_eq!(target(b"../a b"), Some(b"../a b".to_vec()));
+        assert_eq!(target(&[b'x'; TARGET_MAX]), Some(vec![b'x'; TARGET_MAX]));
+        for bad in [&b""[..], b"a\0b", &[b'x'; TARGET_MAX + 1]] {
+            assert_eq!(target(bad), None, "{bad:?}");
         }
     }
 }

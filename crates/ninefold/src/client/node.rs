@@ -13,7 +13,7 @@ use super::client::Client;
 use super::error::{Error, Suspicion};
 use super::fid::OwnedFid;
 use super::file::File;
-use super::metadata::{FileType, Metadata, link_target};
+use super::metadata::{FileType, Metadata, link_target_of};
 
 /// How to open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -288,11 +288,12 @@ impl Node {
             },
             _ => match self.metadata().await? {
                 Metadata { link_target: Some(target), .. } => target,
+                // What came is none.
                 Metadata { kind: FileType::Symlink, .. } => return Err(Suspicion::LinkTarget.into()),
                 _ => return Err(Errno::EINVAL.into()),
             },
         };
-        link_target(target)
+        link_target_of(target)
     }
 
     /// What statfs(2) tells; .L only.

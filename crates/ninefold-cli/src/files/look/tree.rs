@@ -438,7 +438,9 @@ fn dots(node: &Node) -> Vec<Item> {
 }
 
 async fn complete(dir: &Node, client: Client, mut item: Item, targets: bool, over: &OnceLock<Error>) -> (Item, Client) {
-    if let Attributes::Known(_) = item.attributes {
+    // A target that did not come with the rest, or was none, is asked for: it comes with its error.
+    let wants_target = targets && item.kind == FileType::Symlink && item.target.is_none();
+    if let (Attributes::Known(_), false) = (&item.attributes, wants_target) {
         return (item, client);
     }
     let asked = match over.get() {
