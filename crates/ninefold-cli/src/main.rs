@@ -3,6 +3,8 @@
 //! `args` defines the command line, once, for parser, help, completions and manual; each subcommand has a file of its
 //! own. Exit status: 0 done, 1 failed, 2 used wrongly.
 #![forbid(unsafe_code)]
+// They panic where nothing can be written: `2>/dev/full`, or a reader who has gone.
+#![deny(clippy::print_stderr, clippy::print_stdout)]
 
 mod args;
 mod demo;
@@ -37,7 +39,7 @@ fn main() -> ExitCode {
     match run(args) {
         Ok(code) => code,
         Err(e) => {
-            eprintln!("ninefold: {e:#}");
+            report::say(format_args!("{e:#}"));
             if e.is::<Usage>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
@@ -94,5 +96,7 @@ fn log_to_stderr(verbose: u8) {
     let filter = EnvFilter::builder().with_default_directive(level.into());
     let filter = if verbose == 0 { filter.from_env_lossy() } else { filter.parse_lossy("") };
     let colours = std::io::stderr().is_terminal();
-    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr).init();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr);
+    // It would tell on standard error, in a way that panics, that it cannot write to standard error.
+    log.log_internal_errors(false).init();
 }

@@ -1,6 +1,7 @@
 //! Failures of single files: told as they come, while the command goes on with the others.
 
 use std::fmt;
+use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -94,6 +95,13 @@ impl fmt::Display for Printable<'_> {
     }
 }
 
+/// Tells something on standard error, a line. Where that cannot be written to (a full disk, a reader who has gone) nobody
+/// can be told so either; the exit status still says it.
+pub fn say(remark: impl fmt::Display) {
+    let line = format!("ninefold: {remark}\n");
+    let _ = io::stderr().lock().write_all(line.as_bytes());
+}
+
 /// Collects failures. One of a command.
 #[derive(Debug, Default)]
 pub struct Report {
@@ -114,7 +122,7 @@ impl Report {
 
     /// Tells what is no failure.
     pub fn warn(&self, remark: impl fmt::Display) {
-        eprintln!("ninefold: {remark}");
+        say(remark);
     }
 
     /// How many were told so far.

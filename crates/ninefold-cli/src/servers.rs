@@ -1,6 +1,7 @@
 //! The servers that one command uses: one connection to each, whatever the number of files.
 
 use std::collections::HashMap;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -159,8 +160,7 @@ async fn write_stats(file: &Path, clients: &HashMap<Key, Client>, patience: Dura
     };
     let text = format!("{object}\n");
     if file == Path::new("-") {
-        eprint!("{text}");
-        return Ok(());
+        return std::io::stderr().lock().write_all(text.as_bytes()).context("standard error");
     }
     // A fifo has no reader until somebody reads it.
     let written = tokio::time::timeout(patience, tokio::fs::write(file, text)).await;
