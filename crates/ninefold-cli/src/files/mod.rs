@@ -30,6 +30,7 @@ use std::time::Duration;
 use anyhow::Context;
 use futures_util::future::join;
 use ninefold::client::{Client, Error, Node};
+use ninefold::proto::Errno;
 use ninefold::transport::Address;
 use rustix::fs::Mode;
 use tokio::time::Instant;
@@ -81,6 +82,19 @@ impl World {
 /// Whether two nodes are the same file, as far as what is told of them can say; an error says nothing.
 async fn are_same_file(one: &Node, other: &Node) -> bool {
     matches!(join(one.metadata(), other.metadata()).await, (Ok(one), Ok(other)) if one.is_of_same_file(&other))
+}
+
+/// Whether two names are of one file, for who would write to one and remove the other: an error where it cannot be told.
+async fn is_one_file(one: &Node, other: &Node) -> Result<bool, Error> {
+    if one.qid().path != other.qid().path {
+        return Ok(false);
+    }
+    let (before, other, after) = (one.metadata().await?, other.metadata().await?, one.metadata().await?);
+    // While somebody writes to it, two answers differ although the file is one.
+    if !before.is_of_same_file(&after) {
+        return Err(Errno::EBUSY.into());
+    }
+    Ok(before.is_of_same_file(&other))
 }
 
 /// Exit status after SIGINT or SIGTERM, as a shell tells it for SIGINT.

@@ -1,17 +1,16 @@
 //! `ninefold mv`: renames within one server.
 
-use ninefold::client::{Client, Error, FileType, Metadata, Mode, Node};
-use ninefold::proto::Dialect;
-use ninefold::proto::Errno;
+use ninefold::client::{Client, Error, FileType, Follow, Metadata, Mode, Node};
 use ninefold::proto::attr::{SetAttr, SetTime};
+use ninefold::proto::{Dialect, Errno, QidType};
 use ninefold::transport::Address;
 
-use super::World;
 use super::cp;
 use super::destination::{into_directory, same_tree};
 use super::replace::{Replacement, pour};
 use super::rm;
 use super::target::Target;
+use super::{World, is_one_file};
 use crate::args::Mv;
 use crate::failure::Usage;
 use crate::place::Place;
@@ -89,12 +88,18 @@ impl Moving<'_> {
         let node = from.walk().await.map_err(Trouble::Source)?;
         let Some(to) = self.destination(&from.name).await.map_err(Trouble::Destination)? else { return Ok(()) };
         if to.own_address().path == from.own_address().path {
-            self.world.report.complain(format_args!("{address}: cannot move: both names are of one file"));
-            return Ok(());
+            return self.refuse_one_file(address);
         }
+        let mut respelt = false;
         if let Some(old) = to.find().await.map_err(Trouble::Destination)? {
             if self.no_clobber {
                 return Ok(());
+            }
+            respelt = is_one_file(&node, &old).await.map_err(Trouble::Source)?;
+            if respelt && !is_other_spelling(&from, &node, &to).await.map_err(Trouble::Source)?
+                || self.leads_to(address, &node, &old).await.map_err(Trouble::Source)?
+            {
+                return self.refuse_one_file(address);
             }
             match (node.qid().is_dir(), old.qid().is_dir()) {
                 (true, false) => return Err(Trouble::Destination(Errno::ENOTDIR.into())),
@@ -103,13 +108,44 @@ impl Moving<'_> {
             }
         }
         match self.rename(&from, &to).await {
+            Err(e) if respelt => Err(Trouble::Destination(e)),
             Err(e) if crosses(&e) && node.qid().is_dir() => {
+                let path = node.qid().path;
                 drop(node);
-                self.copy_tree(from, to).await
+                self.copy_tree(from, path, to).await
             }
             Err(e) if crosses(&e) => self.copy(&from, node, &to).await,
             other => other.map_err(Trouble::Destination),
         }
+    }
+
+    /// As mv(1) does: of several hard links too, because two that each remove the other's name leave none.
+    fn refuse_one_file(&self, address: &Address) -> Result<(), Trouble> {
+        self.world.report.complain(format_args!(
+            "{address}: cannot move: both names are of one file: remove the one that is too many with ninefold rm"
+        ));
+        Ok(())
+    }
+
+    /// Whether the source is a symbolic link to the file that it would replace: nothing but the link would be left.
+    async fn leads_to(&self, address: &Address, node: &Node, old: &Node) -> Result<bool, Error> {
+        if !node.qid().kind.has(QidType::SYMLINK) || old.qid().kind.has(QidType::SYMLINK) {
+            return Ok(false);
+        }
+        match self.client.walk(&address.path, Follow::All).await {
+            Ok(end) => is_one_file(&end, old).await,
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// A copy was made, and the source is better not removed.
+    fn keep(&self, from: &Target, to: &Target) -> Result<(), Trouble> {
+        let (from, to) = (from.own_address(), to.own_address());
+        self.world.report.complain(format_args!(
+            "{from}: copied to {to}, and not removed: it is no longer what was copied: compare the two, then remove one \
+             with ninefold rm"
+        ));
+        Ok(())
     }
 
     async fn destination(&self, base: &[u8]) -> Result<Option<Target>, Error> {
@@ -142,7 +178,7 @@ impl Moving<'_> {
         let old = node.metadata().await.map_err(Trouble::Source)?;
         if old.kind != FileType::File {
             drop(node);
-            return self.copy_tree(from.clone(), to.clone()).await;
+            return self.copy_tree(from.clone(), old.qid.path, to.clone()).await;
         }
         let source = node.open(Mode::READ).await.map_err(Trouble::Source)?;
         let copy = Replacement::anew(&self.world.temporaries, to, PRIVATE).await.map_err(Trouble::Destination)?;
@@ -157,13 +193,19 @@ impl Moving<'_> {
         }
         copy.commit(true).await.map_err(Trouble::Destination)?;
         drop(source);
+        // What has the name now may be the copy itself, or be newer than what was copied.
+        let now = async { from.walk().await?.metadata().await };
+        if !now.await.map_err(Trouble::Source)?.is_of_same_file(&old) {
+            return self.keep(from, to);
+        }
         from.dir.unlink(&from.name, false).await.map_err(Trouble::Source)
     }
 }
 
 impl Moving<'_> {
-    /// The same for a directory, or what is neither: copied under a temporary name, which then is renamed.
-    async fn copy_tree(&self, from: Target, to: Target) -> Result<(), Trouble> {
+    /// The same for a directory, or what is neither: copied under a temporary name, which then is renamed. `path` is the
+    /// source's, of its qid.
+    async fn copy_tree(&self, from: Target, path: u64, to: Target) -> Result<(), Trouble> {
         if is_full(&to).await.map_err(Trouble::Destination)? {
             return Err(Trouble::Destination(Errno::ENOTEMPTY.into()));
         }
@@ -192,6 +234,12 @@ impl Moving<'_> {
             return Err(Trouble::Destination(e));
         }
         entry.gone();
+        // As for a file.
+        let (now, made) = (from.walk().await.map_err(Trouble::Source)?, to.walk().await.map_err(Trouble::Destination)?);
+        if now.qid().path != path || is_one_file(&now, &made).await.map_err(Trouble::Source)? {
+            return self.keep(&from, &to);
+        }
+        drop((now, made));
         self.remove(from).await.map(drop).map_err(Trouble::Source)
     }
 
@@ -209,6 +257,18 @@ impl Moving<'_> {
             None => Ok(true),
         }
     }
+}
+
+/// Whether two names of one file can only be one entry of one directory, on a file system that does not tell their
+/// spellings apart (`a` and `A`): a rename changes the spelling, and nothing must be removed.
+async fn is_other_spelling(from: &Target, node: &Node, to: &Target) -> Result<bool, Error> {
+    let one_directory = from.dir.qid().path == to.dir.qid().path && from.name != to.name;
+    // In 9P2000 it may be a link that looks like what it leads to.
+    if !one_directory || node.client().dialect() == Dialect::Plan9 {
+        return Ok(false);
+    }
+    let metadata = node.metadata().await?;
+    Ok(metadata.kind == FileType::Dir || metadata.nlink == Some(1))
 }
 
 /// Whether a directory that is to be replaced is not empty, which no copy changes.

@@ -1,0 +1,139 @@
+//! What several names of one file, dots and slashes at the end of an address mean to the commands that change files.
+
+mod support;
+
+use std::net::SocketAddr;
+use std::os::unix::fs::symlink;
+use std::process::{Command, Stdio};
+
+use ninefold::proto::Dialect;
+use support::meddler::{self, Way, meddle};
+use support::share::{Share, feed};
+use support::{Running, ninefold};
+
+/// Runs a command that fails; what it says.
+#[track_caller]
+fn bad(args: &[&str]) -> String {
+    let (code, said) = feed(args, b"");
+    assert_eq!(code, Some(1), "{args:?}: {said}");
+    said
+}
+
+/// One directory at two places of a served tree: `m1` and `m2` hold the same files. Nothing where that cannot be had.
+struct Twice {
+    dir: tempfile::TempDir,
+    server: SocketAddr,
+    _running: Running,
+}
+
+impl Twice {
+    fn new(test: &str) -> Option<Twice> {
+        // The mounts are the server's own, and go with it.
+        let unshare = ["--user", "--map-root-user", "--mount"];
+        let can = Command::new("unshare").args(unshare).arg("true").stderr(Stdio::null()).status();
+        if !can.is_ok_and(|status| status.success()) {
+            support::skip(test, "needs unshare(1), and to be allowed mounts");
+            return None;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["m1", "m2"] {
+            std::fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        let serve = r#"mount --bind m1 m2 && exec "$0" serve . --listen 9p://127.0.0.1:0"#;
+        let mut command = Command::new("unshare");
+        command.args(unshare).args(["sh", "-c", serve]).arg(ninefold(&[]).get_program()).current_dir(dir.path());
+        let running = Running::spawn(&mut command);
+        Some(Twice { server: running.tcp(), dir, _running: running })
+    }
+
+    /// What the file `m1/f` holds, and the names beside it.
+    fn state(&self) -> (Option<Vec<u8>>, usize) {
+        let m1 = self.dir.path().join("m1");
+        (std::fs::read(m1.join("f")).ok(), std::fs::read_dir(m1).unwrap().count())
+    }
+}
+
+fn url(server: SocketAddr, path: &str, dialect: Dialect) -> String {
+    format!("9p://{server}/{path}?dialect={dialect}")
+}
+
+#[test]
+fn mv_between_two_places_of_one_directory_leaves_the_file() {
+    let Some(twice) = Twice::new("mv_between_two_places_of_one_directory_leaves_the_file") else { return };
+    std::fs::write(twice.dir.path().join("m1/f"), "kept").unwrap();
+    std::fs::create_dir(twice.dir.path().join("m1/d")).unwrap();
+    for dialect in Dialect::ALL {
+        let url = |path: &str| url(twice.server, path, dialect);
+        for (from, to) in [("m1/f", "m2"), ("m1/f", "m2/f"), ("m2/f", "m1/"), ("m1/d", "m2")] {
+            assert!(bad(&["mv", &url(from), &url(to)]).contains("both names are of one file"), "{dialect}");
+            assert_eq!(twice.state(), (Some(b"kept".to_vec()), 2), "{dialect} {from} {to}");
+        }
+    }
+}
+
+#[test]
+fn mv_that_took_one_file_for_two_sees_it_before_it_removes_anything() {
+    let Some(twice) = Twice::new("mv_that_took_one_file_for_two_sees_it_before_it_removes_anything") else { return };
+    std::fs::write(twice.dir.path().join("m1/f"), "kept").unwrap();
+    // Until the rename is refused every walk that ends at the file tells another qid.
+    let (mut walks, mut renamed) = (0, false);
+    let server = meddle(twice.server, move |way, frame| {
+        const RWALK: u8 = 111;
+        const TRENAMEAT: u8 = 74;
+        renamed |= way == Way::ToServer && meddler::kind(frame) == TRENAMEAT;
+        // Its last qid ends in the path, little-endian; the highest byte but one is free.
+        if meddler::kind(frame) == RWALK && !renamed {
+            walks += 1;
+            if let [.., byte, _] = frame[..] {
+                let at = frame.len() - 2;
+                frame[at] = byte ^ walks;
+            }
+        }
+        true
+    });
+    let said = bad(&["mv", &url(server, "m1/f", Dialect::Linux), &url(server, "m2/f", Dialect::Linux)]);
+    assert!(said.contains("and not removed: it is no longer what was copied"), "{said}");
+    assert_eq!(twice.state(), (Some(b"kept".to_vec()), 1));
+}
+
+#[test]
+fn mv_refuses_several_names_of_one_file_as_its_namesake_does() {
+    for dialect in Dialect::ALL {
+        let share = Share::new();
+        let url = |name: &str| share.url(name, dialect);
+        share.make("d/f", "kept");
+        std::fs::hard_link(share.path("d/f"), share.path("d/g")).unwrap();
+        symlink("d", share.path("l")).unwrap();
+        symlink("f", share.path("d/to-f")).unwrap();
+        for (from, to) in [("d/f", "d/g"), ("l/f", "d/f"), ("l/f", "d"), ("d/to-f", "d/f")] {
+            assert!(bad(&["mv", &url(from), &url(to)]).contains("both names are of one file"), "{dialect} {from} {to}");
+            assert_eq!(
+                (share.read("d/f"), share.names("d")),
+                (b"kept".to_vec(), ["f", "g", "to-f"].map(str::to_owned).to_vec())
+            );
+        }
+    }
+}
+
+#[test]
+fn mv_changes_the_spelling_of_a_name_where_a_server_knows_one_file_by_both() {
+    let share = Share::new();
+    share.make("f", "x");
+    share.make("d/f", "y");
+    // Looked for, `F` is `f`.
+    let server = meddle(share.address(), |way, frame| {
+        const TWALK: u8 = 110;
+        if way == Way::ToServer && meddler::kind(frame) == TWALK {
+            meddler::replace(frame, b"\x01\0F", b"\x01\0f");
+        }
+        true
+    });
+    for dialect in [Dialect::Unix, Dialect::Linux] {
+        assert_eq!(
+            feed(&["mv", &url(server, "f", dialect), &url(server, "F", dialect)], b""),
+            (Some(0), String::new())
+        );
+        assert_eq!((share.names("."), share.read("F")), (vec!["F".to_owned(), "d".to_owned()], b"x".to_vec()));
+        std::fs::rename(share.path("F"), share.path("f")).unwrap();
+    }
+}
