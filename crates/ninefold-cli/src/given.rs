@@ -4,12 +4,11 @@
 use std::ffi::OsStr;
 
 use ninefold::client::{Client, Error, Follow, Node, components};
-use ninefold::proto::Errno;
 use ninefold::transport::{self, Address};
 
 use crate::failure::Usage;
 use crate::files::World;
-use crate::place::{Place, PlaceParser};
+use crate::place::{self, Place, PlaceParser};
 use crate::report::Failure;
 
 /// See the module.
@@ -129,14 +128,7 @@ impl Remote {
     }
 
     async fn walk_as(&self, client: &Client, follow: Follow) -> Result<Node, Failure> {
-        let path = &self.address.path;
-        let wants_directory = path.ends_with(b"/");
-        let follow = if wants_directory { Follow::All } else { follow };
-        let node = client.walk(path, follow).await.map_err(|e| self.failed("cannot access", e))?;
-        if wants_directory && !node.qid().is_dir() {
-            return Err(self.failed("cannot access", Errno::ENOTDIR.into()));
-        }
-        Ok(node)
+        place::walk(client, &self.address.path, follow).await.map_err(|e| self.failed("cannot access", e))
     }
 }
 

@@ -6,6 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use ninefold::client::{Client, Error, Follow, Node};
+use ninefold::proto::Errno;
 use ninefold::transport::{Address, BadAddress};
 
 use crate::failure::Usage;
@@ -15,6 +17,30 @@ use crate::failure::Usage;
 pub enum Place {
     Local(PathBuf),
     Remote(Address),
+}
+
+/// The last name of a path, without slashes behind it; `None` for a root.
+fn last_name(path: &[u8]) -> Option<&[u8]> {
+    let end = path.iter().rposition(|&b| b != b'/')? + 1;
+    path[..end].rsplit(|&b| b == b'/').next()
+}
+
+/// Whether a path ends in `.` or `..`, with slashes behind it or without.
+pub fn ends_in_dots(path: &[u8]) -> bool {
+    matches!(last_name(path), Some(b"." | b".."))
+}
+
+/// Whether a path says that it is a directory's: a slash, `.` or `..` at its end, or nothing but the root.
+pub fn says_directory(path: &[u8]) -> bool {
+    path.ends_with(b"/") || ends_in_dots(path) || last_name(path).is_none()
+}
+
+/// Goes to a file that a user named. A path that says that it is a directory's goes through a link, as Linux has it, and is
+/// ENOTDIR for anything else.
+pub async fn walk(client: &Client, path: &[u8], follow: Follow) -> Result<Node, Error> {
+    let directory = says_directory(path);
+    let node = client.walk(path, if directory { Follow::All } else { follow }).await?;
+    if directory && !node.qid().is_dir() { Err(Errno::ENOTDIR.into()) } else { Ok(node) }
 }
 
 /// Schemes of addresses; anything else with `://` in it is a local name, however odd.
@@ -95,15 +121,12 @@ impl Place {
     /// The last name of the path, without slashes behind it; `None` for a root, `.` and `..`.
     pub fn name(&self) -> Option<Vec<u8>> {
         let path = self.path_bytes();
-        let end = path.iter().rposition(|&b| b != b'/')? + 1;
-        let name = path[..end].rsplit(|&b| b == b'/').next()?;
-        (!matches!(name, b"." | b"..")).then(|| name.to_vec())
+        last_name(path).filter(|_| !ends_in_dots(path)).map(<[u8]>::to_vec)
     }
 
     /// Whether the path says that it is a directory's: a slash, `.` or `..` at its end.
     pub fn says_directory(&self) -> bool {
-        let path = self.path_bytes();
-        path.ends_with(b"/") || self.name().is_none()
+        says_directory(self.path_bytes())
     }
 
     fn path_bytes(&self) -> &[u8] {

@@ -62,7 +62,7 @@ fn refusal(errno: Errno) -> Option<&'static str> {
     Some(match errno {
         Errno::EROFS => "the server exports it read-only",
         Errno::EACCES | Errno::EPERM => "the user that the server takes you for may not",
-        Errno::ENOTDIR => "a name on the way is none",
+        Errno::ENOTDIR => "what has a name or a slash behind it must be one",
         Errno::EISDIR => "name a file in it",
         Errno::ENOTEMPTY => "ninefold rm -r removes what is in it too",
         Errno::ENOSPC => "make room where it is served",

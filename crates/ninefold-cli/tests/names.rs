@@ -137,3 +137,99 @@ fn mv_changes_the_spelling_of_a_name_where_a_server_knows_one_file_by_both() {
         std::fs::rename(share.path("F"), share.path("f")).unwrap();
     }
 }
+
+/// The names in the tree that the tests of dots and slashes have, with what the files hold.
+fn tree() -> Share {
+    let share = Share::new();
+    share.make("p/q/f", "x");
+    share.make("f1", "y");
+    symlink("p", share.path("tl")).unwrap();
+    share
+}
+
+/// Fails unless the tree is as it was made.
+#[track_caller]
+fn untouched(share: &Share, what: &[&str]) {
+    assert_eq!(share.names("."), ["f1", "p", "tl"], "{what:?}");
+    assert_eq!(
+        (share.names("p"), share.read("p/q/f"), share.read("f1")),
+        (vec!["q".to_owned()], b"x".to_vec(), b"y".to_vec())
+    );
+}
+
+#[test]
+fn dots_at_the_end_name_nothing_that_could_be_removed_moved_or_made() {
+    for dialect in Dialect::ALL {
+        let share = tree();
+        let url = |name: &str| share.url(name, dialect);
+        for path in ["p/q/..", "p/q/.", "p/q/../", "p/./", "."] {
+            for args in
+                [&["rm", "-r", &url(path)][..], &["rm", "-r", "-f", &url(path)], &["mv", &url(path), &url("new")]]
+            {
+                assert!(
+                    bad(args).contains("'.' and '..' are no names: name the directory itself"),
+                    "{dialect} {args:?}"
+                );
+                untouched(&share, args);
+            }
+        }
+        for (path, why) in
+            [("none/x/..", "does not exist"), ("none/.", "does not exist"), ("f1/x/..", "not a directory")]
+        {
+            assert!(bad(&["mv", &url("p"), &url(path)]).contains(why), "{dialect} {path}");
+            untouched(&share, &["mv", path]);
+            if dialect != Dialect::Plan9 {
+                assert!(bad(&["ln", "-s", "x", &url(path)]).contains(why), "{dialect} {path}");
+                untouched(&share, &["ln", path]);
+            }
+            assert!(bad(&["write", &url(path)]).contains(why), "{dialect} {path}");
+            untouched(&share, &["write", path]);
+        }
+        // A directory to move into may be called so.
+        assert_eq!(feed(&["mv", &url("f1"), &url("p/q/..")], b""), (Some(0), String::new()));
+        assert_eq!(share.read("p/f1"), b"y");
+    }
+}
+
+#[test]
+fn a_slash_at_the_end_is_for_directories_only() {
+    for dialect in Dialect::ALL {
+        let share = tree();
+        let url = |name: &str| share.url(name, dialect);
+        for (args, why) in [
+            (&["rm", &url("f1/")][..], "not a directory"),
+            (&["mv", &url("f1/"), &url("new")], "not a directory"),
+            (&["mv", &url("f1"), &url("newd/")], "does not exist"),
+            (&["mv", &url("p"), &url("f1/")], "not a directory"),
+            (&["write", &url("f1/")], "not a directory"),
+            (&["write", &url("new/")], "does not exist"),
+            (&["write", &url("p/")], "is a directory"),
+            (&["truncate", "-s", "0", &url("f1/")], "not a directory"),
+            (&["truncate", "-s", "0", &url("new/")], "does not exist"),
+            (&["chmod", "0", &url("f1/")], "not a directory"),
+            (&["chown", "0", &url("f1/")], "not a directory"),
+        ] {
+            assert!(bad(args).contains(why), "{dialect} {args:?}");
+            untouched(&share, args);
+        }
+        // 9P2000 does not tell a link from the directory that it leads to.
+        if dialect != Dialect::Plan9 {
+            for args in [
+                &["rm", "-r", &url("tl/")][..],
+                &["mv", &url("tl/"), &url("new")],
+                &["ln", &url("f1/"), &url("new")],
+                &["ln", "-f", &url("p/q/f"), &url("f1/")],
+            ] {
+                assert!(bad(args).contains("not a directory"), "{dialect} {args:?}");
+                untouched(&share, args);
+            }
+            assert!(bad(&["ln", "-s", "x", &url("new/")]).contains("does not exist"), "{dialect}");
+        }
+        assert_eq!(feed(&["rm", "-f", &url("f1/")], b""), (Some(0), String::new()), "as its namesake forgives it");
+        untouched(&share, &["rm", "-f"]);
+        assert_eq!(feed(&["mkdir", &url("new/")], b""), (Some(0), String::new()));
+        assert_eq!(feed(&["mv", &url("new/"), &url("newer/")], b""), (Some(0), String::new()));
+        assert_eq!(feed(&["rm", "-r", &url("newer/")], b""), (Some(0), String::new()));
+        untouched(&share, &["rm", "-r"]);
+    }
+}

@@ -16,6 +16,11 @@ const ADDRESSES: Rows = &[
         "Behind an address: an export by its name, and the only dialect to speak: 9P2000, 9P2000.u or 9P2000.L. In every \
          form but the first, %HH stands for a byte.",
     ),
+    (
+        "..",
+        "In a PATH, takes away the name before it, before anything is looked up, as Plan 9 does. Behind a symbolic link \
+         that is not Linux's way: if o2/l leads to ../o/in, then o2/l/../x is o2/x, and not o/x.",
+    ),
 ];
 
 const STATUSES: Rows = &[

@@ -10,6 +10,7 @@ use super::mode_change::ModeChange;
 use super::target::Target;
 use crate::args::Chmod;
 use crate::failure::Usage;
+use crate::place;
 
 pub async fn run(args: Chmod, world: &World) -> anyhow::Result<()> {
     let addresses = args.urls.iter().map(|place| place.remote("chmod")).collect::<Result<Vec<_>, _>>()?;
@@ -31,7 +32,7 @@ impl Change<'_> {
     /// Through a symbolic link, as chmod(1) does: a link has no permissions of its own.
     async fn one(&self, address: &Address, recursive: bool) -> Result<(), Error> {
         let Some(client) = self.world.client(address).await else { return Ok(()) };
-        let node = client.walk(&address.path, Follow::All).await?;
+        let node = place::walk(&client, &address.path, Follow::All).await?;
         if !recursive || !node.qid().is_dir() {
             return self.apply(&node).await;
         }

@@ -10,6 +10,7 @@ use super::crawl::{Visitor, Way, crawl};
 use super::target::Target;
 use crate::args::Chown;
 use crate::failure::Usage;
+use crate::place;
 
 pub async fn run(args: Chown, world: &World) -> anyhow::Result<()> {
     let addresses = args.urls.iter().map(|place| place.remote("chown")).collect::<Result<Vec<_>, _>>()?;
@@ -68,7 +69,7 @@ struct Change<'a> {
 impl Change<'_> {
     async fn one(&self, address: &Address, recursive: bool) -> Result<(), Error> {
         let Some(client) = self.world.client(address).await else { return Ok(()) };
-        let node = client.walk(&address.path, Follow::NotLast).await?;
+        let node = place::walk(&client, &address.path, Follow::NotLast).await?;
         if !recursive || !node.qid().is_dir() {
             return node.set(&self.owners).await;
         }

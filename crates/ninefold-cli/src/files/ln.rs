@@ -5,12 +5,12 @@ use ninefold::proto::{Dialect, Errno};
 use ninefold::transport::Address;
 
 use super::World;
-use super::destination::{into_directory, same_tree};
+use super::destination::{into_directory, new_name, same_tree};
 use super::target::Target;
 use super::temporaries::Temporaries;
 use crate::args::Ln;
 use crate::failure::Usage;
-use crate::place::Place;
+use crate::place::{self, Place};
 
 pub async fn run(args: Ln, world: &World) -> anyhow::Result<()> {
     let link = args.link.remote("ln")?;
@@ -63,7 +63,7 @@ async fn make(client: &Client, args: &Ln, hard: Option<&Address>, link: &Address
     let (original, base) = match hard {
         None => (Original::Text(args.target.clone().into_bytes()), base_of_text(&args.target)),
         Some(address) => {
-            let node = match client.walk(&address.path, Follow::NotLast).await {
+            let node = match place::walk(client, &address.path, Follow::NotLast).await {
                 Ok(node) => node,
                 Err(e) => {
                     world.complain(address, "cannot make a link to it", e).await;
@@ -81,7 +81,7 @@ async fn make(client: &Client, args: &Ln, hard: Option<&Address>, link: &Address
     };
     let at = match into_directory(client, link, &base).await? {
         Some(at) => at,
-        None => Target::named(client, link).await?,
+        None => new_name(client, link, false).await?,
     };
     match original.link(&at.dir, &at.name).await {
         Err(e) if e.errno() == Errno::EEXIST && args.force => replace(original, at, &world.temporaries).await,

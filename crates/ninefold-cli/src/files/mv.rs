@@ -6,14 +6,14 @@ use ninefold::proto::{Dialect, Errno, QidType};
 use ninefold::transport::Address;
 
 use super::cp;
-use super::destination::{into_directory, same_tree};
+use super::destination::{into_directory, new_name, same_tree};
 use super::replace::{Replacement, pour};
-use super::rm;
+use super::rm::{self, NAME_IT};
 use super::target::Target;
 use super::{World, is_one_file};
 use crate::args::Mv;
 use crate::failure::Usage;
-use crate::place::Place;
+use crate::place::{Place, ends_in_dots, says_directory};
 
 /// Permissions of a file while it is copied: nobody else looks in before it has those of the original.
 const PRIVATE: u32 = 0o600;
@@ -78,6 +78,10 @@ struct Moving<'a> {
 
 impl Moving<'_> {
     async fn one(&self, address: &Address) -> Result<(), Trouble> {
+        if ends_in_dots(&address.path) {
+            self.world.report.complain(format_args!("{address}: cannot move: '.' and '..' are no names: {NAME_IT}"));
+            return Ok(());
+        }
         let from = match Target::named(&self.client, address).await {
             Err(e) if e.errno() == Errno::EBUSY => {
                 self.world.report.complain(format_args!("{address}: cannot move: it is the root of the tree"));
@@ -86,7 +90,11 @@ impl Moving<'_> {
             other => other.map_err(Trouble::Source)?,
         };
         let node = from.walk().await.map_err(Trouble::Source)?;
-        let Some(to) = self.destination(&from.name).await.map_err(Trouble::Destination)? else { return Ok(()) };
+        let is_dir = node.qid().is_dir();
+        if says_directory(&address.path) && !is_dir {
+            return Err(Trouble::Source(Errno::ENOTDIR.into()));
+        }
+        let Some(to) = self.destination(&from.name, is_dir).await.map_err(Trouble::Destination)? else { return Ok(()) };
         if to.own_address().path == from.own_address().path {
             return self.refuse_one_file(address);
         }
@@ -148,7 +156,7 @@ impl Moving<'_> {
         Ok(())
     }
 
-    async fn destination(&self, base: &[u8]) -> Result<Option<Target>, Error> {
+    async fn destination(&self, base: &[u8], is_dir: bool) -> Result<Option<Target>, Error> {
         match into_directory(&self.client, self.to, base).await? {
             Some(to) => Ok(Some(to)),
             None if self.into => {
@@ -158,7 +166,7 @@ impl Moving<'_> {
                 ));
                 Ok(None)
             }
-            None => Target::named(&self.client, self.to).await.map(Some),
+            None => new_name(&self.client, self.to, is_dir).await.map(Some),
         }
     }
 

@@ -8,6 +8,10 @@ use super::World;
 use super::crawl::{Visitor, Way, crawl};
 use super::target::Target;
 use crate::args::Rm;
+use crate::place::{ends_in_dots, says_directory};
+
+/// What to do where a path ends in `.` or `..`: nobody may be sure which directory that is.
+pub const NAME_IT: &str = "name the directory itself";
 
 pub async fn run(args: Rm, world: &World) -> anyhow::Result<()> {
     let addresses = args.urls.iter().map(|place| place.remote("rm")).collect::<Result<Vec<_>, _>>()?;
@@ -38,6 +42,12 @@ struct Removal<'a> {
 impl Removal<'_> {
     async fn one(&self, address: &Address) -> Result<(), Error> {
         let Some(client) = self.world.client(address).await else { return Ok(()) };
+        if ends_in_dots(&address.path) {
+            self.world
+                .report
+                .complain(format_args!("{address}: cannot remove it: '.' and '..' are no names: {NAME_IT}"));
+            return Ok(());
+        }
         let at = match Target::named(&client, address).await {
             Err(e) if e.errno() == Errno::EBUSY => {
                 self.world.report.complain(format_args!(
@@ -50,6 +60,8 @@ impl Removal<'_> {
         };
         let node = at.walk().await?;
         match node.qid().is_dir() {
+            // A symbolic link too: what it leads to is not what has the name.
+            false if says_directory(&address.path) => Err(Errno::ENOTDIR.into()),
             false => at.dir.unlink(&at.name, false).await,
             true if self.recursive => {
                 drop(node);

@@ -5,10 +5,12 @@ use ninefold::proto::Errno;
 use ninefold::transport::Address;
 
 use super::World;
+use super::destination::not_a_file;
 use super::size::SizeChange;
 use super::target::Target;
 use crate::args::Truncate;
 use crate::failure::Usage;
+use crate::place::says_directory;
 
 /// Permissions of a new file before the umask takes some away.
 const NEW_FILE: u32 = 0o666;
@@ -27,6 +29,10 @@ pub async fn run(args: Truncate, world: &World) -> anyhow::Result<()> {
 
 /// `perm` of the file to make if there is none.
 async fn one(client: &Client, address: &Address, change: SizeChange, perm: Option<u32>) -> Result<(), Error> {
+    if says_directory(&address.path) {
+        let e = not_a_file(client, address).await;
+        return if perm.is_none() && e.is_not_found() { Ok(()) } else { Err(e) };
+    }
     let node = match (client.walk(&address.path, Follow::All).await, perm) {
         (Err(e), None) if e.is_not_found() => return Ok(()),
         (Err(e), Some(perm)) if e.is_not_found() => made(client, address, perm).await?,

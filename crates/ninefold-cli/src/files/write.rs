@@ -9,8 +9,10 @@ use ninefold::transport::Address;
 use tokio::io::{AsyncReadExt, Stdin, stdin};
 
 use super::World;
+use super::destination::not_a_file;
 use super::replace::{InPlace, Replacement, Target};
 use crate::args::Write;
+use crate::place::says_directory;
 
 /// Permissions of a new file before the umask takes some away, as every program that makes plain files asks for them.
 const NEW_FILE: u32 = 0o666;
@@ -18,6 +20,10 @@ const NEW_FILE: u32 = 0o666;
 pub async fn run(args: Write, world: &World) -> anyhow::Result<()> {
     let address = args.url.remote("cat")?;
     let Some(client) = world.client(address).await else { return Ok(()) };
+    if says_directory(&address.path) {
+        world.complain(address, "cannot write", not_a_file(&client, address).await).await;
+        return Ok(());
+    }
     let written = match args.append {
         true => append(&client, address, world).await,
         false => replace(&client, address, world).await,
