@@ -6,6 +6,8 @@ use std::io::{self, IsTerminal};
 use bytes::Bytes;
 use tokio::io::{AsyncWriteExt, Stdout, stdout};
 
+use crate::report::is_obeyed;
+
 /// Bytes gathered before they are written.
 const GATHER: usize = 64 * 1024;
 
@@ -30,7 +32,7 @@ impl Out {
 
     /// Prints a JSON value on a line of its own.
     pub async fn json(&mut self, value: &serde_json::Value) -> io::Result<()> {
-        self.put(format!("{value}\n").as_bytes()).await
+        self.put(json_line(value).as_bytes()).await
     }
 
     /// Before a wait: whoever looks on at a terminal sees what there is.
@@ -54,6 +56,22 @@ impl Out {
         self.flush().await?;
         self.to.flush().await
     }
+}
+
+/// A JSON value on a line, with nothing that a terminal would obey: in JSON every character may be written as `\uHHHH`
+/// (RFC 8259, 7).
+pub fn json_line(value: &serde_json::Value) -> String {
+    use std::fmt::Write;
+    let mut line = String::new();
+    for c in value.to_string().chars() {
+        match is_obeyed(c) {
+            // Only in strings, and all that a terminal obeys fits 16 bits.
+            true => drop(write!(line, "\\u{:04x}", u32::from(c))),
+            false => line.push(c),
+        }
+    }
+    line.push('\n');
+    line
 }
 
 /// A name or path in JSON, without loss: a string where it is UTF-8, else `{"bytes": [104, 255]}`.

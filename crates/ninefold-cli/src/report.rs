@@ -98,7 +98,8 @@ impl fmt::Display for Printable<'_> {
 /// Tells something on standard error, a line. Where that cannot be written to (a full disk, a reader who has gone) nobody
 /// can be told so either; the exit status still says it.
 pub fn say(remark: impl fmt::Display) {
-    let line = format!("ninefold: {remark}\n");
+    // Servers' words may be in it.
+    let line = format!("ninefold: {}\n", Printable(&remark.to_string()));
     let _ = io::stderr().lock().write_all(line.as_bytes());
 }
 

@@ -7,8 +7,9 @@ use std::io::pipe;
 use std::process::Stdio;
 
 use ninefold::proto::Dialect;
-use support::ninefold;
+use support::meddler::{self, Way, meddle};
 use support::share::Share;
+use support::{ninefold, run};
 
 /// Runs a command that tells its troubles to `stderr`, and ends with `expected`.
 #[track_caller]
@@ -36,5 +37,41 @@ fn what_cannot_be_said_on_standard_error_is_counted_all_the_same() {
         let (reader, gone) = pipe().unwrap();
         drop(reader);
         ends(args, gone, expected);
+    }
+}
+
+#[test]
+fn what_a_server_says_reaches_standard_error_without_anything_that_a_terminal_obeys() {
+    let share = Share::new();
+    // A title for the window, a clear screen in one character (U+009B), and writing from right to left (U+202E).
+    const OBEYED: &str = "\x1b]0;x\x07 \u{9b}2J \u{202e}\n!!!";
+    let server = meddle(share.address(), |way, frame| {
+        if way == Way::ToClient {
+            meddler::replace(frame, b"file does not exist", OBEYED.as_bytes());
+        }
+        true
+    });
+    for command in ["rm", "cat", "ls", "stat", "du", "find", "mkdir", "chmod"] {
+        let url = format!("9p://{server}/none/x?dialect=9P2000");
+        let args = if command == "chmod" { vec!["chmod", "0", &url] } else { vec![command, &url] };
+        let (code, _, said) = run(&args);
+        assert_eq!((code, said.lines().count()), (Some(1), 1), "{said:?}");
+        assert!(said.contains(r"\u{1b}]0;x\u{7} \u{9b}2J \u{202e}\n!!!"), "{said:?}");
+        assert!(!said.trim_end().chars().any(|c| c.is_control() || c == '\u{202e}'), "{said:?}");
+    }
+}
+
+#[test]
+fn json_holds_nothing_that_a_terminal_obeys_and_loses_nothing() {
+    let share = Share::new();
+    let name = "a\u{7f}\u{9b}\u{202e}\u{2028}ü";
+    share.make(name, "");
+    for command in ["ls", "find"] {
+        let (code, printed, _) = run(&[command, "--json", &share.url("", Dialect::Linux)]);
+        let line = printed.lines().last().unwrap();
+        assert_eq!(code, Some(0));
+        assert!(line.contains(r"a\u007f\u009b\u202e\u2028ü"), "{line:?}");
+        let object: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert!(object.to_string().contains(name), "{object}");
     }
 }

@@ -87,7 +87,7 @@ impl Outcome {
     /// For a command that did not do what it should have.
     pub fn complaint(&self) -> String {
         let end = self.status.map_or("it was killed".to_owned(), |status| format!("exit status {status}"));
-        format!("{}: {end}: {}", self.line, self.stderr)
+        format!("{}: {end}: {}", self.line, self.stderr.replace('\n', "; "))
     }
 }
 
