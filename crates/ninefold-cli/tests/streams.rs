@@ -4,7 +4,7 @@ mod support;
 
 use std::fs::File;
 use std::io::pipe;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use ninefold::proto::Dialect;
 use support::meddler::{self, Way, meddle};
@@ -74,4 +74,27 @@ fn json_holds_nothing_that_a_terminal_obeys_and_loses_nothing() {
         let object: serde_json::Value = serde_json::from_str(line).unwrap();
         assert!(object.to_string().contains(name), "{object}");
     }
+}
+
+#[test]
+fn write_without_standard_input_leaves_the_file_and_an_empty_input_empties_it() {
+    let share = Share::new();
+    share.make("f", "kept");
+    let shell = |redirection: &str, append: &str| {
+        let url = share.url("f", Dialect::Linux);
+        let line = format!("\"$0\" write {append} '{url}' {redirection}");
+        let program = ninefold(&[]).get_program().to_owned();
+        let output = Command::new("sh").args(["-c", &line]).arg(program).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    // The second is what nohup(1) leaves.
+    for redirection in ["<&-", "0>/dev/null"] {
+        for append in ["", "-a"] {
+            let (code, said) = shell(redirection, append);
+            assert!(code == Some(1) && said.contains("standard input is closed"), "{redirection}: {said}");
+            assert_eq!(share.read("f"), b"kept");
+        }
+    }
+    assert_eq!(shell("</dev/null", ""), (Some(0), String::new()));
+    assert_eq!(share.read("f"), b"");
 }

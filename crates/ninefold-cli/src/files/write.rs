@@ -1,11 +1,13 @@
 //! `ninefold write`: standard input to a file, which appears whole or not at all.
 
 use std::io;
+use std::os::fd::AsFd;
 
 use bytes::BytesMut;
 use ninefold::client::{Client, Error, Follow, Mode, Writer};
 use ninefold::proto::Dialect;
 use ninefold::transport::Address;
+use rustix::fs::{OFlags, fcntl_getfl, fstat, major, minor};
 use tokio::io::{AsyncReadExt, Stdin, stdin};
 
 use super::World;
@@ -19,6 +21,13 @@ const NEW_FILE: u32 = 0o666;
 
 pub async fn run(args: Write, world: &World) -> anyhow::Result<()> {
     let address = args.url.remote("cat")?;
+    if is_dead(io::stdin()) {
+        world.report.complain(format_args!(
+            "standard input is closed, or not open for reading, and {address} is left as it is: give what is to be written, \
+             or </dev/null for nothing"
+        ));
+        return Ok(());
+    }
     let Some(client) = world.client(address).await else { return Ok(()) };
     if says_directory(&address.path) {
         world.complain(address, "cannot write", not_a_file(&client, address).await).await;
@@ -34,6 +43,23 @@ pub async fn run(args: Write, world: &World) -> anyhow::Result<()> {
         Err(Trouble::Input(e)) => world.report.complain(format_args!("standard input: cannot read it: {e}")),
     }
     Ok(())
+}
+
+/// /dev/null, by its numbers (null(4)).
+const NULL: (u32, u32) = (1, 3);
+
+/// Whether nothing can come from this input, which Rust's library would show as one that is empty: it is open for writing
+/// only, as nohup(1) leaves it, or the command was started without it. Then, before `main`, Rust's runtime opened
+/// /dev/null in its place for reading and writing; a shell's `</dev/null` is for reading only.
+fn is_dead(input: impl AsFd) -> bool {
+    let (Ok(flags), Ok(stat)) = (fcntl_getfl(&input), fstat(&input)) else { return true };
+    let is_null = rustix::fs::FileType::from_raw_mode(stat.st_mode).is_char_device()
+        && (major(stat.st_rdev), minor(stat.st_rdev)) == NULL;
+    match flags & OFlags::ACCMODE {
+        OFlags::WRONLY => true,
+        OFlags::RDWR => is_null,
+        _ => false,
+    }
 }
 
 /// What ended the writing.
