@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use ninefold::proto::Dialect;
 use support::meddler::{self, Way, meddle};
 use support::share::{Share, feed};
-use support::{Running, ninefold};
+use support::{Running, ninefold, run};
 
 /// Runs a command that fails; what it says.
 #[track_caller]
@@ -232,4 +232,45 @@ fn a_slash_at_the_end_is_for_directories_only() {
         assert_eq!(feed(&["rm", "-r", &url("newer/")], b""), (Some(0), String::new()));
         untouched(&share, &["rm", "-r"]);
     }
+}
+
+#[test]
+fn two_dots_take_the_name_before_them_be_it_a_link_or_nothing() {
+    for dialect in Dialect::ALL {
+        let share = Share::new();
+        share.make("o2/x", "lexical");
+        share.make("o/x", "Linux");
+        share.make("o/in/f", "");
+        symlink("../o/in", share.path("o2/l")).unwrap();
+        for path in ["o2/l/../x", "none/../o2/x"] {
+            assert_eq!(
+                run(&["cat", &share.url(path, dialect)]),
+                (Some(0), "lexical".to_owned(), String::new()),
+                "{dialect}"
+            );
+        }
+    }
+}
+
+#[test]
+fn words_that_its_namesake_takes_are_taken() {
+    let share = Share::new();
+    let url = |name: &str| share.url(name, Dialect::Linux);
+    share.make("a", "a");
+    share.make("b", "b");
+    share.make("d/f", "");
+    let good = |args: &[&str]| assert_eq!(feed(args, b""), (Some(0), String::new()), "{args:?}");
+    good(&["rm", "-f"]);
+    good(&["mv", "-f", "-n", &url("a"), &url("b")]);
+    assert_eq!((share.read("a"), share.read("b")), (b"a".to_vec(), b"b".to_vec()));
+    good(&["mv", "-n", "-f", &url("a"), &url("b")]);
+    assert_eq!(share.read("b"), b"a");
+    good(&["ln", "-s", "d", &url("l")]);
+    good(&["ln", "-s", "-f", "-n", "b", &url("l")]);
+    assert_eq!(std::fs::read_link(share.path("l")).unwrap().to_str(), Some("b"));
+    good(&["ln", "-s", "-n", "x", &url("d")]);
+    assert_eq!(share.names("d"), ["f", "x"], "what is no link is gone into");
+    good(&["chown", "-h", ":", &url("l")]);
+    let (code, said) = feed(&["ln", "-s", &url("b"), &url("m")], b"");
+    assert!(code == Some(0) && said.contains("hardly meant"), "{said}");
 }

@@ -13,10 +13,12 @@ use crate::place::Place;
 
 /// List directories, as ls does.
 ///
-/// Sorted by bytes, one name a line unless standard output is a terminal. What the dialect does not tell is `?` with -l:
-/// the number of links in 9P2000. Only 9P2000.L tells the disk space that `total` sums up; elsewhere a file is taken to
+/// Sorted by bytes, one name a line unless standard output is a terminal. What the server does not tell is `?` with -l:
+/// the number of links, in 9P2000 and at some servers of 9P2000.u. Only 9P2000.L tells the disk space that `total` sums up; elsewhere a file is taken to
 /// fill blocks of 4 KiB, and a directory to have one.
+// `-h` is its namesake's.
 #[derive(Clone, Debug, clap::Args)]
+#[command(disable_help_flag = true)]
 pub struct Ls {
     /// The files and directories.
     #[arg(required = true, value_name = "URL")]
@@ -40,11 +42,14 @@ pub struct Ls {
     #[arg(long, value_name = "STYLE", value_enum, hide_possible_values = true)]
     pub time_style: Option<TimeStyle>,
     /// Sizes in KiB, MiB, GiB.
-    #[arg(short = 'H', long)]
+    #[arg(short = 'h', short_alias = 'H', long)]
     pub human_readable: bool,
     /// One JSON object a line, with all attributes; -l or not.
     #[arg(long)]
     pub json: bool,
+    /// Print help.
+    #[arg(long, action = ArgAction::Help)]
+    pub help: Option<bool>,
 }
 
 /// Print files, one after another.
@@ -61,7 +66,7 @@ pub struct Cat {
 /// change and birth in 9P2000.u and 9P2000, links and the numbers of owners in 9P2000.
 #[derive(Debug, clap::Args)]
 pub struct Stat {
-    /// The files; a symbolic link itself, not what it points to.
+    /// The files; a symbolic link itself, not what it points to, unless a slash follows it.
     #[arg(required = true, value_name = "URL")]
     pub urls: Vec<Given>,
     /// Go through a symbolic link.
@@ -76,7 +81,9 @@ pub struct Stat {
 ///
 /// A file with several names counts once. Only 9P2000.L tells the disk space of a file; in 9P2000.u and 9P2000 a file
 /// is taken to fill blocks of 4 KiB, and a directory to have one.
+// `-h` is its namesake's.
 #[derive(Debug, clap::Args)]
+#[command(disable_help_flag = true)]
 pub struct Du {
     /// The files and directories.
     #[arg(required = true, value_name = "URL")]
@@ -94,11 +101,14 @@ pub struct Du {
     #[arg(short, long)]
     pub bytes: bool,
     /// Sizes in KiB, MiB, GiB.
-    #[arg(short = 'H', long)]
+    #[arg(short = 'h', short_alias = 'H', long)]
     pub human_readable: bool,
     /// One JSON object a line, with its size in bytes.
     #[arg(long)]
     pub json: bool,
+    /// Print help.
+    #[arg(long, action = ArgAction::Help)]
+    pub help: Option<bool>,
 }
 
 /// Find files below directories, as find does.
@@ -146,7 +156,9 @@ fn kind_letter(text: &str) -> Result<FileType, String> {
     })
 }
 
-/// Write standard input to a file: a whole file appears under its name, or none.
+/// Write standard input to a file: it appears under its name when it is whole.
+///
+/// A file that cannot be replaced, such as a device or one of several names, is written in place, with a warning.
 #[derive(Debug, clap::Args)]
 pub struct Write {
     /// The file; made if there is none.
@@ -160,12 +172,12 @@ pub struct Write {
 #[derive(Debug, clap::Args)]
 pub struct Rm {
     /// The files.
-    #[arg(required = true, value_name = "URL")]
+    #[arg(required_unless_present = "force", value_name = "URL")]
     pub urls: Vec<Place>,
     /// Directories and all that is in them.
     #[arg(short, short_alias = 'R', long)]
     pub recursive: bool,
-    /// Do not complain of what is not there.
+    /// Do not complain of what is not there, nor that no file is given.
     #[arg(short, long)]
     pub force: bool,
     /// Empty directories.
@@ -173,15 +185,21 @@ pub struct Rm {
     pub dir: bool,
 }
 
-/// Rename files, within one server.
+/// Rename files, within one tree of one server.
+///
+/// Where no rename leads, to another directory in 9P2000 and 9P2000.u or to another file system there, the file is copied
+/// through here and then removed.
 #[derive(Debug, clap::Args)]
 pub struct Mv {
     /// The files, and at the end the new name or the directory to move into.
     #[arg(required = true, num_args = 2.., value_name = "URL")]
     pub urls: Vec<Place>,
     /// Leave a file that exists already.
-    #[arg(short, long)]
+    #[arg(short, long, overrides_with = "force")]
     pub no_clobber: bool,
+    /// Replace it, as is done anyway; the last of -f and -n counts.
+    #[arg(short, long, overrides_with = "no_clobber")]
+    pub force: bool,
 }
 
 /// Make directories.
@@ -198,7 +216,7 @@ pub struct Mkdir {
     pub mode: Option<String>,
 }
 
-/// Make links.
+/// Make links; not in 9P2000.
 #[derive(Debug, clap::Args)]
 pub struct Ln {
     /// Symbolic: TARGET is a text.
@@ -212,9 +230,14 @@ pub struct Ln {
     /// Replace a file that exists already.
     #[arg(short, long)]
     pub force: bool,
+    /// A link at URL that leads to a directory is itself what is there: -sfn replaces it.
+    #[arg(short, long)]
+    pub no_dereference: bool,
 }
 
 /// Change permissions.
+///
+/// Through a symbolic link that is given; -R leaves those that it finds alone. In 9P2000 a link is what it leads to.
 #[derive(Debug, clap::Args)]
 pub struct Chmod {
     /// Octal, or symbolic: u+x,go-w.
@@ -228,23 +251,33 @@ pub struct Chmod {
     pub recursive: bool,
 }
 
-/// Change owners, by number.
+/// Change owners; not in 9P2000.
+// `-h` is its namesake's.
 #[derive(Debug, clap::Args)]
+#[command(disable_help_flag = true)]
 pub struct Chown {
-    /// UID, UID:GID or :GID.
+    /// USER, USER:GROUP, :GROUP, or USER: for the group that USER logs in with: numbers, or names of this machine's users
+    /// and groups, which are sent as their numbers.
     pub owner: String,
-    /// The files; a symbolic link itself.
+    /// The files; a symbolic link itself, unless a slash follows it.
     #[arg(required = true, value_name = "URL")]
     pub urls: Vec<Place>,
     /// Directories and all that is in them.
     #[arg(short = 'R', long)]
     pub recursive: bool,
+    /// A symbolic link itself, as is done anyway.
+    #[arg(short = 'h', long)]
+    pub no_dereference: bool,
+    /// Print help.
+    #[arg(long, action = ArgAction::Help)]
+    pub help: Option<bool>,
 }
 
 /// Cut or extend files.
 #[derive(Debug, clap::Args)]
 pub struct Truncate {
-    /// Bytes, or with K, M, G, T (powers of 1024); +N and -N change the size that is.
+    /// Bytes, or with K, M, G, T (powers of 1024) or KB, MB, GB, TB (of 1000). In front: + adds, - takes away, < at most,
+    /// > at least, / down and % up to a multiple.
     #[arg(short, long, value_name = "N", allow_hyphen_values = true)]
     pub size: String,
     /// Do not make a file that is not there.

@@ -1,7 +1,7 @@
 //! `ninefold ln`: hard and symbolic links.
 
 use ninefold::client::{Client, Error, Follow, Node, components};
-use ninefold::proto::{Dialect, Errno};
+use ninefold::proto::{Dialect, Errno, QidType};
 use ninefold::transport::Address;
 
 use super::World;
@@ -16,6 +16,12 @@ pub async fn run(args: Ln, world: &World) -> anyhow::Result<()> {
     let link = args.link.remote("ln")?;
     let original = if args.symbolic { None } else { Some(hard(&args.target, link)?) };
     let Some(client) = world.client(link).await else { return Ok(()) };
+    if args.symbolic && matches!(args.target.parse(), Ok(Place::Remote(_))) {
+        world.report.warn(format_args!(
+            "{link}: it leads to a file named '{}', which is hardly meant: a link's text is a path in the tree, like ../f",
+            args.target
+        ));
+    }
     let made = make(&client, &args, original.as_ref(), link, world).await;
     if let Err(e) = made {
         world.complain(link, "cannot make the link", e).await;
@@ -79,13 +85,26 @@ async fn make(client: &Client, args: &Ln, hard: Option<&Address>, link: &Address
             (Original::File(node), components(&address.path)?.pop().unwrap_or_default())
         }
     };
-    let at = match into_directory(client, link, &base).await? {
+    let into = match args.no_dereference && is_link(client, link).await? {
+        true => None,
+        false => into_directory(client, link, &base).await?,
+    };
+    let at = match into {
         Some(at) => at,
         None => new_name(client, link, false).await?,
     };
     match original.link(&at.dir, &at.name).await {
         Err(e) if e.errno() == Errno::EEXIST && args.force => replace(original, at, &world.temporaries).await,
         other => other,
+    }
+}
+
+/// Whether there is a symbolic link under this very name.
+async fn is_link(client: &Client, link: &Address) -> Result<bool, Error> {
+    match place::walk(client, &link.path, Follow::NotLast).await {
+        Ok(node) => Ok(node.qid().kind.has(QidType::SYMLINK)),
+        Err(e) if e.is_not_found() => Ok(false),
+        Err(e) => Err(e),
     }
 }
 

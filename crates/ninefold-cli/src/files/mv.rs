@@ -98,6 +98,14 @@ impl Moving<'_> {
         if to.own_address().path == from.own_address().path {
             return self.refuse_one_file(address);
         }
+        let own = from.own_address().path;
+        if is_dir && to.own_address().path.strip_prefix(&own[..]).is_some_and(|below| below.starts_with(b"/")) {
+            self.world.report.complain(format_args!(
+                "{address}: cannot move: a directory is not moved into itself, {}",
+                to.own_address()
+            ));
+            return Ok(());
+        }
         let mut respelt = false;
         if let Some(old) = to.find().await.map_err(Trouble::Destination)? {
             if self.no_clobber {
