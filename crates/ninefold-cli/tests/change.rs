@@ -155,10 +155,13 @@ fn as_nobody(test: &str) {
     // Where this program and the command may not be reached by everybody.
     let copies = tempfile::tempdir().unwrap();
     chmod(copies.path(), 0o755);
-    let program = copies.path().join("tests");
-    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
-    let command = copies.path().join("ninefold");
-    std::fs::copy(env!("CARGO_BIN_EXE_ninefold"), &command).unwrap();
+    let (program, command) = (copies.path().join("tests"), copies.path().join("ninefold"));
+    let ninefold = std::path::Path::new(env!("CARGO_BIN_EXE_ninefold"));
+    for (from, to) in [(std::env::current_exe().unwrap().as_path(), &program), (ninefold, &command)] {
+        // By another program: a file that is open for writing here cannot be run by whoever another test starts meanwhile,
+        // and inherits it (ETXTBSY).
+        assert!(std::process::Command::new("cp").arg(from).arg(to).status().unwrap().success());
+    }
     let mut child = std::process::Command::new(&program);
     child.args(["--exact", test]).env("TMPDIR", dir.path()).env("NINEFOLD_BIN", &command).uid(65534).gid(65534);
     let output = child.current_dir("/").output().unwrap();
