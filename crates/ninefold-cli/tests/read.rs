@@ -246,6 +246,9 @@ fn in_9p2000_l_disk_space_is_summed_up_as_du_sums_it_up() {
         &["du", "@/missing", "@/page"],
         &["du", "@/link"],
         &["du", "@/sub/"],
+        &["du", "-d", "1", "@"],
+        &["du", "-a", "-d1", "-c", "@", "@/page"],
+        &["du", "--max-depth=0", "--total", "@/sub", "@/missing", "@/page"],
     ] {
         stage.same("9P2000.L", words);
     }

@@ -94,6 +94,12 @@ pub struct Du {
     /// Files too.
     #[arg(short, long)]
     pub all: bool,
+    /// Only what lies no deeper than N below each URL; all of it is summed up.
+    #[arg(short = 'd', long, value_name = "N", conflicts_with = "summarize")]
+    pub max_depth: Option<usize>,
+    /// The sum of all at the end.
+    #[arg(short = 'c', long)]
+    pub total: bool,
     /// The bytes that files say they have, and not the disk space.
     #[arg(long)]
     pub apparent_size: bool,
@@ -103,7 +109,7 @@ pub struct Du {
     /// Sizes in KiB, MiB, GiB.
     #[arg(short = 'h', short_alias = 'H', long)]
     pub human_readable: bool,
-    /// One JSON object a line, with its size in bytes.
+    /// One JSON object a line, with its size in bytes; the sum of -c has no path.
     #[arg(long)]
     pub json: bool,
     /// Print help.

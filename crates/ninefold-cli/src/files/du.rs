@@ -25,11 +25,15 @@ pub async fn run(args: Du, world: &World) -> anyhow::Result<()> {
         names: Names::for_stdout(),
         out: Out::new(),
         several,
+        total: 0,
         servers: Vec::new(),
         seen: HashSet::new(),
     };
     for given in &given {
         du.below(given).await?;
+    }
+    if du.args.total {
+        du.print_total().await?;
     }
     Ok(du.out.finish().await?)
 }
@@ -43,6 +47,8 @@ struct Sums<'w> {
     names: Names,
     out: Out,
     several: bool,
+    /// Bytes of all the words.
+    total: u64,
     /// Addresses without a path.
     servers: Vec<Address>,
     /// Files counted that may come again.
@@ -76,7 +82,7 @@ impl Sums<'_> {
         }
         let bytes = self.bytes(&metadata);
         if metadata.kind != FileType::Dir {
-            return self.print(given, b"", bytes).await;
+            return self.print(given, b"", bytes, 0).await;
         }
         let wants =
             Wants { attributes: true, targets: false, hidden: true, dots: false, sorted: false, levels: usize::MAX };
@@ -127,15 +133,13 @@ impl Sums<'_> {
                 }
                 frame.bytes = frame.bytes.saturating_add(bytes);
                 if self.args.all {
-                    self.print(given, &path, bytes).await?;
+                    self.print(given, &path, bytes, frames.len()).await?;
                 }
             } else if let Some(Frame { below, bytes, .. }) = frames.pop() {
                 if let Some(parent) = frames.last_mut() {
                     parent.bytes = parent.bytes.saturating_add(bytes);
                 }
-                if frames.is_empty() || !self.args.summarize {
-                    self.print(given, &below, bytes).await?;
-                }
+                self.print(given, &below, bytes, frames.len()).await?;
             }
         }
     }
@@ -158,18 +162,35 @@ impl Sums<'_> {
         if self.args.apparent_size || self.args.bytes { metadata.size } else { show::disk(metadata) }
     }
 
-    async fn print(&mut self, given: &Remote, below: &[u8], bytes: u64) -> anyhow::Result<()> {
+    /// `depth` below the word; what is too deep is not printed.
+    async fn print(&mut self, given: &Remote, below: &[u8], bytes: u64, depth: usize) -> anyhow::Result<()> {
+        if depth == 0 {
+            self.total = self.total.saturating_add(bytes);
+        }
+        if depth > if self.args.summarize { 0 } else { self.args.max_depth.unwrap_or(usize::MAX) } {
+            return Ok(());
+        }
         let name = given.join(below);
         if self.args.json {
             let url = given.address(below).to_string();
             return Ok(self.out.json(&json!({ "path": text(&name), "url": url, "bytes": bytes })).await?);
         }
+        self.line(bytes, &self.names.show(&name)).await
+    }
+
+    async fn print_total(&mut self) -> anyhow::Result<()> {
+        match self.args.json {
+            true => Ok(self.out.json(&json!({ "total": true, "bytes": self.total })).await?),
+            false => self.line(self.total, b"total").await,
+        }
+    }
+
+    async fn line(&mut self, bytes: u64, name: &[u8]) -> anyhow::Result<()> {
         let size = match &self.args {
             Du { human_readable: true, .. } => show::human(bytes),
             Du { bytes: true, .. } => bytes.to_string(),
             _ => show::kib(bytes),
         };
-        let line = [size.as_bytes(), b"\t", &self.names.show(&name), b"\n"].concat();
-        Ok(self.out.put(&line).await?)
+        Ok(self.out.put(&[size.as_bytes(), b"\t", name, b"\n"].concat()).await?)
     }
 }

@@ -4,10 +4,10 @@ use ninefold::client::{Client, Error, Follow, Node, components};
 use ninefold::proto::{Dialect, Errno, QidType};
 use ninefold::transport::Address;
 
-use super::World;
 use super::destination::{into_directory, new_name, same_tree};
 use super::target::Target;
 use super::temporaries::Temporaries;
+use super::{World, is_one_file};
 use crate::args::Ln;
 use crate::failure::Usage;
 use crate::place::{self, Place};
@@ -119,7 +119,9 @@ async fn replace(original: Original, at: Target, temporaries: &Temporaries) -> R
         return Err(Errno::EISDIR.into());
     }
     // A rename of one name of a file onto another does nothing and leaves both (rename(2)).
-    if matches!(&original, Original::File(node) if node.qid().path == old.qid().path) {
+    if let Original::File(node) = &original
+        && is_one_file(node, &old).await?
+    {
         return Ok(());
     }
     let (temporary, shown) = at.temporary();
