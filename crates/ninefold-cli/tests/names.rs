@@ -274,3 +274,31 @@ fn words_that_its_namesake_takes_are_taken() {
     let (code, said) = feed(&["ln", "-s", &url("b"), &url("m")], b"");
     assert!(code == Some(0) && said.contains("hardly meant"), "{said}");
 }
+
+#[test]
+fn two_files_to_which_a_server_gives_one_qid_are_two() {
+    let share = Share::new();
+    share.make("f", "new");
+    share.make("g", "old");
+    share.make("h", "older");
+    // As a server does that exports several file systems as one.
+    let server = meddle(share.address(), |_, frame| {
+        const RWALK: u8 = 111;
+        // The last qid is type[1] version[4] path[8].
+        if let Some(at) = frame.len().checked_sub(13)
+            && meddler::kind(frame) == RWALK
+            && frame[at] == 0
+        {
+            frame[at + 5..].copy_from_slice(&7u64.to_le_bytes());
+        }
+        true
+    });
+    let url = |name: &str| url(server, name, Dialect::Linux);
+    for args in [&["ln", "-f", &url("f"), &url("g")][..], &["mv", &url("f"), &url("h")]] {
+        assert_eq!(feed(args, b""), (Some(0), String::new()), "{args:?}");
+    }
+    assert_eq!(
+        (share.names("."), share.read("g"), share.read("h")),
+        (vec!["g".into(), "h".into()], b"new".to_vec(), b"new".to_vec())
+    );
+}
