@@ -1,5 +1,6 @@
 //! `ninefold trace`: a relay that prints every message.
 
+use std::fmt::Write;
 use std::fs::File;
 use std::io;
 use std::process::ExitCode;
@@ -12,7 +13,9 @@ use ninefold::proto::print::Data;
 use ninefold::relay::{self, Direction, Observer, Part, Seen};
 
 use crate::args::Trace;
+use crate::out::json_line;
 use crate::output::Output;
+use crate::report::is_obeyed;
 use crate::serve;
 use crate::signals::Signals;
 
@@ -82,7 +85,7 @@ impl Observer for Printer {
 
 impl Printer {
     fn text(&self, seen: &Seen<'_>) -> String {
-        let (arrow, text) = (seen.direction.arrow(), seen.text(self.data));
+        let (arrow, text) = (seen.direction.arrow(), tame(&seen.text(self.data).to_string()));
         if self.several.load(Ordering::Relaxed) {
             format!("[{}] {arrow} {text}\n", self.number)
         } else {
@@ -101,6 +104,22 @@ impl Printer {
             "whole": matches!(seen.part, Part::Whole(_)),
             "text": seen.text(self.data).to_string(),
         });
-        format!("{object}\n")
+        json_line(&object)
     }
+}
+
+/// A message without anything that a terminal would obey: in its strings, bytes may be written as `\xHH`, and read back.
+fn tame(text: &str) -> String {
+    let mut tame = String::with_capacity(text.len());
+    for c in text.chars() {
+        if !is_obeyed(c) {
+            tame.push(c);
+            continue;
+        }
+        for byte in c.encode_utf8(&mut [0; 4]).bytes() {
+            // A String takes it all.
+            let _ = write!(tame, "\\x{byte:02x}");
+        }
+    }
+    tame
 }

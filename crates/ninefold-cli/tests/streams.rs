@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use ninefold::proto::Dialect;
 use support::meddler::{self, Way, meddle};
 use support::share::Share;
-use support::{ninefold, run};
+use support::{Running, frame, ninefold, run, until};
 
 /// Runs a command that tells its troubles to `stderr`, and ends with `expected`.
 #[track_caller]
@@ -97,4 +97,28 @@ fn write_without_standard_input_leaves_the_file_and_an_empty_input_empties_it() 
     }
     assert_eq!(shell("</dev/null", ""), (Some(0), String::new()));
     assert_eq!(share.read("f"), b"");
+}
+
+#[test]
+fn a_trace_holds_nothing_that_a_terminal_obeys_and_can_be_read_back() {
+    let share = Share::new();
+    let name = "a\u{1b}\u{9b}\u{202e}ü";
+    for (words, expected) in [(&[][..], r"0:'a\x1b\xc2\x9b\xe2\x80\xaeü'"), (&["--json"], r"0:'a\\x1b\u009b\u202eü'")]
+    {
+        let mut args = vec!["trace", share.place()];
+        args.extend(words);
+        let trace = Running::start(&args);
+        let first = trace.line();
+        let at = match serde_json::from_str::<serde_json::Value>(&first) {
+            Ok(object) => object["address"].as_str().unwrap().to_owned(),
+            Err(_) => first.split(' ').next_back().unwrap().to_owned(),
+        };
+        assert_eq!(run(&["ls", &format!("{at}/{name}")]).0, Some(1));
+        let line = until("the walk", || Some(trace.line()).filter(|line| line.contains("Twalk") && line.contains("ü")));
+        assert!(line.contains(expected), "{line:?}");
+        if words.is_empty() {
+            let frame = frame(line.trim_start_matches("→ "), Dialect::Linux);
+            assert!(frame.ends_with(name.as_bytes()), "{frame:?}");
+        }
+    }
 }

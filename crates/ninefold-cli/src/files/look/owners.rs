@@ -8,6 +8,8 @@ use std::collections::HashMap;
 use ninefold::client::Metadata;
 use nix::unistd::{Gid, Group, Uid, User};
 
+use super::names::tame;
+
 /// Bytes of a name that are shown: Linux has no longer ones (LOGIN_NAME_MAX), and one of 64 KiB would widen every line.
 const NAME_MAX: usize = 256;
 
@@ -79,8 +81,7 @@ fn who(name: &Option<Vec<u8>>, number: Option<u32>, here: &HashMap<u32, Option<S
             return Who::Number(number);
         }
         // No name of a user has such a character, and a listing has its own use for newlines.
-        let shown = name.iter().take(NAME_MAX).map(|&b| if b.is_ascii_control() { b'?' } else { b });
-        return Who::Name(shown.collect());
+        return Who::Name(tame(&name[..name.len().min(NAME_MAX)]).into_bytes());
     }
     match number {
         Some(number) => match here.get(&number) {
@@ -101,6 +102,7 @@ mod tests {
         let name = |name: &[u8]| Some(name.to_vec());
         assert_eq!(who(&name(b"glenda"), Some(0), &here), Who::Name(b"glenda".to_vec()));
         assert_eq!(who(&name(b"gl\nen\x1bda"), None, &here), Who::Name(b"gl?en?da".to_vec()));
+        assert_eq!(who(&name("g\u{9b}\u{202e}lü".as_bytes()), None, &here), Who::Name("g??lü".into()));
         assert_eq!(who(&name(&[b'x'; 300]), None, &here), Who::Name(vec![b'x'; 256]));
         assert_eq!(who(&name(b"12345"), Some(12345), &here), Who::Number(12345));
         assert_eq!(who(&name(b""), Some(0), &here), Who::Name(b"root".to_vec()));
