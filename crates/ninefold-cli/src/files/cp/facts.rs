@@ -43,6 +43,11 @@ impl Facts {
         self.metadata.as_ref().map(|metadata| metadata.qid.path)
     }
 
+    /// What is written to it comes at its end.
+    pub fn is_append_only(&self) -> bool {
+        self.metadata.as_ref().is_some_and(|metadata| metadata.qid.kind.has(QidType::APPEND))
+    }
+
     /// Append-only, exclusive: what a new file in its place would not be.
     pub fn has_rules_of_its_own(&self) -> bool {
         let kind = self.metadata.as_ref().map(|metadata| metadata.qid.kind);

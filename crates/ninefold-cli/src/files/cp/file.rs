@@ -138,6 +138,10 @@ impl Copy<'_> {
         let passed = match result {
             Ok(passed) => passed,
             Err(trouble) => {
+                if begun.in_place.is_some() && begun.skips_from < u64::MAX {
+                    let place = &slot.place;
+                    self.cx.warn(format_args!("{place}: it is not whole: what was to be written came in part"));
+                }
                 sink.abandon(&trouble.cause).await;
                 return Err(Failure { trouble, resumed: begun.offset });
             }
@@ -177,7 +181,7 @@ impl Copy<'_> {
                     }
                     let known = known.min(data.len() as u64);
                     let new = data.slice(known as usize..);
-                    let wrote = self.data(&mut writing, new, passed.bytes + known, begun.skips).await;
+                    let wrote = self.data(&mut writing, new, passed.bytes + known, begun.skips_from).await;
                     wrote.map_err(cannot_write())?;
                     data.len() as u64
                 }
@@ -185,7 +189,9 @@ impl Copy<'_> {
                     if let Some(digest) = &mut passed.digest {
                         digest.zeros(zeros);
                     }
-                    self.zeros(&mut writing, zeros - known.min(zeros), begun.skips).await.map_err(cannot_write())?;
+                    let known = known.min(zeros);
+                    let wrote = self.zeros(&mut writing, zeros - known, passed.bytes + known, begun.skips_from).await;
+                    wrote.map_err(cannot_write())?;
                     zeros
                 }
             };
@@ -197,8 +203,8 @@ impl Copy<'_> {
         Ok(passed)
     }
 
-    async fn data(&self, writing: &mut Writing<'_>, data: Bytes, offset: u64, skips: bool) -> Result<(), Cause> {
-        if !skips {
+    async fn data(&self, writing: &mut Writing<'_>, data: Bytes, offset: u64, skips_from: u64) -> Result<(), Cause> {
+        if offset < skips_from {
             return writing.data(data).await;
         }
         for run in runs(&data, offset, writing.least_zeros()) {
@@ -210,35 +216,38 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// A hole. Where nothing may be skipped its zeros are written.
-    async fn zeros(&self, writing: &mut Writing<'_>, mut zeros: u64, skips: bool) -> Result<(), Cause> {
+    /// A hole at `offset`. Where nothing may be skipped its zeros are written.
+    async fn zeros(&self, writing: &mut Writing<'_>, zeros: u64, offset: u64, skips_from: u64) -> Result<(), Cause> {
         static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
-        if skips {
-            return writing.skip(zeros).await;
-        }
-        while zeros > 0 {
-            let piece = zeros.min(ZEROS.len() as u64);
+        let mut written = zeros.min(skips_from.saturating_sub(offset));
+        let skipped = zeros - written;
+        while written > 0 {
+            let piece = written.min(ZEROS.len() as u64);
             writing.data(Bytes::from_static(&ZEROS[..piece as usize])).await?;
-            zeros -= piece;
+            written -= piece;
         }
-        Ok(())
+        if skipped > 0 { writing.skip(skipped).await } else { Ok(()) }
     }
 
     /// Whether what was read can be all of the file. A file that changed meanwhile is copied as it was read, and the
-    /// user is told; one that gives fewer bytes than it has, or more, although it did not change, is not. One that is
-    /// said to have none is copied to its end: nobody knows the size of what a program makes up.
+    /// user is told; one that gives fewer bytes than it had is not, nor one that gives more although it did not change: a
+    /// file that is emptied while it is read is not to take the place of one that is whole. One that is said to have none
+    /// is copied to its end: nobody knows the size of what a program makes up.
     async fn check_source(&self, passed: &Passed) -> Result<(), Trouble> {
         // Nothing can change within one read.
         if passed.pieces <= 1 && passed.bytes == self.facts.size {
             return Ok(());
         }
         let now = self.content.facts().await.map_err(Trouble::of(self.source, "cannot look at it again"))?;
-        if now.modified != self.facts.modified || now.size != self.facts.size {
-            self.cx.warn(format_args!("{}: it changed while it was copied", self.source));
-        } else if passed.bytes < self.facts.size {
+        let changed = now.modified != self.facts.modified || now.size != self.facts.size;
+        if passed.bytes < self.facts.size {
             let (read, size) = (passed.bytes, self.facts.size);
-            let words = format!("it ended after {read} of its {size} bytes, and has not changed: it is not copied");
+            let but = if changed { "was changed meanwhile" } else { "has not changed" };
+            let words = format!("it ended after {read} of its {size} bytes, and {but}: it is not copied");
             return Err(Trouble::new(self.source, "", Cause::words(words)));
+        }
+        if changed {
+            self.cx.warn(format_args!("{}: it changed while it was copied", self.source));
         } else if passed.bytes > self.facts.size && self.facts.size > 0 {
             let size = self.facts.size;
             let words = format!("it goes on behind its {size} bytes, and has not changed: it is not copied");

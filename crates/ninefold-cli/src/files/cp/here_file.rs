@@ -99,8 +99,8 @@ pub struct Begun {
     pub offset: u64,
     /// Why what is written is seen at once.
     pub in_place: Option<String>,
-    /// Whether zeros that are not written read as zeros.
-    pub skips: bool,
+    /// From here on zeros that are not written read as zeros: before it lie old bytes, or what keeps no gaps.
+    pub skips_from: u64,
 }
 
 #[derive(Debug)]
@@ -289,7 +289,7 @@ impl Writing {
     }
 
     fn finish(&mut self, plan: &Plan, claim: &Claim, digest: Option<Digest>) -> Result<Option<Cause>, Cause> {
-        if self.is_plain && self.at > self.end {
+        if self.is_plain && (self.in_place || self.at > self.end) {
             ftruncate(&self.fd, self.at)?;
         }
         if let Some(expected) = digest.filter(|_| self.is_plain) {
@@ -329,7 +329,7 @@ fn open(plan: &Plan, claim: &Claim) -> Result<(Writing, Begun), Cause> {
         To::Entry { dir, name, .. } => (dir, name),
         To::Direct(path) => {
             let writing = Writing { fd: here::open_direct(path)?, at: 0, end: 0, is_plain: false, in_place: true };
-            return Ok((writing, in_place("it is no plain file".to_owned(), false)));
+            return Ok((writing, in_place("it is no plain file".to_owned(), u64::MAX)));
         }
     };
     let old = plan.old.as_ref().filter(|old| old.kind != FileType::Symlink);
@@ -348,7 +348,7 @@ fn open(plan: &Plan, claim: &Claim) -> Result<(Writing, Begun), Cause> {
                 Ok((part, writing)) => {
                     claim.set(part);
                     let offset = writing.at;
-                    return Ok((writing, Begun { offset, in_place: None, skips: true }));
+                    return Ok((writing, Begun { offset, in_place: None, skips_from: 0 }));
                 }
                 Err(cause) if old.is_some() && cause.is_of_the_directory() => {
                     format!("it cannot be replaced: {cause}")
@@ -359,14 +359,15 @@ fn open(plan: &Plan, claim: &Claim) -> Result<(Writing, Begun), Cause> {
     };
     let is_plain = old.is_some_and(|old| old.kind == FileType::File);
     let access = if is_plain && plan.checksum { OFlags::RDWR } else { OFlags::WRONLY };
-    let truncate = if is_plain { OFlags::TRUNC } else { OFlags::empty() };
-    let flags = access | truncate | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
+    // Not emptied: it may be the source by another name, of which every byte is then written where it was read.
+    let flags = access | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
     let fd = openat(dir, name, flags, Mode::empty())?;
-    Ok((Writing { fd, at: 0, end: 0, is_plain, in_place: true }, in_place(why, is_plain)))
+    let skips_from = if is_plain { fstat(&fd)?.st_size.max(0).cast_unsigned() } else { u64::MAX };
+    Ok((Writing { fd, at: 0, end: 0, is_plain, in_place: true }, in_place(why, skips_from)))
 }
 
-fn in_place(why: String, skips: bool) -> Begun {
-    Begun { offset: 0, in_place: Some(why), skips }
+fn in_place(why: String, skips_from: u64) -> Begun {
+    Begun { offset: 0, in_place: Some(why), skips_from }
 }
 
 /// Makes the part, or opens the one that an interrupted copy left.

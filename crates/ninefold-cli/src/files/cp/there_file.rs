@@ -66,6 +66,8 @@ struct Kind {
     /// It gets its name at the end.
     is_part: bool,
     is_plain: bool,
+    /// Bytes that a file had that is written in place, behind whose new end the old one is cut off.
+    old_size: u64,
     /// Of a part that is removed unless it is finished.
     entry: Option<Entry>,
     /// What was known of it when it was opened, unless it was made.
@@ -122,8 +124,8 @@ impl Sink {
                 match open_part(&plan, old).await {
                     Ok(Part { file, entry, left }) => {
                         let (offset, metadata) = left.unzip();
-                        let begun = Begun { offset: offset.unwrap_or_default(), in_place: None, skips: true };
-                        let kind = Kind { is_part: true, is_plain: true, entry, metadata };
+                        let begun = Begun { offset: offset.unwrap_or_default(), in_place: None, skips_from: 0 };
+                        let kind = Kind { is_part: true, is_plain: true, old_size: 0, entry, metadata };
                         return Ok(Sink::new(plan, file, kind, begun));
                     }
                     Err(cause) if old.is_some() && cause.is_of_the_directory() => {
@@ -134,15 +136,19 @@ impl Sink {
             }
         };
         let is_plain = old.is_some_and(|old| old.kind == FileType::File);
-        // What has no content to empty may not like to be asked.
-        let empties = is_plain && old.is_some_and(|old| old.size > 0);
-        let mode = if empties { Mode::REPLACE } else { Mode::WRITE };
+        // What has no content to cut may not like to be asked.
+        let old_size = if is_plain { old.map_or(0, |old| old.size) } else { 0 };
+        // Not emptied: it may be the source by another name, of which every byte is then written where it was read. What
+        // is written to an append-only file comes behind what it has, wherever it is to be.
+        let appends = old_size > 0 && old.is_some_and(Facts::is_append_only);
+        let mode = if appends { Mode::REPLACE } else { Mode::WRITE };
         let file = plan.dir.walk(&plan.name).await?.open(mode).await?;
         // Nothing is half of nothing: what has no bytes is not worth a word.
-        let in_place = Some(why).filter(|_| empties || plan.source.size > 0);
-        let begun = Begun { offset: 0, in_place, skips: empties };
-        let metadata = plan.old.as_ref().and_then(|old| old.metadata.clone()).filter(|_| empties);
-        let kind = Kind { is_part: false, is_plain, entry: None, metadata };
+        let in_place = Some(why).filter(|_| old_size > 0 || plan.source.size > 0);
+        let begun = Begun { offset: 0, in_place, skips_from: if old_size > 0 { old_size } else { u64::MAX } };
+        let metadata = plan.old.as_ref().and_then(|old| old.metadata.clone()).filter(|_| old_size > 0);
+        let old_size = if appends { 0 } else { old_size };
+        let kind = Kind { is_part: false, is_plain, old_size, entry: None, metadata };
         Ok(Sink::new(plan, file, kind, begun))
     }
 
@@ -175,7 +181,7 @@ impl Sink {
     /// Everything but the name.
     async fn complete(&self, digest: Option<Digest>) -> Result<Option<Cause>, Cause> {
         let Some(file) = &self.file else { return Ok(None) };
-        if self.at > self.end {
+        if self.at > self.end.max(self.kind.old_size) || self.at < self.kind.old_size {
             file.set(&SetAttr { size: Some(self.at), ..SetAttr::default() }).await?;
         }
         if let Some(expected) = digest.filter(|_| self.kind.is_plain) {

@@ -1,0 +1,97 @@
+//! `ninefold cp` where files that have different names are one file.
+
+mod support;
+
+use std::fs;
+use std::io::Write;
+
+use ninefold::proto::Dialect;
+use support::meddler::{RREAD, kind, meddle};
+use support::run;
+use support::share::Share;
+
+/// Bytes that are alike nowhere.
+fn noise(size: usize, seed: u64) -> Vec<u8> {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mut bytes = vec![0; size];
+    rng.fill(&mut bytes);
+    bytes
+}
+
+#[test]
+fn a_file_that_is_copied_to_itself_by_another_name_of_it_and_of_the_server_keeps_its_content() {
+    let content = noise(5 << 20, 1);
+    for dialect in Dialect::ALL {
+        let share = Share::new();
+        let other = meddle(share.address(), |_, _| true);
+        let there = |name: &str| share.url(name, dialect);
+        let again = |name: &str| format!("9p://{other}/{name}?dialect={dialect}");
+        let here = |name: &str| share.path(name).to_str().unwrap().to_owned();
+        for (from, to) in [(there("a"), again("b")), (there("a"), here("b")), (here("a"), there("b"))] {
+            share.make("a", &content);
+            let _ = fs::remove_file(share.path("b"));
+            fs::hard_link(share.path("a"), share.path("b")).unwrap();
+            let (code, _, said) = run(&["cp", &from, &to]);
+            for name in ["a", "b"] {
+                assert!(share.read(name) == content, "{dialect}: {from} to {to}: {name} is torn: {code:?}: {said}");
+            }
+            assert_eq!(share.names("."), ["a", "b"], "{dialect}");
+        }
+    }
+}
+
+#[test]
+fn what_is_written_in_place_ends_where_its_source_ends_with_the_zeros_of_its_holes() {
+    let here = tempfile::tempdir().unwrap();
+    for dialect in [Dialect::Unix, Dialect::Linux] {
+        let share = Share::new();
+        let source = here.path().join("source");
+        // A hole where the old file has bytes, and one behind its end.
+        let file = fs::File::create(&source).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, b"begin", 0).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, b"end", 3 << 20).unwrap();
+        file.set_len(4 << 20).unwrap();
+        let content = fs::read(&source).unwrap();
+        for (old, how_long) in [(noise(1 << 20, 2), "shorter"), (noise(5 << 20, 3), "longer")] {
+            for (from, to, first) in [
+                (source.to_str().unwrap().to_owned(), share.url("one", dialect), share.path("one")),
+                (
+                    share.url("s", dialect),
+                    here.path().join("one").to_str().unwrap().to_owned(),
+                    here.path().join("one"),
+                ),
+            ] {
+                fs::copy(&source, share.path("s")).unwrap();
+                fs::write(&first, &old).unwrap();
+                let second = first.with_file_name("two");
+                let _ = fs::remove_file(&second);
+                fs::hard_link(&first, &second).unwrap();
+                let (code, _, said) = run(&["cp", "--checksum", &from, &to]);
+                assert_eq!(code, Some(0), "{said}");
+                assert!(said.contains("it has 2 names"), "{said}");
+                assert!(fs::read(&second).unwrap() == content, "{dialect}: {to}, which was {how_long}");
+                fs::remove_file(&first).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_file_that_is_emptied_while_it_is_copied_is_not_copied() {
+    let (share, here) = (Share::new(), tempfile::tempdir().unwrap());
+    let file = share.make("log", noise(3 << 20, 5));
+    let mut emptied = false;
+    let relay = meddle(share.address(), move |_, frame| {
+        if kind(frame) == RREAD && !std::mem::replace(&mut emptied, true) {
+            fs::File::create(&file).unwrap().write_all(b"a new day\n").unwrap();
+        }
+        true
+    });
+    let to = here.path().join("log");
+    fs::write(&to, "old").unwrap();
+    let (code, _, said) = run(&["cp", &format!("9p://{relay}/log"), to.to_str().unwrap()]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("it ended after") && said.contains("was changed meanwhile"), "{said}");
+    assert_eq!(fs::read(&to).unwrap(), b"old");
+    assert_eq!(fs::read_dir(here.path()).unwrap().count(), 1);
+}
