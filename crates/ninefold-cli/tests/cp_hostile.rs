@@ -7,6 +7,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ninefold::proto::Dialect;
 use support::meddler::{RREAD, RREADDIR, kind, meddle, replace};
@@ -118,9 +120,11 @@ fn a_link_in_the_place_of_the_temporary_file_is_not_written_through() {
     let trap = Trap::new();
     trap.share.make("x", vec![7; 1 << 20]);
     // Its name is seen while the copy is held up.
-    let mut begun = false;
-    let relay =
-        meddle(trap.share.address(), move |_, frame| kind(frame) != RREAD || !std::mem::replace(&mut begun, true));
+    let passes = Arc::new(AtomicBool::new(false));
+    let (mut begun, all) = (false, passes.clone());
+    let relay = meddle(trap.share.address(), move |_, frame| {
+        all.load(Ordering::Relaxed) || kind(frame) != RREAD || !std::mem::replace(&mut begun, true)
+    });
     let mut copy = ninefold(&["cp", &format!("9p://{relay}/x"), &trap.out()]);
     let mut copy = copy.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let out = trap.here.path().join("out");
@@ -128,11 +132,12 @@ fn a_link_in_the_place_of_the_temporary_file_is_not_written_through() {
     let part = until("a temporary file", first);
     copy.kill().unwrap();
     copy.wait().unwrap();
+    passes.store(true, Ordering::Relaxed);
     for words in [&[][..], &["--resume"]] {
         fs::remove_dir_all(&out).unwrap();
         fs::create_dir(&out).unwrap();
         symlink("../precious/file", &part).unwrap();
-        assert_eq!(run(&[&["cp"], words, &[&trap.share.url("x", Dialect::Linux), &trap.out()]].concat()).0, Some(0));
+        assert_eq!(run(&[&["cp"], words, &[&format!("9p://{relay}/x"), &trap.out()]].concat()).0, Some(0));
         assert_eq!(fs::read(out.join("x")).unwrap(), trap.share.read("x"));
         assert_eq!(picture(&out).len(), 1);
         trap.check();

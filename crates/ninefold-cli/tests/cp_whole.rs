@@ -6,6 +6,8 @@ use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ninefold::proto::Dialect;
@@ -79,6 +81,9 @@ struct Stuck {
     share: Share,
     here: tempfile::TempDir,
     relay: String,
+    released: Arc<AtomicBool>,
+    /// Something did not pass.
+    held: Arc<AtomicBool>,
 }
 
 impl Stuck {
@@ -95,9 +100,29 @@ impl Stuck {
         })
     }
 
-    fn with(share: Share, how: impl FnMut(Way, &mut Vec<u8>) -> bool + Send + 'static) -> Stuck {
+    fn with(share: Share, mut how: impl FnMut(Way, &mut Vec<u8>) -> bool + Send + 'static) -> Stuck {
+        let released = Arc::new(AtomicBool::new(false));
+        let held = Arc::new(AtomicBool::new(false));
+        let (is_released, is_held) = (released.clone(), held.clone());
+        let how = move |way, frame: &mut Vec<u8>| {
+            let passes = is_released.load(Ordering::Relaxed) || how(way, frame);
+            is_held.fetch_or(!passes, Ordering::Relaxed);
+            passes
+        };
         let relay = format!("9p://{}", meddle(share.address(), how));
-        Stuck { share, here: tempfile::tempdir().unwrap(), relay }
+        Stuck { share, here: tempfile::tempdir().unwrap(), relay, released, held }
+    }
+
+    /// Waits until a copy is under way that will not come to its end.
+    #[track_caller]
+    fn wait(&self) {
+        until("a copy that is held up", || self.held.load(Ordering::Relaxed).then_some(()));
+    }
+
+    /// The address of a file at the relay, which now lets everything pass.
+    fn released(&self, name: &str) -> String {
+        self.released.store(true, Ordering::Relaxed);
+        format!("{}/{name}", self.relay)
     }
 
     fn to(&self) -> PathBuf {
@@ -144,7 +169,7 @@ fn ctrl_c_leaves_what_resume_goes_on_with() {
     assert_eq!(end(copy).0, Some(130));
     let size = fs::metadata(&left).unwrap().len();
     assert!(size >= 1 << 20 && !it.to().exists());
-    let said = good(&["--resume", "--json", &it.share.url("f", Dialect::Linux), text(&it.to())]);
+    let said = good(&["--resume", "--json", &it.released("f"), text(&it.to())]);
     assert_eq!(summary(&said)["bytes"], Stuck::SIZE as u64 - size);
     assert!(fs::read(it.to()).unwrap() == it.share.read("f"));
     assert_eq!(picture(it.here.path()).len(), 1);
@@ -163,7 +188,7 @@ fn a_copy_that_was_killed_here_goes_on_where_it_ended() {
         // Each goes on with a copy of what is left.
         fs::create_dir_all(&copied).unwrap();
         fs::copy(&left, copied.join(left.file_name().unwrap())).unwrap();
-        let url = it.share.url("f", Dialect::Linux);
+        let url = it.released("f");
         let to = copied.join("to");
         let said = good(&[words, &["--json", &url, text(&to)]].concat());
         assert_eq!(summary(&said)["bytes"], Stuck::SIZE as u64 - size, "{words:?}");
@@ -202,7 +227,7 @@ fn with_checksum_what_an_interrupted_copy_left_is_not_believed() {
     copy.kill().unwrap();
     copy.wait().unwrap();
     fs::OpenOptions::new().write(true).open(&left).unwrap().write_all_at(b"a bad disk", 1000).unwrap();
-    good(&["--resume", "--checksum", &it.share.url("f", Dialect::Linux), text(&it.to())]);
+    good(&["--resume", "--checksum", &it.released("f"), text(&it.to())]);
     assert!(fs::read(it.to()).unwrap() == it.share.read("f"));
     assert_eq!(picture(it.here.path()).len(), 1);
 }
@@ -215,9 +240,70 @@ fn a_copy_of_a_source_that_changed_since_begins_anew() {
     copy.kill().unwrap();
     copy.wait().unwrap();
     it.share.make("f", noise(Stuck::SIZE, 99));
-    let said = good(&["--resume", "--json", &it.share.url("f", Dialect::Linux), text(&it.to())]);
+    let said = good(&["--resume", "--json", &it.released("f"), text(&it.to())]);
     assert_eq!(summary(&said)["bytes"], Stuck::SIZE as u64);
     assert!(fs::read(it.to()).unwrap() == it.share.read("f"));
+}
+
+#[test]
+fn what_was_left_of_one_source_is_not_gone_on_with_for_another_of_the_same_size_and_time() {
+    let it = Stuck::reading(3 << 20);
+    it.share.make("g", noise(Stuck::SIZE, 7));
+    let then = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    for name in ["f", "g"] {
+        fs::File::options().write(true).open(it.share.path(name)).unwrap().set_modified(then).unwrap();
+    }
+    let mut copy = start(&["--resume", &format!("{}/f", it.relay), text(&it.to())]);
+    part_of(it.here.path(), 2 << 20);
+    copy.kill().unwrap();
+    copy.wait().unwrap();
+    good(&["--resume", &it.released("g"), text(&it.to())]);
+    assert!(fs::read(it.to()).unwrap() == it.share.read("g"));
+    // And from here to there.
+    let it = Stuck::with(Share::new(), |_, frame| kind(frame) != TWRITE || write_offset(frame) < 38 << 20);
+    let (one, two) = (it.here.path().join("one"), it.here.path().join("two"));
+    for (path, seed) in [(&one, 8), (&two, 9)] {
+        fs::write(path, noise(40 << 20, seed)).unwrap();
+        fs::File::options().write(true).open(path).unwrap().set_modified(then).unwrap();
+    }
+    let mut copy = start(&["--resume", text(&one), &format!("{}/f", it.relay)]);
+    part_of(it.share.root(), 38 << 20);
+    copy.kill().unwrap();
+    copy.wait().unwrap();
+    good(&["--resume", text(&two), &it.released("f")]);
+    assert!(it.share.read("f") == fs::read(&two).unwrap());
+}
+
+#[test]
+fn what_was_left_with_another_end_than_the_source_has_is_begun_anew() {
+    let it = Stuck::reading(3 << 20);
+    let mut copy = start(&["--resume", &format!("{}/f", it.relay), text(&it.to())]);
+    let left = part_of(it.here.path(), 2 << 20);
+    copy.kill().unwrap();
+    copy.wait().unwrap();
+    let size = fs::metadata(&left).unwrap().len();
+    let file = fs::OpenOptions::new().write(true).open(&left).unwrap();
+    file.write_all_at(b"lost when the power went", size - 5000).unwrap();
+    let said = good(&["--resume", "--json", &it.released("f"), text(&it.to())]);
+    assert_eq!(summary(&said)["bytes"], Stuck::SIZE as u64);
+    assert!(fs::read(it.to()).unwrap() == it.share.read("f"));
+    assert_eq!(picture(it.here.path()).len(), 1);
+
+    for dialect in [Dialect::Plan9, Dialect::Linux] {
+        let it = Stuck::with(Share::new(), |_, frame| kind(frame) != TWRITE || write_offset(frame) < 38 << 20);
+        let from = it.here.path().join("from");
+        fs::write(&from, noise(40 << 20, 3)).unwrap();
+        let mut copy = start(&["--resume", text(&from), &format!("{}/f?dialect={dialect}", it.relay)]);
+        let left = part_of(it.share.root(), 38 << 20);
+        copy.kill().unwrap();
+        copy.wait().unwrap();
+        let size = fs::metadata(&left).unwrap().len();
+        let file = fs::OpenOptions::new().write(true).open(&left).unwrap();
+        file.write_all_at(b"another's", size - (32 << 20) - 100_000).unwrap();
+        good(&["--resume", text(&from), &format!("{}?dialect={dialect}", it.released("f"))]);
+        assert!(it.share.read("f") == fs::read(&from).unwrap(), "{dialect}");
+        assert_eq!(it.share.names("."), ["f"]);
+    }
 }
 
 #[test]
@@ -257,8 +343,9 @@ fn a_second_copy_to_the_same_file_here_is_refused_while_the_first_is_under_way()
     let it = Stuck::reading(1 << 20);
     let copy = start(&[&format!("{}/f", it.relay), text(&it.to())]);
     part_of(it.here.path(), 1);
+    it.wait();
     for words in [&[][..], &["--resume"]] {
-        let url = it.share.url("f", Dialect::Linux);
+        let url = it.released("f");
         let (code, _, said) = run(&[&["cp"], words, &[&url, text(&it.to())]].concat());
         assert_eq!(code, Some(1));
         assert!(said.contains("another copy of it is under way"), "{said}");

@@ -17,6 +17,7 @@ use super::source::Item;
 use super::there::{Owners, Subject};
 use super::trouble::{Cause, Trouble};
 use super::{here, there, there_file};
+use crate::files::target::temporary_name;
 use crate::files::temporaries::Temporaries;
 use crate::place::Place;
 
@@ -131,7 +132,7 @@ impl Dest {
         {
             return Ok(None);
         }
-        let first = if old.is_some() { part_name(name, source) } else { name.to_vec() };
+        let first = if old.is_some() { temporary_name(name) } else { name.to_vec() };
         self.make(&first, what, source, how).await?;
         if old.is_some()
             && let Err(e) = self.rename(&first, name).await
@@ -239,7 +240,13 @@ impl Slot {
 
     /// What is there, open for reading.
     pub async fn open(&self) -> Result<Option<(Facts, Content)>, Cause> {
-        let At::Entry(dest, name) = &self.at else { return Ok(None) };
+        let At::Entry(_, name) = &self.at else { return Ok(None) };
+        self.open_beside(name).await
+    }
+
+    /// Another file in the same directory, open for reading.
+    pub async fn open_beside(&self, name: &[u8]) -> Result<Option<(Facts, Content)>, Cause> {
+        let At::Entry(dest, _) = &self.at else { return Ok(None) };
         let item = match dest {
             Dest::Here(dir) => Item::beneath(self.place.clone(), dir, name)?,
             Dest::There(dir) => Item::there(self.place.clone(), dir.walk(name).await?),
@@ -314,10 +321,11 @@ pub struct Finished {
 }
 
 impl Sink {
-    /// Opens a file to write what is like `source` to, where `old` is now; with `resume` behind what an interrupted copy
-    /// left.
+    /// Opens a file to write what is like `source`, at `place`, to, where `old` is now; with `resume` behind what an
+    /// interrupted copy left.
     pub async fn begin(
         slot: &Slot,
+        place: &Place,
         source: &Facts,
         old: Option<Facts>,
         how: &How,
@@ -329,11 +337,11 @@ impl Sink {
             At::Nowhere => return Err(Cause::Here(Errno::ENOENT)),
             At::Direct(path) => here_file::To::Direct(path.clone()),
             At::Entry(Dest::Here(dir), name) => {
-                let part = cstring(&part_name(name, &source))?;
+                let part = cstring(&part_name(name, place, &source))?;
                 here_file::To::Entry { dir: dir.clone(), name: cstring(name)?, part }
             }
             At::Entry(Dest::There(dir), name) => {
-                let (dir, name, part) = (dir.clone(), name.clone(), part_name(name, &source));
+                let (dir, name, part) = (dir.clone(), name.clone(), part_name(name, place, &source));
                 let (owners, temporaries) = (how.owners.clone(), how.temporaries.clone());
                 let plan = there_file::Plan {
                     dir,

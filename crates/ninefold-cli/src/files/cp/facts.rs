@@ -17,6 +17,8 @@ pub struct Facts {
     pub size: u64,
     pub accessed: Time,
     pub modified: Time,
+    /// When content or attributes changed last, which nobody can set (st_ctime).
+    pub changed: Option<Time>,
     pub uid: Option<u32>,
     pub gid: Option<u32>,
     pub nlink: Option<u64>,
@@ -24,6 +26,8 @@ pub struct Facts {
     pub device: Option<(u32, u32)>,
     /// Whether the disk holds all of its bytes: there are no holes to look for.
     pub is_dense: bool,
+    /// Device and number of a file of this machine, which no other file has.
+    pub inode: Option<(u64, u64)>,
     /// All that a server told.
     pub metadata: Option<Arc<Metadata>>,
 }
@@ -68,11 +72,13 @@ impl From<Metadata> for Facts {
             size: it.size,
             accessed: it.accessed,
             modified: it.modified,
+            changed: it.changed,
             uid: it.uid,
             gid: it.gid,
             nlink: it.nlink,
             device: it.device,
             is_dense: false,
+            inode: None,
             metadata: Some(Arc::new(it)),
         }
     }
@@ -91,12 +97,14 @@ impl From<&Stat> for Facts {
             size,
             accessed: time(it.st_atime as i64, it.st_atime_nsec as u64),
             modified: time(it.st_mtime as i64, it.st_mtime_nsec as u64),
+            changed: Some(time(it.st_ctime as i64, it.st_ctime_nsec as u64)),
             uid: Some(it.st_uid),
             gid: Some(it.st_gid),
             nlink: Some(it.st_nlink as u64),
             device: device.then(|| (rustix::fs::major(it.st_rdev), rustix::fs::minor(it.st_rdev))),
             // st_blocks counts units of 512 bytes (stat(2)).
             is_dense: it.st_blocks as u64 * 512 >= size,
+            inode: Some((it.st_dev as u64, it.st_ino as u64)),
             metadata: None,
         }
     }

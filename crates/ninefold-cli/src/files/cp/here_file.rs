@@ -97,6 +97,8 @@ pub struct Sink {
 pub struct Begun {
     /// So much is there already.
     pub offset: u64,
+    /// The name of what is gone on with, if anything is there.
+    pub left: Option<Vec<u8>>,
     /// Why what is written is seen at once.
     pub in_place: Option<String>,
     /// From here on zeros that are not written read as zeros: before it lie old bytes, or what keeps no gaps.
@@ -346,9 +348,10 @@ fn open(plan: &Plan, claim: &Claim) -> Result<(Writing, Begun), Cause> {
             }
             match open_part(plan, old) {
                 Ok((part, writing)) => {
-                    claim.set(part);
                     let offset = writing.at;
-                    return Ok((writing, Begun { offset, in_place: None, skips_from: 0 }));
+                    let left = (offset > 0).then(|| part.name.to_bytes().to_vec());
+                    claim.set(part);
+                    return Ok((writing, Begun { offset, left, in_place: None, skips_from: 0 }));
                 }
                 Err(cause) if old.is_some() && cause.is_of_the_directory() => {
                     format!("it cannot be replaced: {cause}")
@@ -367,7 +370,7 @@ fn open(plan: &Plan, claim: &Claim) -> Result<(Writing, Begun), Cause> {
 }
 
 fn in_place(why: String, skips_from: u64) -> Begun {
-    Begun { offset: 0, in_place: Some(why), skips_from }
+    Begun { offset: 0, left: None, in_place: Some(why), skips_from }
 }
 
 /// Makes the part, or opens the one that an interrupted copy left.

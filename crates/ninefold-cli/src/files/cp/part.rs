@@ -1,11 +1,15 @@
 //! Names of files that are being copied: `.NAME.XXXXXXXX.ninefold-part`, beside what they are to become.
 //!
 //! The same copy has the same name each time, so that `--resume` finds what an interrupted one left. XXXXXXXX stands for
-//! size and time of the source: a source that changed in between gets another name, and its copy starts anew.
+//! the source, which file it is and how it was last changed: another source, or one that changed in between, gets another
+//! name, and its copy starts anew.
 
+use ninefold::proto::attr::Time;
+use ninefold::transport::Address;
 use twox_hash::XxHash3_64;
 
 use super::facts::Facts;
+use crate::place::Place;
 
 /// The end of every such name.
 const END: &str = ".ninefold-part";
@@ -19,12 +23,9 @@ const NAME_MAX: usize = 255;
 /// Bytes of a name beside NAME: a dot in front and one behind.
 const BESIDE: usize = 2 + DIGITS + END.len();
 
-/// The name under which a copy of `source` is written that is to be `name`.
-pub fn part_name(name: &[u8], source: &Facts) -> Vec<u8> {
-    let mut id = Vec::with_capacity(32);
-    for number in [source.size, source.modified.sec.cast_unsigned(), source.modified.nsec.into()] {
-        id.extend(number.to_string().bytes().chain([b' ']));
-    }
+/// The name under which a copy of `source`, which lies at `place`, is written that is to be `name`.
+pub fn part_name(name: &[u8], place: &Place, source: &Facts) -> Vec<u8> {
+    let mut id = identity(place, source).into_bytes();
     let mut kept = name;
     if name.len() + BESIDE > NAME_MAX {
         // What is cut off must still tell two names apart.
@@ -33,6 +34,20 @@ pub fn part_name(name: &[u8], source: &Facts) -> Vec<u8> {
     }
     let hash = XxHash3_64::oneshot(&id) as u32;
     [b".", kept, format!(".{hash:08x}{END}").as_bytes()].concat()
+}
+
+/// What tells a file, as it is now, from every other: of this machine its inode, whatever path leads to it; of a server
+/// the address too, since two servers may number their files alike.
+fn identity(place: &Place, source: &Facts) -> String {
+    let time = |time: Time| format!("{}.{}", time.sec, time.nsec);
+    let which = match (place, &source.metadata) {
+        (Place::Remote(address), Some(metadata)) => {
+            let address = Address { dialect: None, ..address.clone() };
+            format!("{address} {} {}", metadata.qid.path, metadata.qid.version)
+        }
+        _ => format!("{:?}", source.inode),
+    };
+    format!("{which} {} {} {:?} ", source.size, time(source.modified), source.changed.map(time))
 }
 
 /// Whether a file has such a name.
@@ -55,8 +70,8 @@ fn cut(name: &[u8], max: usize) -> &[u8] {
 
 #[cfg(test)]
 mod tests {
-    use ninefold::client::FileType;
-    use ninefold::proto::attr::Time;
+    use ninefold::client::{FileType, Metadata};
+    use ninefold::proto::{Qid, QidType};
 
     use super::*;
 
@@ -68,25 +83,71 @@ mod tests {
             size,
             accessed: time,
             modified: time,
+            changed: Some(time),
             uid: None,
             gid: None,
             nlink: None,
             device: None,
             is_dense: true,
+            inode: Some((1, 2)),
             metadata: None,
         }
     }
 
+    /// Of a server's file.
+    fn metadata(path: u64) -> Metadata {
+        let Facts { kind, mode, size, accessed, modified, .. } = source(7, 9);
+        Metadata {
+            qid: Qid { kind: QidType::FILE, version: 0, path },
+            kind,
+            mode,
+            plan9_mode: None,
+            size,
+            nlink: None,
+            uid: None,
+            gid: None,
+            owner: None,
+            group: None,
+            modifier: None,
+            device: None,
+            block_size: None,
+            blocks: None,
+            accessed,
+            modified,
+            changed: None,
+            born: None,
+            link_target: None,
+        }
+    }
+
+    fn named(name: &[u8], source: &Facts) -> Vec<u8> {
+        part_name(name, &Place::Local("a".into()), source)
+    }
+
     #[test]
     fn a_copy_of_the_same_source_finds_its_name_again_and_one_of_a_changed_source_does_not() {
-        let name = part_name(b"a b", &source(7, 9));
+        let name = named(b"a b", &source(7, 9));
         assert!(name.starts_with(b".a b.") && name.ends_with(END.as_bytes()), "{}", name.escape_ascii());
         assert!(is_part_name(&name));
-        assert_eq!(part_name(b"a b", &source(7, 9)), name);
-        assert_ne!(part_name(b"a b", &source(8, 9)), name);
-        assert_ne!(part_name(b"a b", &source(7, 8)), name);
+        assert_eq!(named(b"a b", &source(7, 9)), name);
+        assert_ne!(named(b"a b", &source(8, 9)), name);
+        assert_ne!(named(b"a b", &source(7, 8)), name);
+        assert_ne!(named(b"a b", &Facts { changed: Some(Time::default()), ..source(7, 9) }), name);
         // Its access time is not the source's content.
-        assert_eq!(part_name(b"a b", &Facts { accessed: Time::default(), ..source(7, 9) }), name);
+        assert_eq!(named(b"a b", &Facts { accessed: Time::default(), ..source(7, 9) }), name);
+    }
+
+    #[test]
+    fn two_sources_of_one_size_and_time_have_two_names() {
+        let name = named(b"x", &source(7, 9));
+        assert_ne!(named(b"x", &Facts { inode: Some((1, 3)), ..source(7, 9) }), name);
+        assert_ne!(named(b"x", &Facts { inode: Some((2, 2)), ..source(7, 9) }), name);
+        let there = |url: &str, path| part_name(b"x", &url.parse().unwrap(), &Facts::from(metadata(path)));
+        let name = there("9p://h/a", 5);
+        assert_eq!(there("9p://h/a?dialect=9P2000", 5), name);
+        assert_ne!(there("9p://h/b", 5), name);
+        assert_ne!(there("9p://i/a", 5), name);
+        assert_ne!(there("9p://h/a", 6), name);
     }
 
     #[test]
@@ -95,7 +156,7 @@ mod tests {
             let mut other = long.clone();
             let last = other.len() - 2;
             other[last..].copy_from_slice("ü".as_bytes());
-            let (a, b) = (part_name(&long, &source(1, 1)), part_name(&other, &source(1, 1)));
+            let (a, b) = (named(&long, &source(1, 1)), named(&other, &source(1, 1)));
             assert!(a.len() <= 255 && b.len() <= 255);
             assert_ne!(a, b);
             assert!(is_part_name(&a) && is_part_name(&b));

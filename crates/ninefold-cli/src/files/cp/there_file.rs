@@ -124,7 +124,9 @@ impl Sink {
                 match open_part(&plan, old).await {
                     Ok(Part { file, entry, left }) => {
                         let (offset, metadata) = left.unzip();
-                        let begun = Begun { offset: offset.unwrap_or_default(), in_place: None, skips_from: 0 };
+                        let offset = offset.unwrap_or_default();
+                        let left = (offset > 0).then(|| plan.part.clone());
+                        let begun = Begun { offset, left, in_place: None, skips_from: 0 };
                         let kind = Kind { is_part: true, is_plain: true, old_size: 0, entry, metadata };
                         return Ok(Sink::new(plan, file, kind, begun));
                     }
@@ -145,7 +147,8 @@ impl Sink {
         let file = plan.dir.walk(&plan.name).await?.open(mode).await?;
         // Nothing is half of nothing: what has no bytes is not worth a word.
         let in_place = Some(why).filter(|_| old_size > 0 || plan.source.size > 0);
-        let begun = Begun { offset: 0, in_place, skips_from: if old_size > 0 { old_size } else { u64::MAX } };
+        let begun =
+            Begun { offset: 0, left: None, in_place, skips_from: if old_size > 0 { old_size } else { u64::MAX } };
         let metadata = plan.old.as_ref().and_then(|old| old.metadata.clone()).filter(|_| old_size > 0);
         let old_size = if appends { 0 } else { old_size };
         let kind = Kind { is_part: false, is_plain, old_size, entry: None, metadata };
