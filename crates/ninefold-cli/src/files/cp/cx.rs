@@ -1,6 +1,8 @@
 //! What all the files of one copy share: how to copy, and where to tell what happened.
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
 use std::time::{Duration, Instant};
 
@@ -11,6 +13,7 @@ use tokio::sync::Mutex;
 
 use super::dest::How;
 use super::digest::Digest;
+use super::facts::{Facts, Identity};
 use super::filter::Filter;
 use super::progress::Progress;
 use super::trouble::{Cause, Trouble};
@@ -31,6 +34,8 @@ pub struct Cx<'a> {
     pub tally: RefCell<Tally>,
     /// A connection is gone: nothing more can be copied.
     pub lost: Cell<bool>,
+    /// Files that were written in place, or are being, each by the name that it was written by.
+    pub in_place: RefCell<HashMap<Identity, Place>>,
     /// Directories of servers that are copied to, which must not be copied themselves.
     pub roots: RefCell<Vec<(transport::Place, u64)>>,
 }
@@ -90,6 +95,24 @@ impl Cx<'_> {
 
     pub fn warn(&self, remark: impl fmt::Display) {
         self.progress.suspend(|| self.world.report.warn(remark));
+    }
+
+    /// The file at `place`, of which `old` is known, is about to be written in place. Refused is one that this copy has
+    /// written by another name: it would hold two sources mixed, or the last.
+    pub fn write_in_place(&self, place: &Place, old: Option<&Facts>) -> Result<(), Trouble> {
+        let Some(identity) = old.filter(|old| old.kind == FileType::File).and_then(|old| old.identity(place)) else {
+            return Ok(());
+        };
+        match self.in_place.borrow_mut().entry(identity) {
+            Entry::Vacant(free) => {
+                free.insert(place.clone());
+                Ok(())
+            }
+            Entry::Occupied(other) => {
+                let words = format!("it is the same file as {}, which this copy has just written", other.get());
+                Err(Trouble::new(place, "", Cause::words(words)))
+            }
+        }
     }
 
     /// A file that is copied, or would be.

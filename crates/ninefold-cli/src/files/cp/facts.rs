@@ -5,7 +5,13 @@ use std::sync::Arc;
 use ninefold::client::{FileType, Metadata};
 use ninefold::proto::QidType;
 use ninefold::proto::attr::Time;
+use ninefold::transport;
 use rustix::fs::Stat;
+
+use crate::place::Place;
+
+/// The server of a file, unless it is this machine's, its device here, and its number.
+pub type Identity = (Option<transport::Place>, u64, u64);
 
 /// Attributes of a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -40,6 +46,15 @@ impl Facts {
     /// Permission bits, 0 to 0o777.
     pub fn permissions(&self) -> u32 {
         self.mode & 0o777
+    }
+
+    /// What the names of one file have in common, and names of two files do not; `place` is one of its names.
+    pub fn identity(&self, place: &Place) -> Option<Identity> {
+        match (place, self.inode, self.qid()) {
+            (Place::Local(_), Some((device, number)), _) => Some((None, device, number)),
+            (Place::Remote(address), _, Some(qid)) => Some((Some(address.place.clone()), 0, qid)),
+            _ => None,
+        }
     }
 
     /// The number that a server's file has and no other file there (intro(5)).

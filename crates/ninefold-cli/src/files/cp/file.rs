@@ -130,10 +130,11 @@ impl Copy<'_> {
     async fn run(&self, old: Option<Facts>, resume: bool) -> Result<Record, Failure> {
         let (how, slot) = (&self.cx.how, self.slot);
         let failed = |resumed| move |trouble| Failure { trouble, resumed };
-        let begin = Sink::begin(slot, self.source, self.facts, old, how, resume);
+        let begin = Sink::begin(slot, self.source, self.facts, old.clone(), how, resume);
         let mut sink = begin.await.map_err(Trouble::of(&slot.place, "cannot write it")).map_err(failed(0))?;
         let begun = sink.begun().clone();
         if let Some(why) = &begun.in_place {
+            self.cx.write_in_place(&slot.place, old.as_ref()).map_err(failed(0))?;
             self.cx.warn(format_args!("{}: written in place: {why}", slot.place));
         }
         let result = async {

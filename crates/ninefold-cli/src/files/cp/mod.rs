@@ -85,6 +85,7 @@ pub async fn run(args: Cp, world: &World) -> anyhow::Result<()> {
         out: Mutex::new(Out::new()),
         tally: RefCell::new(Tally::default()),
         lost: Cell::new(false),
+        in_place: RefCell::default(),
         roots: RefCell::default(),
     };
     let tops = targets::resolve(&cx, args.places).await?;
