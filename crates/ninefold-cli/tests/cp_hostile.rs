@@ -210,6 +210,57 @@ fn a_file_that_may_not_be_written_is_not_replaced_either() {
     assert_eq!(fs::read(out.join("f")).unwrap(), b"old");
 }
 
+/// Runs cp with a disk that tells only when `file` is closed that it is full.
+fn with_failing_close(name: &str, file: &Path, args: &[&str]) -> Option<(Option<i32>, String)> {
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let mut command = Command::new("strace");
+    command.args(["-f", "-qq", "-o", text(log.path()), "-P", text(file), "-e", "trace=close"]);
+    command.args(["-e", "inject=close:error=ENOSPC", env!("CARGO_BIN_EXE_ninefold"), "cp"]).args(args);
+    let Ok(Output { status, stderr, .. }) = command.stdin(Stdio::null()).output() else {
+        skip(name, "strace(1) is missing");
+        return None;
+    };
+    let said = String::from_utf8(stderr).unwrap();
+    if said.contains("ptrace") {
+        skip(name, "no program may be traced here");
+        return None;
+    }
+    let log = fs::read_to_string(log.path()).unwrap();
+    assert!(log.contains("INJECTED"), "no close of {} was met: {log} {said}", file.display());
+    Some((status.code(), said))
+}
+
+#[test]
+fn a_write_that_fails_only_when_the_file_is_closed_is_told_and_the_old_file_stays() {
+    const NAME: &str = "a_write_that_fails_only_when_the_file_is_closed_is_told_and_the_old_file_stays";
+    let trap = Trap::new();
+    trap.share.make("x", vec![7; 1 << 20]);
+    let passes = Arc::new(AtomicBool::new(false));
+    let (mut begun, all) = (false, passes.clone());
+    let relay = meddle(trap.share.address(), move |_, frame| {
+        all.load(Ordering::Relaxed) || kind(frame) != RREAD || !std::mem::replace(&mut begun, true)
+    });
+    let (from, out) = (format!("9p://{relay}/x"), trap.here.path().join("out"));
+    // The temporary file has the same name each time.
+    let mut copy = ninefold(&["cp", "--resume", &from, &trap.out()]);
+    let mut copy = copy.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let part = until("a temporary file", || fs::read_dir(&out).unwrap().next().map(|entry| entry.unwrap().path()));
+    copy.kill().unwrap();
+    copy.wait().unwrap();
+    passes.store(true, Ordering::Relaxed);
+    fs::write(out.join("x"), "old").unwrap();
+    let Some((code, said)) = with_failing_close(NAME, &part, &["--resume", &from, &trap.out()]) else { return };
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("file system full"), "{said}");
+    assert_eq!(fs::read(out.join("x")).unwrap(), b"old");
+
+    // Written in place too.
+    fs::hard_link(out.join("x"), out.join("y")).unwrap();
+    let Some((code, said)) = with_failing_close(NAME, &out.join("x"), &[&from, &trap.out()]) else { return };
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("file system full"), "{said}");
+}
+
 #[test]
 fn on_a_full_disk_the_temporary_file_is_removed_and_the_old_file_stays() {
     const NAME: &str = "on_a_full_disk_the_temporary_file_is_removed_and_the_old_file_stays";

@@ -5,7 +5,7 @@
 //! locked (flock(2)) while it is written, so that two copies cannot write the same one.
 
 use std::ffi::CString;
-use std::os::fd::OwnedFd;
+use std::os::fd::{IntoRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -301,11 +301,23 @@ impl Writing {
             (_, true) if self.is_plain => here::preserve(std::os::fd::AsFd::as_fd(&self.fd), &plan.source).err(),
             _ => None,
         };
+        self.close()?;
         match &plan.to {
             To::Entry { name, .. } if !self.in_place => claim.rename(name)?,
             _ => {}
         }
         Ok(preserved)
+    }
+
+    /// Some file systems tell only at a close that they could not write (close(2): NFS, quotas). A copy of the descriptor
+    /// is closed, because the lock on the part must last until it has its name.
+    fn close(&self) -> Result<(), Cause> {
+        let copy = self.fd.try_clone()?;
+        match nix::unistd::close(copy.into_raw_fd()) {
+            // Closed all the same.
+            Ok(()) | Err(nix::errno::Errno::EINTR) => Ok(()),
+            Err(e) => Err(std::io::Error::from(e).into()),
+        }
     }
 }
 
