@@ -205,7 +205,7 @@ fn a_copy_that_was_killed_there_goes_on_behind_what_can_be_relied_on() {
         let it = Stuck::with(Share::new(), |_, frame| kind(frame) != TWRITE || write_offset(frame) < 38 << 20);
         let from = it.here.path().join("from");
         fs::write(&from, noise(SIZE, 3)).unwrap();
-        let mut copy = start(&[text(&from), &format!("{}/f?dialect={dialect}", it.relay)]);
+        let mut copy = start(&["--resume", text(&from), &format!("{}/f?dialect={dialect}", it.relay)]);
         let left = part_of(it.share.root(), 38 << 20);
         copy.kill().unwrap();
         copy.wait().unwrap();

@@ -11,7 +11,7 @@ use super::digest::Digest;
 use super::facts::Facts;
 use super::here_file::{self, Begun};
 use super::off::off;
-use super::part::part_name;
+use super::part::{part_name, random_part_name};
 use super::reader::Content;
 use super::source::Item;
 use super::there::{Owners, Subject};
@@ -341,7 +341,9 @@ impl Sink {
                 here_file::To::Entry { dir: dir.clone(), name: cstring(name)?, part }
             }
             At::Entry(Dest::There(dir), name) => {
-                let (dir, name, part) = (dir.clone(), name.clone(), part_name(name, place, &source));
+                // A server has no lock that keeps others from it in every dialect.
+                let part = if keep { part_name(name, place, &source) } else { random_part_name(name) };
+                let (dir, name) = (dir.clone(), name.clone());
                 let (owners, temporaries) = (how.owners.clone(), how.temporaries.clone());
                 let plan = there_file::Plan {
                     dir,

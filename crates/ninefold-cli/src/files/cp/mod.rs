@@ -24,6 +24,7 @@ mod source;
 mod targets;
 mod there;
 mod there_file;
+mod there_part;
 mod tree;
 mod trouble;
 mod zeros;

@@ -1,8 +1,8 @@
 //! Names of files that are being copied: `.NAME.XXXXXXXX.ninefold-part`, beside what they are to become.
 //!
-//! The same copy has the same name each time, so that `--resume` finds what an interrupted one left. XXXXXXXX stands for
-//! the source, which file it is and how it was last changed: another source, or one that changed in between, gets another
-//! name, and its copy starts anew.
+//! Where it is to be gone on with, the same copy has the same name each time, so that `--resume` finds what an
+//! interrupted one left. XXXXXXXX stands for the source, which file it is and how it was last changed: another source, or
+//! one that changed in between, gets another name, and its copy starts anew. Else it is random.
 
 use ninefold::proto::attr::Time;
 use ninefold::transport::Address;
@@ -25,7 +25,15 @@ const BESIDE: usize = 2 + DIGITS + END.len();
 
 /// The name under which a copy of `source`, which lies at `place`, is written that is to be `name`.
 pub fn part_name(name: &[u8], place: &Place, source: &Facts) -> Vec<u8> {
-    let mut id = identity(place, source).into_bytes();
+    named(name, identity(place, source).into_bytes())
+}
+
+/// A name of the same form that no other copy has.
+pub fn random_part_name(name: &[u8]) -> Vec<u8> {
+    named(name, fastrand::u128(..).to_le_bytes().to_vec())
+}
+
+fn named(name: &[u8], mut id: Vec<u8>) -> Vec<u8> {
     let mut kept = name;
     if name.len() + BESIDE > NAME_MAX {
         // What is cut off must still tell two names apart.
@@ -120,28 +128,28 @@ mod tests {
         }
     }
 
-    fn named(name: &[u8], source: &Facts) -> Vec<u8> {
+    fn of(name: &[u8], source: &Facts) -> Vec<u8> {
         part_name(name, &Place::Local("a".into()), source)
     }
 
     #[test]
     fn a_copy_of_the_same_source_finds_its_name_again_and_one_of_a_changed_source_does_not() {
-        let name = named(b"a b", &source(7, 9));
+        let name = of(b"a b", &source(7, 9));
         assert!(name.starts_with(b".a b.") && name.ends_with(END.as_bytes()), "{}", name.escape_ascii());
         assert!(is_part_name(&name));
-        assert_eq!(named(b"a b", &source(7, 9)), name);
-        assert_ne!(named(b"a b", &source(8, 9)), name);
-        assert_ne!(named(b"a b", &source(7, 8)), name);
-        assert_ne!(named(b"a b", &Facts { changed: Some(Time::default()), ..source(7, 9) }), name);
+        assert_eq!(of(b"a b", &source(7, 9)), name);
+        assert_ne!(of(b"a b", &source(8, 9)), name);
+        assert_ne!(of(b"a b", &source(7, 8)), name);
+        assert_ne!(of(b"a b", &Facts { changed: Some(Time::default()), ..source(7, 9) }), name);
         // Its access time is not the source's content.
-        assert_eq!(named(b"a b", &Facts { accessed: Time::default(), ..source(7, 9) }), name);
+        assert_eq!(of(b"a b", &Facts { accessed: Time::default(), ..source(7, 9) }), name);
     }
 
     #[test]
     fn two_sources_of_one_size_and_time_have_two_names() {
-        let name = named(b"x", &source(7, 9));
-        assert_ne!(named(b"x", &Facts { inode: Some((1, 3)), ..source(7, 9) }), name);
-        assert_ne!(named(b"x", &Facts { inode: Some((2, 2)), ..source(7, 9) }), name);
+        let name = of(b"x", &source(7, 9));
+        assert_ne!(of(b"x", &Facts { inode: Some((1, 3)), ..source(7, 9) }), name);
+        assert_ne!(of(b"x", &Facts { inode: Some((2, 2)), ..source(7, 9) }), name);
         let there = |url: &str, path| part_name(b"x", &url.parse().unwrap(), &Facts::from(metadata(path)));
         let name = there("9p://h/a", 5);
         assert_eq!(there("9p://h/a?dialect=9P2000", 5), name);
@@ -151,12 +159,18 @@ mod tests {
     }
 
     #[test]
+    fn a_random_name_is_of_the_same_form_and_never_the_same() {
+        let name = random_part_name(b"x");
+        assert!(is_part_name(&name) && name != random_part_name(b"x"));
+    }
+
+    #[test]
     fn names_of_255_bytes_get_names_that_fit_and_differ() {
         for long in [vec![b'x'; 255], vec![0xff; 255], "é".repeat(127).into_bytes()] {
             let mut other = long.clone();
             let last = other.len() - 2;
             other[last..].copy_from_slice("ü".as_bytes());
-            let (a, b) = (named(&long, &source(1, 1)), named(&other, &source(1, 1)));
+            let (a, b) = (of(&long, &source(1, 1)), of(&other, &source(1, 1)));
             assert!(a.len() <= 255 && b.len() <= 255);
             assert_ne!(a, b);
             assert!(is_part_name(&a) && is_part_name(&b));

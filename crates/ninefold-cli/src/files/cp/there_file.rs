@@ -6,26 +6,23 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use ninefold::client::{Error, File, FileType, Metadata, Mode, Writer};
+use ninefold::client::{File, FileType, Metadata, Mode, Writer};
+use ninefold::proto::Dialect;
 use ninefold::proto::attr::SetAttr;
-use ninefold::proto::{Dialect, Errno};
-use tokio::sync::oneshot;
 
 use super::digest::Digest;
 use super::facts::Facts;
 use super::here_file::Begun;
 use super::reader::{Content, Piece};
 use super::there::{Dir, Owners, Subject};
+use super::there_part::{self, Part};
 use super::trouble::Cause;
 use crate::files::replace::{self, InPlace};
 use crate::files::temporaries::{Entry, Temporaries};
 
-/// Times that a part of the same name is removed before it is somebody's doing.
-const ATTEMPTS: usize = 3;
-
 /// How far behind the first byte that the server lacks the last may lie that it has: 32 MiB, 5 Gbit/s over 50 ms. More on
 /// the way would be faster on longer paths, and more to write again.
-const SPAN: u64 = 32 << 20;
+pub const SPAN: u64 = 32 << 20;
 
 /// What to write, and how.
 #[derive(Clone, Debug)]
@@ -121,7 +118,7 @@ impl Sink {
                     // As cp(1) does not overwrite what may not be written, although its directory may.
                     plan.dir.walk(&plan.name).await?.open(Mode::WRITE).await?;
                 }
-                match open_part(&plan, old).await {
+                match there_part::open(&plan, old).await {
                     Ok(Part { file, entry, left }) => {
                         let (offset, metadata) = left.unzip();
                         let offset = offset.unwrap_or_default();
@@ -194,8 +191,8 @@ impl Sink {
         if self.plan.preserve && self.kind.is_plain {
             preserved = Subject::File(file).preserve(&self.plan.source, &self.plan.owners).await.err();
         }
-        if self.kind.is_part && self.at > file.write_max().into() {
-            self.check_name(file).await?;
+        if self.kind.is_part && self.plan.keep && !there_part::has_name(&self.plan, file).await? {
+            return Err(Cause::words("its temporary file is gone: is another copy to the same file under way?"));
         }
         Ok(preserved)
     }
@@ -215,17 +212,6 @@ impl Sink {
         let temporaries = self.plan.temporaries.clone();
         let installed = replace::install(temporaries, target, file, part, entry).await?;
         Ok((preserved, installed))
-    }
-
-    /// Two copies to one file at the same time: whoever comes second removes the first's part and makes its own, which
-    /// the first must not put in the file's place.
-    async fn check_name(&self, file: &File) -> Result<(), Cause> {
-        match self.plan.dir.walk(&self.plan.part).await {
-            Ok(node) if node.qid().path == file.qid().path => return Ok(()),
-            Err(e) if !e.is_not_found() => return Err(e.into()),
-            _ => {}
-        }
-        Err(Cause::words("its temporary file is gone: is another copy to the same file under way?"))
     }
 
     /// The content as the server has it now.
@@ -255,7 +241,7 @@ impl Sink {
             return;
         }
         if let Some(file) = self.file.take() {
-            let removed = file.remove().await;
+            let removed = there_part::remove(&self.plan, file).await;
             if let Some(entry) = self.kind.entry.take() {
                 entry.removed(&removed);
             }
@@ -273,130 +259,10 @@ impl Drop for Sink {
 }
 
 impl Plan {
-    fn enter(&self) -> Entry {
+    pub fn enter(&self) -> Entry {
         let address = &self.dir.address;
         let path = [&address.path[..], b"/", &self.part].concat();
         let shown = ninefold::transport::Address { path, ..address.clone() };
         self.temporaries.file(shown)
     }
-}
-
-/// A part, open.
-#[derive(Debug)]
-struct Part {
-    file: File,
-    /// Of one that is removed unless it is finished.
-    entry: Option<Entry>,
-    /// Of one that an interrupted copy left: up to where it can be relied on, and what was known of it.
-    left: Option<(u64, Arc<Metadata>)>,
-}
-
-/// Makes the part, or opens the one that an interrupted copy left. In a task, because a create that was given up may have
-/// made a file.
-async fn open_part(plan: &Plan, old: Option<&Facts>) -> Result<Part, Cause> {
-    let (tell, made) = oneshot::channel();
-    let (temporaries, plan, old) = (plan.temporaries.clone(), plan.clone(), old.cloned());
-    temporaries.spawn(async move {
-        let made = make_part(&plan, old.as_ref()).await;
-        if let Err(Ok(Part { file, entry: Some(entry), .. })) = tell.send(made) {
-            entry.removed(&file.remove().await);
-        }
-    });
-    made.await.unwrap_or(Err(Cause::Here(Errno::ECANCELED)))
-}
-
-async fn make_part(plan: &Plan, old: Option<&Facts>) -> Result<Part, Cause> {
-    let dir = &plan.dir;
-    let client = dir.node.client().fork();
-    // Until it has its owner, what is to keep its permissions is nobody else's to read.
-    let perm = if plan.preserve { 0o600 } else { old.map_or(plan.mode, Facts::permissions) };
-    for _ in 0..ATTEMPTS {
-        if plan.resume
-            && let Some(part) = left_part(plan, old).await?
-        {
-            return Ok(part);
-        }
-        let node = dir.node.walk(&[]).await?.with_client(&client);
-        let entry = plan.enter();
-        let Some(created) = plan.temporaries.unless_cut(node.create(&plan.part, Mode::WRITE, perm)).await else {
-            entry.find_out(&dir.node, &plan.part).await;
-            return Err(Cause::Here(Errno::ECANCELED));
-        };
-        match created {
-            Ok(mut file) => {
-                if let Some(old) = old.filter(|_| !plan.preserve)
-                    && let Err(e) = make_alike(&file, old).await
-                {
-                    entry.removed(&file.remove().await);
-                    return Err(e.into());
-                }
-                if plan.keep {
-                    entry.gone();
-                    return Ok(Part { file, entry: None, left: None });
-                }
-                file.remove_on_drop();
-                return Ok(Part { file, entry: Some(entry), left: None });
-            }
-            Err(e) => {
-                if matches!(e, Error::TimedOut(_)) {
-                    entry.find_out(&dir.node, &plan.part).await;
-                    return Err(e.into());
-                }
-                if !matches!(e, Error::Refused(_)) {
-                    return Err(e.into());
-                }
-                entry.gone();
-                // Of texts that servers have for a name that exists not all are known.
-                if e.errno() != Errno::EEXIST && client.dialect() == Dialect::Linux {
-                    return Err(e.into());
-                }
-                match dir.node.unlink(&plan.part, false).await {
-                    Ok(()) => {}
-                    Err(_) => return Err(e.into()),
-                }
-            }
-        }
-    }
-    Err(Cause::words("somebody makes files of its temporary name"))
-}
-
-/// Gives a new file the owner and the permissions of the one that it replaces.
-async fn make_alike(file: &File, old: &Facts) -> Result<(), Error> {
-    let new = Facts::from(file.metadata().await?);
-    let owned_alike = (new.uid, new.gid) == (old.uid, old.gid);
-    if !owned_alike {
-        file.set(&SetAttr { uid: old.uid, gid: old.gid, ..SetAttr::default() }).await?;
-    }
-    // A change of owner may have taken bits away.
-    if !owned_alike || new.permissions() != old.permissions() {
-        file.set(&SetAttr { mode: Some(old.permissions()), ..SetAttr::default() }).await?;
-    }
-    Ok(())
-}
-
-/// The part of an interrupted copy, and up to where it can be relied on.
-async fn left_part(plan: &Plan, old: Option<&Facts>) -> Result<Option<Part>, Cause> {
-    let node = match plan.dir.walk(&plan.part).await {
-        Ok(node) => node,
-        Err(e) if e.is_not_found() => return Ok(None),
-        Err(e) => return Err(e.into()),
-    };
-    let facts = Facts::from(node.metadata().await?);
-    if facts.kind != FileType::File || facts.size > plan.source.size {
-        return Ok(None);
-    }
-    let Ok(file) = node.open(Mode::WRITE).await else { return Ok(None) };
-    let offset = facts.size.saturating_sub(SPAN);
-    if offset < facts.size {
-        file.set(&SetAttr { size: Some(offset), ..SetAttr::default() }).await?;
-    }
-    // The copy that left it may have been told otherwise.
-    match old {
-        _ if plan.preserve => {}
-        Some(old) => make_alike(&file, old).await?,
-        None if facts.permissions() == plan.mode => {}
-        None => file.set(&SetAttr { mode: Some(plan.mode), ..SetAttr::default() }).await?,
-    }
-    let left = facts.metadata.map(|metadata| (offset, metadata));
-    Ok(Some(Part { file, entry: None, left }))
 }

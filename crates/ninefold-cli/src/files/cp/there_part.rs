@@ -1,0 +1,236 @@
+//! The part of a file that is copied to a server: made, or found again by `--resume`.
+//!
+//! A part that is not kept has a random name, and no other copy knows of it. One that is to be gone on with has the name
+//! that every copy of its source looks for: [`open`] locks it where the dialect has locks (.L), and elsewhere watches
+//! whether it grows. Such a part is removed by its name, and only while that is the name of the file that was opened: by
+//! its fid it might be removed under the name that another copy has given it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ninefold::client::{Error, File, FileType, Lock, LockKind, Metadata, Mode};
+use ninefold::proto::attr::SetAttr;
+use ninefold::proto::{Dialect, Errno};
+use tokio::sync::oneshot;
+
+use super::facts::Facts;
+use super::there_file::{Plan, SPAN};
+use super::trouble::Cause;
+use crate::files::temporaries::Entry;
+
+/// Times that a part of the same name is removed before it is somebody's doing.
+const ATTEMPTS: usize = 3;
+
+/// How long a part that was left is watched where it cannot be locked: a copy under way writes several times in it, unless
+/// its connection is at a halt.
+const WATCH: Duration = Duration::from_secs(1);
+
+/// A part, open.
+#[derive(Debug)]
+pub struct Part {
+    pub file: File,
+    /// Of one that is removed unless it is finished.
+    pub entry: Option<Entry>,
+    /// Of one that an interrupted copy left: up to where it can be relied on, and what was known of it.
+    pub left: Option<(u64, Arc<Metadata>)>,
+}
+
+/// What has a part's name.
+enum Left {
+    Nothing,
+    /// It cannot be gone on with.
+    Useless,
+    Part(Part),
+}
+
+/// Makes the part, or opens the one that an interrupted copy left. In a task, because a create that was given up may have
+/// made a file.
+pub async fn open(plan: &Plan, old: Option<&Facts>) -> Result<Part, Cause> {
+    let (tell, made) = oneshot::channel();
+    let (temporaries, plan, old) = (plan.temporaries.clone(), plan.clone(), old.cloned());
+    temporaries.spawn(async move {
+        let made = make(&plan, old.as_ref()).await;
+        if let Err(Ok(Part { file, entry: Some(entry), .. })) = tell.send(made) {
+            entry.removed(&remove(&plan, file).await);
+        }
+    });
+    made.await.unwrap_or(Err(Cause::Here(Errno::ECANCELED)))
+}
+
+/// Whether the file still has the name of the part.
+pub async fn has_name(plan: &Plan, file: &File) -> Result<bool, Error> {
+    match plan.dir.walk(&plan.part).await {
+        Ok(node) => Ok(node.qid().path == file.qid().path),
+        Err(e) if e.is_not_found() => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+/// Removes the part, unless another copy has taken it.
+pub async fn remove(plan: &Plan, file: File) -> Result<(), Error> {
+    if !plan.keep {
+        return file.remove().await;
+    }
+    if has_name(plan, &file).await? { plan.dir.node.unlink(&plan.part, false).await } else { Ok(()) }
+}
+
+async fn make(plan: &Plan, old: Option<&Facts>) -> Result<Part, Cause> {
+    for _ in 0..ATTEMPTS {
+        if plan.keep {
+            match left(plan, old).await? {
+                Left::Nothing => {}
+                Left::Useless => match plan.dir.node.unlink(&plan.part, false).await {
+                    Err(e) if !e.is_not_found() => return Err(e.into()),
+                    _ => {}
+                },
+                Left::Part(part) => return Ok(part),
+            }
+        }
+        match create(plan, old).await {
+            Ok(part) => return Ok(part),
+            // Of texts that servers have for a name that exists not all are known.
+            Err(Cause::There(e @ Error::Refused(_))) if plan.keep => {
+                let exists = e.errno() == Errno::EEXIST || plan.dir.node.client().dialect() != Dialect::Linux;
+                if !exists || plan.dir.walk(&plan.part).await.is_err() {
+                    return Err(e.into());
+                }
+            }
+            Err(cause) => return Err(cause),
+        }
+    }
+    Err(Cause::words("somebody makes files of its temporary name"))
+}
+
+/// Makes the part anew.
+async fn create(plan: &Plan, old: Option<&Facts>) -> Result<Part, Cause> {
+    let dir = &plan.dir;
+    let client = dir.node.client().fork();
+    // Until it has its owner, what is to keep its permissions is nobody else's to read.
+    let perm = if plan.preserve { 0o600 } else { old.map_or(plan.mode, Facts::permissions) };
+    let node = dir.node.walk(&[]).await?.with_client(&client);
+    let entry = plan.enter();
+    let created = plan.temporaries.unless_cut(node.create(&plan.part, Mode::WRITE, perm)).await;
+    let mut file = match created {
+        Some(Ok(file)) => file,
+        Some(Err(e @ Error::Refused(_))) => {
+            entry.gone();
+            return Err(e.into());
+        }
+        unknown => {
+            match unknown {
+                // It may be another's, and can be gone on with.
+                _ if plan.keep => entry.gone(),
+                None | Some(Err(Error::TimedOut(_))) => entry.find_out(&dir.node, &plan.part).await,
+                _ => {}
+            }
+            return Err(unknown.and_then(Result::err).map_or(Cause::Here(Errno::ECANCELED), Cause::from));
+        }
+    };
+    // Whoever has found it already and is faster has it.
+    if plan.keep && lock(&file).await? == Locked::Others {
+        entry.gone();
+        return Err(busy());
+    }
+    if let Some(old) = old.filter(|_| !plan.preserve)
+        && let Err(e) = make_alike(&file, old).await
+    {
+        entry.removed(&remove(plan, file).await);
+        return Err(e.into());
+    }
+    if plan.keep {
+        entry.gone();
+        return Ok(Part { file, entry: None, left: None });
+    }
+    file.remove_on_drop();
+    Ok(Part { file, entry: Some(entry), left: None })
+}
+
+/// What has the name of the part; where an interrupted copy can be gone on with, up to where it can be relied on.
+async fn left(plan: &Plan, old: Option<&Facts>) -> Result<Left, Cause> {
+    let node = match plan.dir.walk(&plan.part).await {
+        Ok(node) => node,
+        Err(e) if e.is_not_found() => return Ok(Left::Nothing),
+        Err(e) => return Err(e.into()),
+    };
+    let before = node.metadata().await?;
+    if before.kind != FileType::File {
+        return Ok(Left::Useless);
+    }
+    let Ok(file) = node.open(Mode::WRITE).await else { return Ok(Left::Useless) };
+    match lock(&file).await? {
+        Locked::Mine => {}
+        Locked::Others => return Err(busy()),
+        Locked::Cannot => {
+            tokio::time::sleep(WATCH).await;
+            if !file.metadata().await?.is_of_same_file(&before) {
+                return Err(busy());
+            }
+        }
+    }
+    // Whoever held it before may have given it its name or removed it.
+    if !has_name(plan, &file).await? {
+        return Ok(Left::Nothing);
+    }
+    let facts = Facts::from(file.metadata().await?);
+    if !plan.resume || facts.size > plan.source.size {
+        return Ok(Left::Useless);
+    }
+    let offset = facts.size.saturating_sub(SPAN);
+    if offset < facts.size {
+        file.set(&SetAttr { size: Some(offset), ..SetAttr::default() }).await?;
+    }
+    // The copy that left it may have been told otherwise.
+    match old {
+        _ if plan.preserve => {}
+        Some(old) => make_alike(&file, old).await?,
+        None if facts.permissions() == plan.mode => {}
+        None => file.set(&SetAttr { mode: Some(plan.mode), ..SetAttr::default() }).await?,
+    }
+    match facts.metadata.map(|metadata| (offset, metadata)) {
+        Some(left) => Ok(Left::Part(Part { file, entry: None, left: Some(left) })),
+        None => Ok(Left::Useless),
+    }
+}
+
+fn busy() -> Cause {
+    Cause::words("another copy of it is under way")
+}
+
+/// Who has the lock on a part.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Locked {
+    Mine,
+    Others,
+    /// The dialect or the server has no locks.
+    Cannot,
+}
+
+/// Locks all of a part, until its fid is clunked.
+async fn lock(file: &File) -> Result<Locked, Error> {
+    if file.client().dialect() != Dialect::Linux {
+        return Ok(Locked::Cannot);
+    }
+    // Processes of two machines may have the same number, and two machines the same name.
+    let client = format!("ninefold-{:032x}", fastrand::u128(..)).into_bytes();
+    let lock = Lock { kind: LockKind::Exclusive, start: 0, length: 0, process: std::process::id(), client };
+    match file.try_lock(&lock).await {
+        Ok(true) => Ok(Locked::Mine),
+        Ok(false) => Ok(Locked::Others),
+        Err(Error::Refused(_) | Error::Unsupported { .. }) => Ok(Locked::Cannot),
+        Err(e) => Err(e),
+    }
+}
+
+/// Gives a new file the owner and the permissions of the one that it replaces.
+async fn make_alike(file: &File, old: &Facts) -> Result<(), Error> {
+    let new = Facts::from(file.metadata().await?);
+    let owned_alike = (new.uid, new.gid) == (old.uid, old.gid);
+    if !owned_alike {
+        file.set(&SetAttr { uid: old.uid, gid: old.gid, ..SetAttr::default() }).await?;
+    }
+    // A change of owner may have taken bits away.
+    if !owned_alike || new.permissions() != old.permissions() {
+        file.set(&SetAttr { mode: Some(old.permissions()), ..SetAttr::default() }).await?;
+    }
+    Ok(())
+}
