@@ -36,9 +36,19 @@ fn write(tree: &Tree, dir: &Path) {
     }
 }
 
-/// What is in a directory, but for what interrupted copies leave; those are counted.
-fn read(dir: &Path) -> (Tree, usize) {
-    let (mut tree, mut left) = (Tree::new(), 0);
+/// What is in a directory.
+#[derive(Default)]
+struct Found {
+    /// But for what interrupted copies leave.
+    tree: Tree,
+    /// How many temporary files they left.
+    left: usize,
+    /// The old files that 9P2000 has moved aside, by the name that they had.
+    aside: Tree,
+}
+
+fn read(dir: &Path) -> Found {
+    let mut found = Found::default();
     let mut dirs = vec![dir.to_owned()];
     while let Some(at) = dirs.pop() {
         // A directory that is not made yet holds nothing.
@@ -47,15 +57,19 @@ fn read(dir: &Path) -> (Tree, usize) {
             let name = path.file_name().unwrap().to_str().unwrap().to_owned();
             if path.is_dir() {
                 dirs.push(path);
-            } else if name.starts_with('.') && name.contains(".ninefold-") {
-                // The other kind is an old file that 9P2000 has moved aside.
-                left += usize::from(name.ends_with(".ninefold-part"));
+            } else if name.ends_with(".ninefold-part") {
+                found.left += 1;
             } else if let Ok(content) = fs::read(&path) {
-                tree.insert(path.strip_prefix(dir).unwrap().to_owned(), content);
+                let own = name.strip_prefix('.').and_then(|name| name.rsplit_once(".ninefold-"));
+                let path = path.strip_prefix(dir).unwrap();
+                match own {
+                    Some((own, _)) => found.aside.insert(path.with_file_name(own), content),
+                    None => found.tree.insert(path.to_owned(), content),
+                };
             }
         }
     }
-    (tree, left)
+    found
 }
 
 #[test]
@@ -104,11 +118,16 @@ fn at_whatever_instant_a_copy_is_killed_no_file_looks_whole_that_is_not_and_resu
         let context = format!("seed {seed}, round {round}: {dialect} {}", if up { "up" } else { "down" });
 
         let check = |what: &str| {
-            let (tree, left) = read(&to_dir);
+            let Found { tree, left, aside } = read(&to_dir);
             for (path, content) in &tree {
                 let is_new = source.get(path) == Some(content);
                 let is_old = over_old && old.get(path) == Some(content);
                 assert!(is_new || is_old, "{context}: {what}: {} has {} bytes", path.display(), content.len());
+            }
+            for (path, content) in old.iter().filter(|_| over_old) {
+                // Only where no rename replaces is there a moment without a file of that name, or that for ever.
+                let is_aside = up && dialect == Dialect::Plan9 && aside.get(path) == Some(content);
+                assert!(tree.contains_key(path) || is_aside, "{context}: {what}: {} is gone", path.display());
             }
             let new = tree.iter().filter(|(path, content)| source.get(*path) == Some(content)).count();
             (new, left)
