@@ -126,3 +126,60 @@ fn names_of_one_file_are_not_written_from_two_sources() {
         }
     }
 }
+
+#[test]
+fn a_directory_that_is_copied_into_itself_by_another_way_is_not_copied_again() {
+    for dialect in Dialect::ALL {
+        let share = Share::new();
+        let other = meddle(share.address(), |_, _| true);
+        share.make("d/sub/x", "x");
+        let (there, here) = (share.url("d", dialect), share.path("d").to_str().unwrap().to_owned());
+        let again = format!("9p://{other}/d?dialect={dialect}");
+        let new = |place: &str| match place.split_once('?') {
+            Some((path, query)) => format!("{path}/new?{query}"),
+            None => format!("{place}/new"),
+        };
+        for more in [&[][..], &["-p"]] {
+            for (from, to) in [(&there, &again), (&there, &here), (&here, &there)] {
+                let (code, _, said) = run(&[&["cp", "-r"], more, &[from, &new(to)]].concat());
+                assert_eq!(code, Some(1), "{from} to {to}: {said}");
+                assert!(said.contains("d/new") && said.contains("a directory is not copied into itself"), "{said}");
+                assert_eq!(share.names("d"), ["new", "sub"]);
+                assert_eq!(share.names("d/new"), ["sub"], "{from} to {to}");
+                assert_eq!(share.read("d/new/sub/x"), b"x");
+                fs::remove_dir_all(share.path("d/new")).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_tree_whose_directories_lie_in_ones_of_their_name_is_copied() {
+    let here = tempfile::tempdir().unwrap();
+    for dialect in Dialect::ALL {
+        let share = Share::new();
+        share.make("a/a/a/a/x", "x");
+        let out = here.path().join("a");
+        let url = share.url("a", dialect);
+        assert_eq!(run(&["cp", "-r", &url, out.to_str().unwrap()]), (Some(0), String::new(), String::new()));
+        assert_eq!(fs::read(out.join("a/a/a/x")).unwrap(), b"x");
+        fs::remove_dir_all(out).unwrap();
+    }
+}
+
+#[test]
+fn a_tree_of_more_levels_than_programs_make_is_copied_down_to_them() {
+    let (share, here) = (Share::new(), tempfile::tempdir().unwrap());
+    // No path is so long: each from the one above.
+    let mut dir = fs::File::open(share.root()).unwrap();
+    for _ in 0..1003 {
+        rustix::fs::mkdirat(&dir, "d", rustix::fs::Mode::RWXU).unwrap();
+        let flags = rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
+        dir = rustix::fs::openat(&dir, "d", flags, rustix::fs::Mode::empty()).unwrap().into();
+    }
+    let to = here.path().join("to");
+    let (code, _, said) = run(&["cp", "-r", &share.url("d", Dialect::Linux), to.to_str().unwrap()]);
+    assert_eq!(code, Some(1));
+    assert!(said.contains("more than 1,000 directories inside one another"), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+}

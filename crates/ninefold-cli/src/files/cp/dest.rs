@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use ninefold::proto::Errno;
+use ninefold::proto::attr::Time;
 
 use super::digest::Digest;
 use super::facts::Facts;
@@ -58,6 +59,61 @@ impl Dest {
             Dest::Here(dir) => dir.is_new,
             Dest::There(dir) => dir.is_new,
         }
+    }
+
+    /// The number that a server has given it.
+    pub fn qid(&self) -> Option<u64> {
+        match self {
+            Dest::Here(_) => None,
+            Dest::There(dir) => Some(dir.node.qid().path),
+        }
+    }
+
+    async fn facts(&self) -> Result<Facts, Cause> {
+        match self {
+            Dest::Here(dir) => {
+                let dir = dir.clone();
+                off(move || dir.facts()).await
+            }
+            Dest::There(dir) => Ok(Facts::from(dir.node.metadata().await?)),
+        }
+    }
+
+    /// Whether a directory of the source may be this one, by another way: looked at between two looks at this one, it has
+    /// their times. What is copied into it meanwhile changes them.
+    pub async fn looks_like(&self, item: &mut Item) -> Result<bool, Cause> {
+        let before = self.facts().await?;
+        let seen = item.look_again().await?;
+        let after = self.facts().await?;
+        let exact = [&before, &seen].into_iter().all(Facts::has_nanoseconds);
+        let time = |facts: &Facts| {
+            let Time { sec, nsec } = facts.modified;
+            (sec, if exact { nsec } else { 0 })
+        };
+        Ok(seen.mode == after.mode && (time(&before)..=time(&after)).contains(&time(&seen)))
+    }
+
+    /// Whether a directory of the source is this one: what is made here is there too.
+    pub async fn is(&self, item: &mut Item, place: &Place, how: &How) -> Result<bool, Cause> {
+        let name = temporary_name(b"cp");
+        let entry = how.temporaries.file(place.join(&name));
+        match self {
+            Dest::Here(dir) => {
+                let (dir, name) = (dir.clone(), cstring(&name)?);
+                off(move || dir.make(&name, 0o700).map(drop)).await?;
+            }
+            Dest::There(dir) => dir.node.mkdir(&name, 0o700).await.map(drop)?,
+        }
+        let is_there = item.has(&name).await;
+        match self {
+            Dest::Here(dir) => {
+                let (dir, name) = (dir.clone(), cstring(&name)?);
+                off(move || dir.remove_dir(&name)).await?;
+            }
+            Dest::There(dir) => dir.node.unlink(&name, true).await?,
+        }
+        entry.gone();
+        is_there
     }
 
     /// What has the name in it.

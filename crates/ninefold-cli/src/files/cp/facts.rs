@@ -74,7 +74,7 @@ impl Facts {
     }
 
     /// Whether the times have nanoseconds: in 9P2000 and .u, which have a mode word of their own, they have none.
-    fn has_nanoseconds(&self) -> bool {
+    pub fn has_nanoseconds(&self) -> bool {
         self.metadata.as_ref().is_none_or(|metadata| metadata.plan9_mode.is_none())
     }
 }

@@ -12,7 +12,7 @@ use ninefold::client::FileType;
 use ninefold::proto::attr::Time;
 use rustix::fs::{
     AtFlags, CWD, FileType as Kind, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid, chmodat, chownat,
-    fchmod, fchown, futimens, mkdirat, mknodat, open, openat, openat2, readlinkat, renameat, statat, symlinkat,
+    fchmod, fchown, fstat, futimens, mkdirat, mknodat, open, openat, openat2, readlinkat, renameat, statat, symlinkat,
     unlinkat, utimensat,
 };
 use rustix::io::Errno;
@@ -87,6 +87,10 @@ impl Dir {
         }
     }
 
+    pub fn facts(&self) -> Result<Facts, Cause> {
+        Ok(Facts::from(&fstat(&self.fd)?))
+    }
+
     /// What has the name here, itself and not what it points to.
     pub fn look(&self, name: &CString) -> Result<Option<Facts>, Cause> {
         match statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -124,6 +128,10 @@ impl Dir {
 
     pub fn remove(&self, name: &CString) -> Result<(), Cause> {
         Ok(unlinkat(&self.fd, name, AtFlags::empty())?)
+    }
+
+    pub fn remove_dir(&self, name: &CString) -> Result<(), Cause> {
+        Ok(unlinkat(&self.fd, name, AtFlags::REMOVEDIR)?)
     }
 
     /// Gives the directory itself the attributes that `--preserve` keeps.

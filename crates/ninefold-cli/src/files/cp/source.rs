@@ -124,6 +124,26 @@ impl Item {
         Ok(facts)
     }
 
+    /// Its attributes as they are now, whatever was told of it before.
+    pub async fn look_again(&mut self) -> Result<Facts, Cause> {
+        self.listed.facts = None;
+        self.facts().await
+    }
+
+    /// Whether something in it, a directory, has the name.
+    pub async fn has(&mut self, name: &[u8]) -> Result<bool, Cause> {
+        if let At::Here(here) = &self.at {
+            let (here, name) = (here.clone(), CString::new(name).map_err(|_| Cause::Here(Errno::EINVAL))?);
+            let look = move || Ok(statat(here.open(OFlags::DIRECTORY)?, &name, AtFlags::SYMLINK_NOFOLLOW).is_ok());
+            return off(look).await;
+        }
+        match self.node().await?.walk(&[name]).await {
+            Ok(_) => Ok(true),
+            Err(e) if e.is_not_found() => Ok(false),
+            Err(e) => Err(e.into()),
+        }
+    }
+
     /// The file of a server, walked to when it is first needed.
     async fn node(&mut self) -> Result<&Node, Cause> {
         if let At::Entry(dir, name) = &self.at {

@@ -24,6 +24,10 @@ use super::targets::Top;
 use super::trouble::{Cause, Trouble};
 use crate::place::Place;
 
+/// Directories inside one another. A server can put a directory into itself; a tree that programs make by whole paths
+/// (PATH_MAX, 4,096 bytes) rarely has a tenth of it.
+const LEVELS_MAX: usize = 1000;
+
 /// A directory that is being copied.
 struct Pair {
     source: Folder,
@@ -35,6 +39,8 @@ struct Pair {
     below: Vec<u8>,
     facts: Facts,
     parent: Option<Rc<Pair>>,
+    /// Directories that it lies in.
+    level: usize,
     /// Tasks that are not done, of this directory and of what is in it.
     pending: Cell<usize>,
     /// What a server has listed so far: a name that comes twice is a trick or a fault.
@@ -48,6 +54,23 @@ impl Pair {
         let Some(metadata) = &facts.metadata else { return false };
         let mut above = std::iter::successors(Some(self), |pair| pair.parent.as_deref());
         above.any(|pair| pair.facts.metadata.as_ref().is_some_and(|above| above.is_of_same_file(metadata)))
+    }
+}
+
+impl Pair {
+    /// Whether a directory of the source is the one that all of this is copied to: by another URL of the server, or by the
+    /// path that it has here. Such a copy would be its own source for ever. Name, qid and times lead to the question; what
+    /// is made in the one and turns up in the other decides it.
+    async fn is_copied_to(&self, cx: &Cx<'_>, item: &mut Item, facts: &Facts) -> Result<bool, Cause> {
+        let Some(first) = std::iter::successors(Some(self), |pair| pair.parent.as_deref()).last() else {
+            return Ok(false);
+        };
+        let Some(dest) = &first.dest else { return Ok(false) };
+        let is_known = dest.qid().is_some_and(|qid| facts.qid() == Some(qid));
+        if !is_known && item.place.name() != first.dest_place.name() {
+            return Ok(false);
+        }
+        Ok(dest.looks_like(item).await? && dest.is(item, &first.dest_place, &cx.how).await?)
     }
 }
 
@@ -241,8 +264,21 @@ async fn directory(cx: &Cx<'_>, mut job: Job, parent: Option<Rc<Pair>>) -> Resul
     let source_place = job.item.place.clone();
     let facts = job.item.facts().await.map_err(Trouble::of(&source_place, "cannot look at it"))?;
     refuse_itself(cx, &source_place, &facts)?;
-    if parent.as_ref().is_some_and(|parent| parent.is_below_or_at(&facts)) {
-        return Err(Trouble::new(&source_place, "", Cause::words("it is a directory that it lies in")));
+    let level = parent.as_ref().map_or(0, |parent| parent.level + 1);
+    if let Some(parent) = &parent {
+        let is_copied_to = parent.is_copied_to(cx, &mut job.item, &facts).await;
+        let why = if parent.is_below_or_at(&facts) {
+            "it is a directory that it lies in"
+        } else if is_copied_to.map_err(Trouble::of(&source_place, "cannot look at it"))? {
+            "a directory is not copied into itself"
+        } else if level > LEVELS_MAX {
+            "it lies in more than 1,000 directories inside one another: is it in itself?"
+        } else {
+            ""
+        };
+        if !why.is_empty() {
+            return Err(Trouble::new(&source_place, "", Cause::words(why)));
+        }
     }
     let dest_place = job.slot.place.clone();
     let make = async {
@@ -271,6 +307,7 @@ async fn directory(cx: &Cx<'_>, mut job: Job, parent: Option<Rc<Pair>>) -> Resul
         facts,
         // It is part of the directory above until everything in it is done.
         parent: parent.inspect(|parent| parent.pending.set(parent.pending.get() + 1)),
+        level,
         pending: Cell::new(0),
         listed: RefCell::default(),
     });
