@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use ninefold::proto::Dialect;
 use rustix::process::{Pid, Signal, kill_process};
-use support::meddler::{RGETATTR, RREAD, TWRITE, Way, kind, meddle, write_offset};
+use support::meddler::{RGETATTR, RREAD, TRENAMEAT, TWRITE, TWSTAT, Way, kind, meddle, write_offset};
 use support::share::Share;
 use support::tree::{assert_same, picture};
 use support::{ninefold, run, until};
@@ -156,6 +156,29 @@ fn ctrl_c_removes_the_temporary_file_there() {
         if !said.contains("may be left") {
             assert_eq!(picture(it.share.root()), [""; 0], "{dialect}: {said}");
         }
+    }
+}
+
+#[test]
+fn ctrl_c_while_a_link_takes_the_place_of_a_file_leaves_nothing_that_is_in_the_next_ones_way() {
+    for dialect in [Dialect::Unix, Dialect::Linux] {
+        // The messages that rename.
+        let it = Stuck::with(Share::new(), |_, frame| !matches!(kind(frame), TWSTAT | TRENAMEAT));
+        it.share.make("link", "a file");
+        let link = it.here.path().join("link");
+        std::os::unix::fs::symlink("elsewhere", &link).unwrap();
+        let copy = start(&["-r", text(&link), &format!("{}/?dialect={dialect}", it.relay)]);
+        it.wait();
+        interrupt(&copy);
+        let (code, said) = end(copy);
+        assert_eq!(code, Some(130), "{dialect}");
+        assert_eq!(it.share.read("link"), b"a file");
+        // The server may be slower than a person who presses Ctrl-C wants to wait: then cp says so.
+        if !said.contains("may be left") {
+            assert_eq!(it.share.names("."), ["link"], "{dialect}: {said}");
+        }
+        good(&["-r", text(&link), &format!("{}?dialect={dialect}", it.released(""))]);
+        assert_eq!(fs::read_link(it.share.path("link")).unwrap(), Path::new("elsewhere"), "{dialect}");
     }
 }
 

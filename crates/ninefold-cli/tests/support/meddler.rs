@@ -17,6 +17,8 @@ type Meddle = dyn FnMut(Way, &mut Vec<u8>) -> bool + Send;
 
 /// The numbers of some messages.
 pub const TWRITE: u8 = 118;
+pub const TRENAMEAT: u8 = 74;
+pub const TWSTAT: u8 = 126;
 pub const RREAD: u8 = 117;
 pub const RREADDIR: u8 = 41;
 pub const RGETATTR: u8 = 25;

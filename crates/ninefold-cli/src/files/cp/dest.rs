@@ -48,7 +48,7 @@ impl How {
     }
 }
 
-fn cstring(name: &[u8]) -> Result<CString, Cause> {
+pub fn cstring(name: &[u8]) -> Result<CString, Cause> {
     CString::new(name).map_err(|_| Cause::Here(Errno::EINVAL))
 }
 
@@ -175,97 +175,6 @@ impl Dest {
             }
         }
     }
-
-    /// Makes what is no directory and has no bytes: a link, a special file. What has the name is replaced at once.
-    /// Gives what could not be preserved.
-    pub async fn put(&self, name: &[u8], what: &Thing, source: &Facts, how: &How) -> Result<Option<Cause>, Cause> {
-        let old = self.look(name).await?;
-        if old.as_ref().is_some_and(Facts::is_dir) {
-            return Err(Cause::words("a directory is not overwritten by what is none"));
-        }
-        if let (Some(_), Thing::Link(target)) = (&old, what)
-            && self.read_link(name).await.is_ok_and(|there| there == *target)
-        {
-            return Ok(None);
-        }
-        let first = if old.is_some() { temporary_name(name) } else { name.to_vec() };
-        self.make(&first, what, source, how).await?;
-        if old.is_some()
-            && let Err(e) = self.rename(&first, name).await
-        {
-            let _ = self.remove(&first).await;
-            return Err(e);
-        }
-        if !how.preserve {
-            return Ok(None);
-        }
-        let preserved = match self {
-            Dest::Here(dir) => {
-                let (dir, name, source) = (dir.clone(), cstring(name)?, source.clone());
-                off(move || dir.preserve_entry(&name, &source)).await
-            }
-            Dest::There(dir) => match dir.walk(name).await {
-                Ok(node) => Subject::Node(&node).preserve(source, &how.owners).await,
-                Err(e) => Err(e.into()),
-            },
-        };
-        Ok(preserved.err())
-    }
-
-    async fn make(&self, name: &[u8], what: &Thing, source: &Facts, how: &How) -> Result<(), Cause> {
-        let mut mode = if how.preserve { source.mode } else { how.mode(source) };
-        if source.device.is_some() && !how.preserve {
-            // A device that a server told of must not open this machine's disks to everybody.
-            mode &= 0o700;
-        }
-        match self {
-            Dest::Here(dir) => {
-                let (dir, name, what, source) = (dir.clone(), cstring(name)?, what.clone(), source.clone());
-                off(move || match what {
-                    Thing::Link(target) => dir.link(&name, &target),
-                    Thing::Special => dir.node(&name, &source, mode),
-                })
-                .await
-            }
-            Dest::There(dir) => {
-                let made = match what {
-                    Thing::Link(target) => dir.node.symlink(name, target).await,
-                    Thing::Special => dir.node.mknod(name, source.kind, mode, source.device.unwrap_or_default()).await,
-                };
-                Ok(made?)
-            }
-        }
-    }
-
-    async fn read_link(&self, name: &[u8]) -> Result<Vec<u8>, Cause> {
-        match self {
-            Dest::Here(dir) => {
-                let (dir, name) = (dir.clone(), cstring(name)?);
-                off(move || dir.read_link(&name)).await
-            }
-            Dest::There(dir) => Ok(dir.walk(name).await?.read_link().await?),
-        }
-    }
-
-    async fn rename(&self, from: &[u8], to: &[u8]) -> Result<(), Cause> {
-        match self {
-            Dest::Here(dir) => {
-                let (dir, from, to) = (dir.clone(), cstring(from)?, cstring(to)?);
-                off(move || dir.rename(&from, &to)).await
-            }
-            Dest::There(dir) => Ok(dir.node.rename(from, &dir.node, to).await?),
-        }
-    }
-
-    async fn remove(&self, name: &[u8]) -> Result<(), Cause> {
-        match self {
-            Dest::Here(dir) => {
-                let (dir, name) = (dir.clone(), cstring(name)?);
-                off(move || dir.remove(&name)).await
-            }
-            Dest::There(dir) => Ok(dir.node.unlink(name, false).await?),
-        }
-    }
 }
 
 /// Where one file goes.
@@ -310,15 +219,6 @@ impl Slot {
         let (facts, content) = item.open().await?;
         Ok(content.map(|content| (facts, content)))
     }
-}
-
-/// What [`Dest::put`] makes.
-#[derive(Clone, Debug)]
-pub enum Thing {
-    /// A symbolic link with this target.
-    Link(Vec<u8>),
-    /// A device, fifo or socket like the source.
-    Special,
 }
 
 /// A file that is being written: [`Sink::writing`] takes its bytes, then comes [`Sink::finish`] or [`Sink::abandon`].

@@ -21,6 +21,7 @@ mod part;
 mod progress;
 mod reader;
 mod source;
+mod special;
 mod targets;
 mod there;
 mod there_file;

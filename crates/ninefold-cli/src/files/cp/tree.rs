@@ -15,11 +15,12 @@ use futures_util::stream::FuturesUnordered;
 use ninefold::client::FileType;
 
 use super::cx::{Cx, Record};
-use super::dest::{At, Dest, Slot, Thing};
+use super::dest::{At, Dest, Slot};
 use super::facts::Facts;
 use super::file::{self, Copied};
 use super::part::is_part_name;
 use super::source::{Folder, Item, Listed, Listing};
+use super::special::Thing;
 use super::targets::Top;
 use super::trouble::{Cause, Trouble};
 use crate::place::Place;
@@ -252,7 +253,7 @@ async fn special(
         return Ok(Attempt::Done(record));
     }
     let At::Entry(dest, name) = &slot.at else { return wrong("a pipe or device cannot take it") };
-    let put = dest.put(name, &what, facts, &cx.how).await;
+    let put = dest.put(&slot.place, name, &what, facts, &cx.how).await;
     let not_preserved = put.map_err(Trouble::of(&slot.place, "cannot make it"))?;
     cx.not_preserved(&slot.place, not_preserved);
     cx.progress.file_done();
