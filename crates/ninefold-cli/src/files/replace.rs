@@ -12,6 +12,7 @@
 //! Where a rename does not replace (9P2000), see [`Target::swap`].
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ninefold::client::{Error, File, FileType, Metadata, Mode, Node, Writer};
 use ninefold::proto::attr::SetAttr;
@@ -149,7 +150,7 @@ impl Replacement {
 
     /// The file is whole: puts it under its name. With `sync` it is on the server's disk before it gets the name, so that
     /// not even a crash of the server shows half of it. Tells when the server refused to rename it, and it was copied in
-    /// place instead. After an error the temporary file is removed, unless the error is that nobody knows what happened.
+    /// place instead. After an error the temporary file is removed, unless nobody knows what happened, or that copy ended half-way.
     pub async fn commit(mut self, sync: bool) -> Result<Option<InPlace>, Error> {
         let Some(file) = self.file.take() else { return Ok(None) };
         match &mut self.way {
@@ -211,7 +212,7 @@ pub async fn install(
     temporary: Vec<u8>,
     entry: Entry,
 ) -> Result<Option<InPlace>, Error> {
-    let task = Task { temporaries: temporaries.clone(), target, old: None };
+    let task = Task::new(&temporaries, &target, None);
     let temporary = Temporary { name: temporary, entry };
     let (answer, result) = oneshot::channel();
     temporaries.spawn(async move {
@@ -227,7 +228,7 @@ async fn beside(
     perm: u32,
 ) -> Result<Replacement, Refusal> {
     let (made, result) = oneshot::channel();
-    let task = Task { temporaries: temporaries.clone(), target: target.clone(), old };
+    let task = Task::new(temporaries, target, old);
     temporaries.spawn(task.run(perm, made));
     result.await.unwrap_or(Err(Refusal::Failed(Errno::ECANCELED.into())))
 }
@@ -239,6 +240,8 @@ struct Task {
     target: Target,
     /// The file to replace.
     old: Option<Metadata>,
+    /// The file under its own name holds a part of what the temporary file holds whole.
+    is_torn: AtomicBool,
 }
 
 /// A temporary file's name, with its entry.
@@ -249,6 +252,11 @@ struct Temporary {
 }
 
 impl Task {
+    fn new(temporaries: &Temporaries, target: &Target, old: Option<Metadata>) -> Task {
+        let (temporaries, target) = (temporaries.clone(), target.clone());
+        Task { temporaries, target, old, is_torn: AtomicBool::new(false) }
+    }
+
     async fn run(self, perm: u32, made: oneshot::Sender<Result<Replacement, Refusal>>) {
         let (file, temporary) = match self.make(perm).await {
             Ok(it) => it,
@@ -281,6 +289,14 @@ impl Task {
             Some(Ok(None)) => {
                 temporary.entry.gone();
                 return Ok(None);
+            }
+            Some(Err(_)) | None if self.is_torn.load(Ordering::Relaxed) => {
+                // Nothing else holds all of it.
+                let (own, whole) = (self.target.own_address(), self.target.beside(&temporary.name));
+                let words =
+                    format!("{own}: it is not whole: all that was to be in it is in {whole}: copy it from there");
+                drop(self.temporaries.enter(words));
+                temporary.entry.gone();
             }
             Some(Err(e @ Error::Lost(_))) => return Err(e.clone()),
             None | Some(Err(Error::TimedOut(_))) => {
@@ -362,18 +378,25 @@ impl Task {
         }
     }
 
-    /// Copies the temporary file to where it should be, through here, since the server does not rename it.
+    /// Copies the temporary file to where it should be, through here, since the server does not rename it. Once begun, the
+    /// temporary file is all that holds the old content or the new, and must stay until this has come to its end.
     async fn copy(&self, temporary: &[u8], old: Option<Node>, refused: Error) -> Result<Option<InPlace>, Error> {
         let from = self.target.dir.walk(&[temporary]).await?;
         let metadata = from.metadata().await?;
         let from = from.open(Mode::READ).await?;
-        let to = match old {
-            Some(node) => node.open(Mode::REPLACE).await?,
+        // Whatever comes of it: what was given up may have happened.
+        self.is_torn.store(true, Ordering::Relaxed);
+        let opened = match old {
+            Some(node) => node.open(Mode::REPLACE).await,
             None => {
                 let perm = metadata.mode & 0o777;
-                self.target.dir.walk(&[]).await?.create(&self.target.name, Mode::WRITE, perm).await?
+                self.target.dir.walk(&[]).await?.create(&self.target.name, Mode::WRITE, perm).await
             }
         };
+        if opened.as_ref().is_err_and(is_refusal) {
+            self.is_torn.store(false, Ordering::Relaxed);
+        }
+        let to = opened?;
         let mut writer = to.writer(0, Some(&metadata));
         tokio::select! {
             copied = pour(&from, &metadata, &mut writer) => copied?,

@@ -75,7 +75,7 @@ impl Target {
         self.dir.walk(if self.name.is_empty() { &[] } else { &name }).await
     }
 
-    fn beside(&self, name: &[u8]) -> Address {
+    pub fn beside(&self, name: &[u8]) -> Address {
         Address { path: [&self.address.path[..], b"/", name].concat(), ..self.address.clone() }
     }
 
