@@ -463,6 +463,38 @@ fn a_dry_run_says_what_would_be_copied_and_changes_nothing() {
 }
 
 #[test]
+fn a_dry_run_that_resumes_by_content_tells_what_the_copy_will_do() {
+    let (share, here) = (Share::new(), tempfile::tempdir().unwrap());
+    for (name, content) in [("same", "1234"), ("other", "abcd"), ("new", "n"), ("older", "same")] {
+        share.make(&format!("t/{name}"), content);
+    }
+    let out = here.path().join("t");
+    fs::create_dir(&out).unwrap();
+    for (name, content) in [("same", "1234"), ("other", "wxyz"), ("older", "same")] {
+        fs::write(out.join(name), content).unwrap();
+    }
+    let long_ago = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+    fs::File::options().write(true).open(out.join("older")).unwrap().set_modified(long_ago).unwrap();
+    let before = picture(here.path());
+    let url = share.url("t", Dialect::Linux);
+    // The names of the files that are there already.
+    let skipped = |more: &[&str]| -> Vec<String> {
+        let words = ["cp", "-r", "--resume", "--checksum", "--json", &url, text(here.path())];
+        let (code, said, complaints) = run(&[&words, more].concat());
+        assert_eq!((code, complaints.as_str()), (Some(0), ""));
+        let objects = said.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        let there = objects.filter(|object| object["skipped"] == true);
+        let mut names: Vec<_> = there.map(|object| object["destination"].as_str().unwrap().to_owned()).collect();
+        names.sort();
+        names
+    };
+    let told = skipped(&["--dry-run"]);
+    assert_eq!(picture(here.path()), before);
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert_eq!(told, skipped(&[]));
+}
+
+#[test]
 fn json_tells_of_each_file_and_of_the_whole() {
     let (share, here) = (Share::new(), tempfile::tempdir().unwrap());
     share.make("t/f", "four");

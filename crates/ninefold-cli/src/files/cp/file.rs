@@ -32,7 +32,7 @@ pub async fn copy(cx: &Cx<'_>, mut item: Item, slot: &Slot) -> Result<Copied, Tr
     let began = Instant::now();
     let source = item.place.clone();
     let cannot_look = || Trouble::of(&source, "cannot look at it");
-    if cx.dry_run {
+    if cx.dry_run && !(cx.how.resume && cx.how.checksum) {
         let facts = item.facts().await.map_err(cannot_look())?;
         let old = slot.look().await?;
         let mut record = Record::new(&source, &slot.place, FileType::File);
@@ -60,6 +60,11 @@ pub async fn copy(cx: &Cx<'_>, mut item: Item, slot: &Slot) -> Result<Copied, Tr
     {
         let mut record = skipped(cx, &source, slot, &facts, began);
         record.digest = Some(digest);
+        return Ok(Copied::Done(record));
+    }
+    if cx.dry_run {
+        let mut record = Record::new(&source, &slot.place, FileType::File);
+        record.bytes = facts.size;
         return Ok(Copied::Done(record));
     }
     cx.progress.found(facts.size);
