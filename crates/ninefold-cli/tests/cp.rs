@@ -495,6 +495,24 @@ fn a_dry_run_that_resumes_by_content_tells_what_the_copy_will_do() {
 }
 
 #[test]
+fn a_copy_goes_on_when_nobody_reads_what_it_prints() {
+    let (share, here) = (Share::new(), tempfile::tempdir().unwrap());
+    // Of so many more is told than pipes and buffers hold.
+    let count = 3000;
+    for i in 0..count {
+        share.make(&format!("t/{i}"), "x");
+    }
+    let out = here.path().join("out");
+    let mut copy = support::ninefold(&["cp", "-r", "--json", &share.url("t", Dialect::Linux), text(&out)]);
+    let copy = copy.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::piped());
+    let mut copy = copy.stderr(std::process::Stdio::piped()).spawn().unwrap();
+    drop(copy.stdout.take());
+    let output = copy.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
+    assert_eq!(fs::read_dir(&out).unwrap().count(), count);
+}
+
+#[test]
 fn json_tells_of_each_file_and_of_the_whole() {
     let (share, here) = (Share::new(), tempfile::tempdir().unwrap());
     share.make("t/f", "four");

@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
+use std::io;
 use std::time::{Duration, Instant};
 
 use ninefold::client::FileType;
@@ -31,6 +32,8 @@ pub struct Cx<'a> {
     pub world: &'a World,
     pub progress: Progress,
     pub out: Mutex<Out>,
+    /// Nobody reads standard output any more.
+    pub unread: Cell<bool>,
     pub tally: RefCell<Tally>,
     /// A connection is gone: nothing more can be copied.
     pub lost: Cell<bool>,
@@ -145,12 +148,24 @@ impl Cx<'_> {
             if self.dry_run {
                 object["dry_run"] = true.into();
             }
-            return Ok(self.out.lock().await.json(&object).await?);
+            return self.print(&format!("{object}\n")).await;
         }
         if self.dry_run {
             let is_there = if record.skipped { " (is there already)" } else { "" };
             let line = format!("{} -> {}{is_there}\n", record.source, record.destination);
-            self.out.lock().await.put(line.as_bytes()).await?;
+            self.print(&line).await?;
+        }
+        Ok(())
+    }
+
+    /// Prints. When nobody reads any more the copy goes on all the same: it is not made for its output. A dry run ends.
+    async fn print(&self, text: &str) -> anyhow::Result<()> {
+        if self.unread.get() {
+            return Ok(());
+        }
+        match self.out.lock().await.put(text.as_bytes()).await {
+            Err(e) if e.kind() == io::ErrorKind::BrokenPipe && !self.dry_run => self.unread.set(true),
+            other => other?,
         }
         Ok(())
     }
@@ -164,7 +179,7 @@ impl Cx<'_> {
                 "destination": place(destination),
                 "error": trouble.to_string(),
             });
-            self.out.lock().await.json(&object).await?;
+            self.print(&format!("{object}\n")).await?;
         }
         Ok(())
     }
@@ -190,7 +205,7 @@ impl Cx<'_> {
             "bytes": tally.bytes,
             "seconds": began.elapsed().as_secs_f64(),
         });
-        Ok(self.out.lock().await.json(&object).await?)
+        self.print(&format!("{object}\n")).await
     }
 }
 

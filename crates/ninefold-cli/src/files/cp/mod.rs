@@ -85,6 +85,7 @@ pub async fn run(args: Cp, world: &World) -> anyhow::Result<()> {
         world,
         progress: Progress::new(args.quiet),
         out: Mutex::new(Out::new()),
+        unread: Cell::new(false),
         tally: RefCell::new(Tally::default()),
         lost: Cell::new(false),
         in_place: RefCell::default(),
