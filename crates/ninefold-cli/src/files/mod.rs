@@ -38,7 +38,7 @@ use tokio::time::Instant;
 pub use look::show::TimeStyle;
 
 use crate::args::Command;
-use crate::report::{Failure, Report};
+use crate::report::{Failure, Printable, Report};
 use crate::servers::Servers;
 use crate::signals::Signals;
 use temporaries::Temporaries;
@@ -118,7 +118,7 @@ pub async fn run(command: Command, world: World) -> anyhow::Result<ExitCode> {
         () = signals.next() => (Ok(()), Ok(ExitCode::from(INTERRUPTED))),
     };
     for warning in world.temporaries.left() {
-        world.report.complain(warning);
+        world.report.complain(Printable(&warning));
     }
     match result {
         // Whoever reads has seen enough: `ninefold cat URL | head`.

@@ -21,6 +21,7 @@ use super::trouble::{Cause, Trouble};
 use crate::files::World;
 use crate::out::{Out, text};
 use crate::place::Place;
+use crate::report::Printable;
 
 /// See the module.
 pub struct Cx<'a> {
@@ -97,7 +98,9 @@ impl Cx<'_> {
     }
 
     pub fn warn(&self, remark: impl fmt::Display) {
-        self.progress.suspend(|| self.world.report.warn(remark));
+        // It may hold a name that a server told.
+        let remark = remark.to_string();
+        self.progress.suspend(|| self.world.report.warn(Printable(&remark)));
     }
 
     /// The file at `place`, of which `old` is known, is about to be written in place. Refused is one that this copy has
@@ -152,8 +155,8 @@ impl Cx<'_> {
         }
         if self.dry_run {
             let is_there = if record.skipped { " (is there already)" } else { "" };
-            let line = format!("{} -> {}{is_there}\n", record.source, record.destination);
-            self.print(&line).await?;
+            let line = format!("{} -> {}{is_there}", record.source, record.destination);
+            self.print(&format!("{}\n", Printable(&line))).await?;
         }
         Ok(())
     }
