@@ -358,12 +358,14 @@ fn special_files_are_made_anew_with_r_and_refused_without() {
         }
         good(&["-r", text(&out.join("fifo")), &share.url("copy", dialect)]);
         assert!(fs::symlink_metadata(share.path("copy")).unwrap().file_type().is_fifo());
-        for place in [share.url("s/fifo", dialect), text(&out.join("fifo")).to_owned()] {
-            let to =
-                if place.starts_with("9p") { text(&here.path().join("x")).to_owned() } else { share.url("x", dialect) };
-            assert!(bad(&[&place, &to]).contains("only -r copies"), "{place}");
+        for (from, to) in [
+            (share.url("s/fifo", dialect), text(&out.join("x")).to_owned()),
+            (share.url("s/socket", dialect), text(&out.join("x")).to_owned()),
+            (text(&out.join("socket")).to_owned(), share.url("x", dialect)),
+        ] {
+            assert!(bad(&[&from, &to]).contains("only -r copies"), "{from}");
         }
-        assert!(!here.path().join("x").exists() && !share.path("x").exists());
+        assert!(!out.join("x").exists() && !share.path("x").exists());
     }
 }
 
@@ -436,7 +438,11 @@ fn include_and_exclude_choose_by_name_and_path() {
     good(&["-r", "--exclude", "target", "--exclude", "sub/*.txt", &url, text(&out("2"))]);
     assert_eq!(names(&out("2")), ["a.o", "a.rs", "sub/b.rs"]);
     assert!(!out("2").join("target").exists());
-    good(&[&share.url("t/a.o", Dialect::Linux), text(&out("2/none")), "--exclude", "*.o"]);
+    for more in [["--exclude", "*.o"], ["--include", "*.c"]] {
+        let (code, said) = cp(&[&[&*share.url("t/a.o", Dialect::Linux), text(&out("2/none"))], &more[..]].concat());
+        assert_eq!(code, Some(0));
+        assert!(said.contains("/t/a.o") && said.contains("--include and --exclude leave it out"), "{said}");
+    }
     assert!(!out("2/none").exists());
     let (code, _, said) = run(&["cp", "-r", "--include", "[", &url, text(&out("3"))]);
     assert_eq!(code, Some(2), "{said}");

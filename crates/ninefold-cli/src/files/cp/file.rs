@@ -55,6 +55,7 @@ pub async fn copy(cx: &Cx<'_>, mut item: Item, slot: &Slot) -> Result<Copied, Tr
     let copy = Copy { cx, slot, source: &source, facts: &facts, content: &content };
     if cx.how.resume
         && cx.how.checksum
+        && !content.is_stream()
         && let Some(old) = &old
         && let Some(digest) = copy.same_content(old).await?
     {
@@ -68,7 +69,7 @@ pub async fn copy(cx: &Cx<'_>, mut item: Item, slot: &Slot) -> Result<Copied, Tr
         return Ok(Copied::Done(record));
     }
     cx.progress.found(facts.size);
-    let result = match copy.run(old.clone(), cx.how.resume).await {
+    let result = match copy.run(old.clone(), cx.how.resume && !content.is_stream()).await {
         // What the interrupted copy left was wrong: all of it anew.
         Err(failure) if failure.resumed > 0 && matches!(failure.trouble.cause, Cause::Differs(_)) => {
             copy.run(old, false).await
@@ -267,8 +268,8 @@ impl Copy<'_> {
     /// file that is emptied while it is read is not to take the place of one that is whole. One that is said to have none
     /// is copied to its end: nobody knows the size of what a program makes up.
     async fn check_source(&self, passed: &Passed) -> Result<(), Trouble> {
-        // Nothing can change within one read.
-        if passed.pieces <= 1 && passed.bytes == self.facts.size {
+        // Nothing can change within one read, and a pipe's times are those of its use.
+        if self.content.is_stream() || passed.pieces <= 1 && passed.bytes == self.facts.size {
             return Ok(());
         }
         let now = self.content.facts().await.map_err(Trouble::of(self.source, "cannot look at it again"))?;

@@ -8,6 +8,7 @@ use ninefold::client::{self, File};
 use rustix::buffer::spare_capacity;
 use rustix::fs::{SeekFrom, fstat, seek};
 use rustix::io::{Errno, pread};
+use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 
 use super::facts::Facts;
@@ -17,17 +18,33 @@ use super::trouble::Cause;
 /// Bytes of one read of a local file: enough that system calls are nothing beside the copying.
 pub const CHUNK: usize = 1 << 20;
 
+/// Bytes of one read of a pipe: what a pipe holds (pipe(7)).
+const PIPE: usize = 64 * 1024;
+
 /// Pieces of a local file that are read before they are asked for.
 const AHEAD: usize = 4;
 
 /// A file that is open for reading, and how it begins, if that was read already.
 #[derive(Debug)]
 pub enum Content {
-    Here { fd: Arc<OwnedFd>, first: Bytes },
-    There { file: File, first: Bytes },
+    Here {
+        fd: Arc<OwnedFd>,
+        first: Bytes,
+    },
+    There {
+        file: File,
+        first: Bytes,
+    },
+    /// A fifo of this machine, which can be read once.
+    Stream(pipe::Receiver),
 }
 
 impl Content {
+    /// Whether it is gone when it was read.
+    pub fn is_stream(&self) -> bool {
+        matches!(self, Content::Stream(_))
+    }
+
     /// What is known of it now.
     pub async fn facts(&self) -> Result<Facts, Cause> {
         match self {
@@ -36,12 +53,16 @@ impl Content {
                 off(move || Ok(Facts::from(&fstat(&*fd)?))).await
             }
             Content::There { file, .. } => Ok(Facts::from(file.metadata().await?)),
+            Content::Stream(pipe) => Ok(Facts::from(&fstat(pipe)?)),
         }
     }
 
     /// Reads from `offset` on; `facts` are what was told when it was opened. A file that has a size is read no further
     /// than that.
     pub fn reader(&self, offset: u64, facts: &Facts) -> Reader<'_> {
+        if let Content::Stream(pipe) = self {
+            return Reader { first: Bytes::new(), rest: Rest::Stream(pipe) };
+        }
         let first = match self {
             Content::Here { first, .. } | Content::There { first, .. } if offset == 0 => first.clone(),
             _ => Bytes::new(),
@@ -83,6 +104,7 @@ enum Rest<'c> {
     None,
     Here(mpsc::Receiver<Result<Piece, Errno>>),
     There(Box<client::Reader<'c>>),
+    Stream(&'c pipe::Receiver),
 }
 
 impl Reader<'_> {
@@ -95,6 +117,22 @@ impl Reader<'_> {
             Rest::None => Ok(None),
             Rest::Here(pieces) => Ok(pieces.recv().await.transpose()?),
             Rest::There(reader) => Ok(reader.next().await?.map(Piece::Data)),
+            Rest::Stream(pipe) => Ok(read_pipe(pipe).await?.map(Piece::Data)),
+        }
+    }
+}
+
+/// What a pipe holds, waited for; `None` when all who wrote to it have closed it. Before somebody has opened a fifo to
+/// write to it nothing is ready, and nothing is read.
+async fn read_pipe(pipe: &pipe::Receiver) -> Result<Option<Bytes>, Cause> {
+    let mut data = Vec::with_capacity(PIPE);
+    loop {
+        pipe.readable().await?;
+        match pipe.try_read_buf(&mut data) {
+            Ok(0) => return Ok(None),
+            Ok(_) => return Ok(Some(data.into())),
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(e) => return Err(e.into()),
         }
     }
 }

@@ -12,6 +12,7 @@ use ninefold::client::{FileType, Mode, Node, ReadDir};
 use ninefold::proto::Errno;
 use rustix::buffer::spare_capacity;
 use rustix::fs::{AtFlags, CWD, Dir, Mode as Permissions, OFlags, fstat, openat, readlinkat, statat};
+use tokio::net::unix::pipe;
 
 use super::facts::Facts;
 use super::off::off;
@@ -174,12 +175,19 @@ impl Item {
         }
     }
 
-    /// Opens a plain file. Of another file only the attributes come.
+    /// Opens a plain file, or a fifo of this machine that the user named to be read. Of another file only the attributes
+    /// come.
     pub async fn open(self) -> Result<(Facts, Option<Content>), Cause> {
         match &self.at {
             At::Here(here) => {
                 let here = here.clone();
-                off(move || open_here(&here)).await
+                let (facts, opened) = off(move || open_here(&here)).await?;
+                let content = match opened {
+                    Some(Opened::File(content)) => Some(content),
+                    Some(Opened::Fifo(fd)) => Some(Content::Stream(pipe::Receiver::from_owned_fd(fd)?)),
+                    None => None,
+                };
+                Ok((facts, content))
             }
             _ => {
                 let node = self.into_node().await?;
@@ -217,19 +225,27 @@ impl Item {
     }
 }
 
+/// A local file.
+enum Opened {
+    File(Content),
+    Fifo(OwnedFd),
+}
+
 /// Opens a local file and reads its beginning. Not to wait for the other end of a fifo, it is opened without waiting.
-fn open_here(here: &Here) -> Result<(Facts, Option<Content>), Cause> {
+fn open_here(here: &Here) -> Result<(Facts, Option<Opened>), Cause> {
     let fd = here.open(OFlags::NONBLOCK)?;
     let facts = Facts::from(&fstat(&fd)?);
     if facts.kind != FileType::File {
-        return Ok((facts, None));
+        // A fifo in a tree is copied as what it is.
+        let fifo = (facts.kind == FileType::Fifo && here.follow).then_some(Opened::Fifo(fd));
+        return Ok((facts, fifo));
     }
     let mut first = Vec::new();
     if facts.size <= FIRST as u64 {
         first.reserve_exact(facts.size as usize + 1);
         while first.len() <= facts.size as usize && rustix::io::read(&fd, spare_capacity(&mut first))? > 0 {}
     }
-    Ok((facts, Some(Content::Here { fd: Arc::new(fd), first: Bytes::from(first) })))
+    Ok((facts, Some(Opened::File(Content::Here { fd: Arc::new(fd), first: Bytes::from(first) }))))
 }
 
 /// A directory that things are copied from.

@@ -212,12 +212,17 @@ async fn attempt(cx: &Cx<'_>, mut job: Job, pair: Option<Rc<Pair>>) -> Result<At
         None => kind == FileType::Dir || cx.filter.takes(&source.name().unwrap_or_default(), false),
     };
     if !wanted {
+        if pair.is_none() {
+            cx.warn(format_args!("{source}: not copied: --include and --exclude leave it out"));
+        }
         return Ok(Attempt::LeftOut);
     }
+    // What a program writes, and the user named: `cp <(date) URL`, `cp /dev/stdin URL`.
+    let is_stream = kind == FileType::Fifo && !cx.recursive && matches!(source, Place::Local(_));
     match kind {
         FileType::Dir if cx.recursive => directory(cx, job, pair).await,
         FileType::Dir => Err(Trouble::new(&source, "", Cause::words("it is a directory: give -r to copy it"))),
-        FileType::File => match file::copy(cx, job.item, &job.slot).await? {
+        _ if kind == FileType::File || is_stream => match file::copy(cx, job.item, &job.slot).await? {
             Copied::Done(record) => Ok(Attempt::Done(record)),
             Copied::Special(facts) => special(cx, &source, None, &job.slot, &facts).await,
         },
