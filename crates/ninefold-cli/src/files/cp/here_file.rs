@@ -7,23 +7,20 @@
 use std::ffi::CString;
 use std::os::fd::{IntoRawFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use ninefold::client::FileType;
 use rustix::buffer::spare_capacity;
-use rustix::fs::{
-    Access, AtFlags, FlockOperation, Gid, Mode, OFlags, Uid, accessat, fchmod, fchown, flock, fstat, ftruncate, openat,
-    statat,
-};
+use rustix::fs::{Access, AtFlags, Mode, OFlags, accessat, fstat, ftruncate, openat};
 use rustix::io::{Errno, pread, pwrite, write};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use super::digest::Digest;
 use super::facts::Facts;
-use super::here::{self, Dir, permissions};
+use super::here::{self, Dir};
+use super::here_part::{self, Claim};
 use super::reader::CHUNK;
 use super::trouble::Cause;
 use crate::files::temporaries::Temporaries;
@@ -31,9 +28,6 @@ use crate::place::Place;
 
 /// Pieces that wait for the disk.
 const QUEUE: usize = 8;
-
-/// Times that a part of the same name is removed before it is somebody's doing.
-const ATTEMPTS: usize = 3;
 
 /// What to write, and how.
 #[derive(Clone, Debug)]
@@ -111,55 +105,6 @@ enum Order {
     Skip(u64),
     /// The file is whole; with what its content must come to when it is read back.
     Finish(Option<Digest>),
-}
-
-/// The name of a part: whoever holds the lock may rename it or remove it, and does so once.
-#[derive(Debug, Default)]
-struct Claim {
-    part: Mutex<Option<Part>>,
-    /// It could not be removed.
-    left: AtomicBool,
-}
-
-#[derive(Debug)]
-struct Part {
-    dir: Arc<Dir>,
-    name: CString,
-    /// An interrupted copy is to be gone on with.
-    keep: bool,
-}
-
-impl Claim {
-    fn lock(&self) -> MutexGuard<'_, Option<Part>> {
-        self.part.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn set(&self, part: Part) {
-        *self.lock() = Some(part);
-    }
-
-    fn give_up(&self, keep_it: bool) {
-        if let Some(part) = self.lock().take()
-            && !(part.keep && keep_it)
-            && part.dir.remove(&part.name).is_err_and(|cause| !cause.is(ninefold::proto::Errno::ENOENT))
-        {
-            self.left.store(true, Ordering::Relaxed);
-        }
-    }
-
-    fn is_left(&self) -> bool {
-        self.left.load(Ordering::Relaxed)
-    }
-
-    fn rename(&self, to: &CString) -> Result<(), Cause> {
-        let mut part = self.lock();
-        match &*part {
-            Some(it) => it.dir.rename(&it.name, to)?,
-            None => return Err(Cause::words("it was given up")),
-        }
-        *part = None;
-        Ok(())
-    }
 }
 
 impl Sink {
@@ -358,9 +303,9 @@ fn open(plan: &Plan, claim: &Claim) -> Result<(Writing, Begun), Cause> {
                 // As cp(1) does not overwrite what may not be written, although its directory may.
                 accessat(dir, name, Access::WRITE_OK, AtFlags::EACCESS)?;
             }
-            match open_part(plan, old) {
-                Ok((part, writing)) => {
-                    let offset = writing.at;
+            match here_part::open(plan, old) {
+                Ok((part, fd, offset)) => {
+                    let writing = Writing { fd, at: offset, end: offset, is_plain: true, in_place: false };
                     let left = (offset > 0).then(|| part.name.to_bytes().to_vec());
                     claim.set(part);
                     return Ok((writing, Begun { offset, left, in_place: None, skips_from: 0 }));
@@ -383,78 +328,4 @@ fn open(plan: &Plan, claim: &Claim) -> Result<(Writing, Begun), Cause> {
 
 fn in_place(why: String, skips_from: u64) -> Begun {
     Begun { offset: 0, left: None, in_place: Some(why), skips_from }
-}
-
-/// Makes the part, or opens the one that an interrupted copy left.
-fn open_part(plan: &Plan, old: Option<&Facts>) -> Result<(Part, Writing), Cause> {
-    let To::Entry { dir, part, .. } = &plan.to else { return Err(Cause::Here(ninefold::proto::Errno::EINVAL)) };
-    // Until it has its owner, what is to keep its permissions is nobody else's to read.
-    let mode = if plan.preserve { 0o600 } else { old.map_or(plan.mode, Facts::permissions) };
-    let keep = plan.keep;
-    for _ in 0..ATTEMPTS {
-        let access = if plan.checksum { OFlags::RDWR } else { OFlags::WRONLY };
-        let flags = access | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let made = openat(dir, part, flags | OFlags::CREATE | OFlags::EXCL, permissions(mode));
-        let (fd, is_new) = match made {
-            Ok(fd) => (fd, true),
-            Err(Errno::EXIST) => match openat(dir, part, flags, Mode::empty()) {
-                Ok(fd) => (fd, false),
-                Err(Errno::NOENT) => continue,
-                // No plain file, or one that may not be written.
-                Err(_) => {
-                    dir.remove(part)?;
-                    continue;
-                }
-            },
-            Err(e) => return Err(e.into()),
-        };
-        match flock(&fd, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => return Err(Cause::words("another copy of it is under way")),
-            // A file system without locks.
-            Err(_) => {}
-        }
-        let stat = fstat(&fd)?;
-        match statat(dir, part, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(named) if (named.st_dev, named.st_ino) == (stat.st_dev, stat.st_ino) => {}
-            // Whoever held the lock before has renamed or removed it.
-            Ok(_) | Err(Errno::NOENT) => continue,
-            Err(e) => return Err(e.into()),
-        }
-        let mine = stat.st_uid == rustix::process::geteuid().as_raw();
-        let size = stat.st_size.max(0).cast_unsigned();
-        let can_go_on = plan.resume && mine && stat.st_nlink == 1 && size <= plan.source.size;
-        let usable = is_new || can_go_on && Facts::from(&stat).kind == FileType::File;
-        if !usable {
-            dir.remove(part)?;
-            continue;
-        }
-        let part = Part { dir: dir.clone(), name: part.clone(), keep };
-        let alike = match old {
-            _ if plan.preserve => Ok(()),
-            Some(old) => make_alike(&fd, &stat, old),
-            // The copy that left it may have been told otherwise.
-            None if !is_new => fchmod(&fd, permissions(plan.mode)).map_err(Cause::from),
-            None => Ok(()),
-        };
-        if let Err(e) = alike {
-            let _ = dir.remove(&part.name);
-            return Err(e);
-        }
-        return Ok((part, Writing { fd, at: size, end: size, is_plain: true, in_place: false }));
-    }
-    Err(Cause::words("somebody makes files of its temporary name"))
-}
-
-/// Gives the file the owner and the permissions of the one that it replaces.
-fn make_alike(fd: &OwnedFd, new: &rustix::fs::Stat, old: &Facts) -> Result<(), Cause> {
-    let (uid, gid) = (old.uid.unwrap_or(new.st_uid), old.gid.unwrap_or(new.st_gid));
-    if (uid, gid) != (new.st_uid, new.st_gid) {
-        let uid = Some(Uid::from_raw(uid)).filter(|uid| uid.as_raw() != new.st_uid);
-        fchown(fd, uid, Some(Gid::from_raw(gid)))?;
-    }
-    if new.st_mode & 0o777 != old.permissions() {
-        fchmod(fd, permissions(old.permissions()))?;
-    }
-    Ok(())
 }

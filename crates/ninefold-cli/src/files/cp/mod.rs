@@ -16,6 +16,7 @@ mod file;
 mod filter;
 mod here;
 mod here_file;
+mod here_part;
 mod off;
 mod part;
 mod progress;
