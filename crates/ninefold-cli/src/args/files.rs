@@ -302,15 +302,18 @@ pub struct Truncate {
 ///
 /// DST is a directory to copy into, or the new name of the one SRC; a SRC that ends in /. gives what is in it. With -r
 /// links are copied as links, special files as such, devices for their owner alone unless -p is given. In a directory
-/// that is copied to, no link is gone through, and one where a file is to be is replaced.
+/// that is copied to, no link is gone through, and one where a file is to be is replaced. A fifo of this machine that is
+/// named is read to its end without -r: cp /dev/stdin URL.
 ///
 /// An interrupted copy leaves its temporary file where it cannot remove it, and on purpose with --resume. --resume goes on
-/// with it if its source has the same size and time as then; of what was sent to a server, the last 32 MiB are sent again.
-/// It leaves files that are there and have the size of their source and, with -p, its time, or without -p a time that is
-/// not before its. After a crash of the machine that is copied to, and where that is not enough, add --checksum.
+/// with it if its source is the same file at the same address, with the size and time that it had then, and the end of
+/// what is there is the source's; of what was sent to a server, the last 32 MiB are sent again. Give --resume to a copy to
+/// a server from the beginning: without it the temporary file has a random name, and is not gone on with. --resume leaves
+/// files that are there and have the size of their source and, with -p, its time, or without -p a time that is not before
+/// its. After a crash of the machine that is copied to, and where that is not enough, add --checksum.
 ///
-/// A file that changes while it is read is copied as it was read, with a warning; one that ends before its size, although
-/// it did not change, is not copied.
+/// A file that changes while it is read is copied as it was read, with a warning; one that ends before the size that it
+/// had is not copied.
 #[derive(Debug, clap::Args)]
 pub struct Cp {
     /// What to copy, and at the end where to: local paths or URLs.
