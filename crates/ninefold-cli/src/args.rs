@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
+use ninefold::proto::Dialect;
 use ninefold::transport::Address;
 
 pub use files::*;
@@ -21,8 +22,8 @@ pub struct Args {
     /// Log more on standard error: who connects; twice for who is taken for whom.
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub verbose: u8,
-    /// The longest silence of a server that owes a reply, and the longest wait for a connection; 0 waits for ever. 60 if it
-    /// is not given, but 120 for a login over ssh.
+    /// The longest silence of a server that owes a reply, and the longest wait for a connection; 0 waits for ever. If it is not
+    /// given: 60, but 120 for a login over ssh, and 5 for check.
     #[arg(long, global = true, value_name = "SECS", value_parser = seconds)]
     pub timeout: Option<Duration>,
     /// Write what passed between us and the servers to FILE, as JSON; - is standard error.
@@ -31,6 +32,9 @@ pub struct Args {
     #[command(subcommand)]
     pub command: Command,
 }
+
+/// The longest wait for a reply where none is given: servers that fetch a file from a tape are not meant.
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Seconds, fractions allowed; no more than a month, so that sums with it stay far from any overflow.
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -61,6 +65,7 @@ pub enum Command {
     Cp(Cp),
     Trace(Trace),
     Iostat(Iostat),
+    Check(Check),
     /// Show that it works on this machine: serve a private directory and use it in every dialect, over every transport.
     Demo,
     /// Print the completions of a shell: ninefold completions bash > /etc/bash_completion.d/ninefold
@@ -177,6 +182,35 @@ pub struct Iostat {
     pub insecure: bool,
 }
 
+/// Check a 9P server against the protocol.
+///
+/// Runs the conformance suite against any server, in each dialect that it grants, and tells what it does otherwise than the
+/// manual says. It works in a directory of its own, ninefold-check-RANDOM, which it makes under the URL's path and removes;
+/// in a tree that cannot be written the cases that need one are skipped. Exit status 1 when a case failed; a difference
+/// that the manual allows, or that is known to be harmless, is told and is no failure.
+#[derive(Debug, clap::Args)]
+pub struct Check {
+    /// The directory to work in.
+    #[arg(required_unless_present = "list")]
+    pub url: Option<Address>,
+    /// The dialects to check, separated by commas [default: each that the server grants].
+    #[arg(long = "dialect", value_name = "DIALECT", value_delimiter = ',', value_parser = dialect)]
+    pub dialects: Vec<Dialect>,
+    /// Only cases whose name matches: --only 'walk/*'; may be repeated.
+    #[arg(long, value_name = "GLOB")]
+    pub only: Vec<String>,
+    /// List the cases, with rule and source, and do nothing else.
+    #[arg(long)]
+    pub list: bool,
+    /// One JSON document; with --list one object a case.
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn dialect(text: &str) -> Result<Dialect, String> {
+    Dialect::from_version(text.as_bytes()).ok_or_else(|| "expected 9P2000, 9P2000.u or 9P2000.L".to_owned())
+}
+
 /// Writes the manual: the page of the command, then one of each subcommand.
 pub fn manual(out: &mut dyn io::Write) -> io::Result<()> {
     let mut command = Args::command().disable_help_subcommand(true);
@@ -261,7 +295,7 @@ mod tests {
         let mut page = Vec::new();
         manual(&mut page).unwrap();
         let page = String::from_utf8(page).unwrap();
-        for name in ["serve", "trace", "iostat", "demo", "completions", "man"] {
+        for name in ["serve", "trace", "iostat", "check", "demo", "completions", "man"] {
             assert!(page.contains(&format!(".TH ninefold-{name} ")), "{name}");
         }
     }

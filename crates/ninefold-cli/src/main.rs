@@ -7,6 +7,7 @@
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
 mod args;
+mod check;
 mod demo;
 mod failure;
 mod files;
@@ -50,6 +51,7 @@ fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Serve(args) => block_on(serve::run(args)),
         Command::Trace(args) => block_on(trace::run(args)),
         Command::Iostat(args) => block_on(iostat::run(args)),
+        Command::Check(check) => block_on(check::run(check, args.timeout)),
         Command::Demo => block_on(demo::run()),
         Command::Completions { shell } => {
             let mut script = Vec::new();
@@ -62,7 +64,7 @@ fn run(args: Args) -> anyhow::Result<ExitCode> {
             print(&page)
         }
         command => {
-            let world = files::World::new(Servers::new(args.timeout, args.stats));
+            let world = files::World::new(Servers::new(args.timeout.unwrap_or(args::TIMEOUT), args.stats));
             block_on(files::run(command, world))
         }
     }
