@@ -46,15 +46,16 @@ impl Out {
         self.to.write_all(&data).await
     }
 
-    async fn flush(&mut self) -> io::Result<()> {
+    /// Writes what is gathered: what comes next may take long.
+    pub async fn flush(&mut self) -> io::Result<()> {
         let gathered = std::mem::take(&mut self.gathered);
-        self.to.write_all(&gathered).await
+        self.to.write_all(&gathered).await?;
+        self.to.flush().await
     }
 
     /// Prints what is left.
     pub async fn finish(mut self) -> io::Result<()> {
-        self.flush().await?;
-        self.to.flush().await
+        self.flush().await
     }
 }
 

@@ -30,12 +30,14 @@ pub struct Shared {
     deadline: Cell<Instant>,
     pub patience: Duration,
     log: RefCell<Vec<String>>,
+    /// The server closed a connection.
+    closed: Cell<bool>,
 }
 
 impl Shared {
     pub fn new(patience: Duration) -> Rc<Shared> {
         let deadline = Cell::new(Instant::now() + patience);
-        Rc::new(Shared { deadline, patience, log: RefCell::default() })
+        Rc::new(Shared { deadline, patience, log: RefCell::default(), closed: Cell::new(false) })
     }
 
     /// The clock starts anew: what came before was preparation.
@@ -50,6 +52,11 @@ impl Shared {
     /// What was exchanged so far, a line a frame.
     pub fn log(&self) -> Vec<String> {
         self.log.borrow().clone()
+    }
+
+    /// Whether the server closed a connection of the case.
+    pub fn was_closed(&self) -> bool {
+        self.closed.get()
     }
 
     pub fn forget(&self) {
@@ -225,6 +232,7 @@ impl Conn {
                 Err(_) => return Ok(Event::Silence),
             }
             if self.closed.is_some() {
+                self.shared.closed.set(true);
                 let cut = if self.arrived.is_empty() { "" } else { " in the middle of a frame" };
                 self.shared.note(self.number, &format!("closed{cut}"));
             }

@@ -174,7 +174,7 @@ impl Run<'_> {
                 }
                 if !self.json && !of_group.is_empty() {
                     out.put(report::group_text(dialect, group, &of_group).as_bytes()).await?;
-                    out.pause().await?;
+                    out.flush().await?;
                 }
                 verdicts.extend(of_group);
             }

@@ -67,8 +67,8 @@ impl Verdict {
         let Verdict { name, dialect, rule, source, .. } = self;
         let word = self.word();
         match &self.end {
-            Ok(()) => String::new(),
-            Err(End::Skip(why)) => format!("  skip {name}: {why}\n"),
+            // Those that were skipped are told together.
+            Ok(()) | Err(End::Skip(_)) => String::new(),
             Err(End::Fail { expected, got } | End::Differs { expected, got }) => {
                 let mut text = format!(
                     "  {word} {name} ({dialect})\n    rule      {rule}\n    source    {source}\n    expected  {expected}\n    got       {got}\n"
@@ -149,6 +149,17 @@ pub fn group_text(dialect: Dialect, group: &Group, verdicts: &[Verdict]) -> Stri
     let mut text = format!("{:<8} {:<8} {counts}\n", dialect.as_str(), group.name);
     for verdict in verdicts {
         text.push_str(&verdict.text());
+    }
+    let mut reasons: Vec<(&str, usize)> = Vec::new();
+    for verdict in verdicts {
+        let Err(End::Skip(why)) = &verdict.end else { continue };
+        match reasons.iter_mut().find(|(reason, _)| reason == why) {
+            Some((_, n)) => *n += 1,
+            None => reasons.push((why, 1)),
+        }
+    }
+    for (why, n) in reasons {
+        text.push_str(&format!("  skip {n}: {why}\n"));
     }
     text
 }

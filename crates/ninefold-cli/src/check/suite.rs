@@ -28,8 +28,8 @@ pub struct Suite {
     name: String,
     /// Those that were made, to be removed.
     pub made: Vec<(Dialect, Path)>,
-    /// The case in which the server went.
-    gone_since: Option<String>,
+    /// The case in which the server went, and whether it was waited for.
+    gone_since: Option<(String, bool)>,
 }
 
 /// Whether a dialect's cases have a directory to write in, and why not.
@@ -81,8 +81,9 @@ impl Suite {
     /// Runs one case.
     pub async fn run(&mut self, group: &Group, case: &Case, dialect: Dialect, place: &Place) -> Verdict {
         let mut verdict = Verdict::new(group, case, dialect, Ok(()));
-        if let Some(since) = self.gone_since.clone() {
-            if !self.is_back(dialect).await {
+        if let Some((since, waited)) = self.gone_since.clone() {
+            if !self.is_back(dialect, if waited { Duration::ZERO } else { COME_BACK }).await {
+                self.gone_since = Some((since.clone(), true));
                 verdict.end = Err(End::skip(format!("the server is gone since {since}")));
                 return verdict;
             }
@@ -107,26 +108,32 @@ impl Suite {
         };
         verdict.elapsed = began.elapsed();
         drop(cx);
+        // A server may go after it closed a connection, which was the right thing to do.
+        if (verdict.failed() || shared.was_closed()) && !self.answers(dialect, self.patience).await {
+            self.gone_since = Some((verdict.name.clone(), false));
+            const GONE: &str = "the server is gone: it takes no new connection, or answers nothing there";
+            match &mut verdict.end {
+                Err(End::Fail { got, .. }) => got.push_str(&format!("; {GONE}")),
+                end => *end = Err(End::fail("the server to go on", GONE)),
+            }
+        }
         if verdict.failed() {
             verdict.frames = shared.log();
-            if !self.answers(dialect).await {
-                self.gone_since = Some(verdict.name.clone());
-                if let Err(End::Fail { got, .. }) = &mut verdict.end {
-                    got.push_str("; the server is gone: it takes no new connection, or answers nothing there");
-                }
-            }
         }
         verdict
     }
 
-    async fn answers(&self, dialect: Dialect) -> bool {
-        self.offer(dialect).await.is_ok()
+    async fn answers(&self, dialect: Dialect, patience: Duration) -> bool {
+        let shared = Shared::new(patience);
+        let mut cx = Cx::new(self.target.clone(), dialect, shared, Vec::new(), String::new());
+        cx.agreed(MSIZE).await.is_ok()
     }
 
-    async fn is_back(&self, dialect: Dialect) -> bool {
-        let until = Instant::now() + COME_BACK;
+    /// Whether a server that was gone answers again, or does so within `limit`.
+    async fn is_back(&self, dialect: Dialect, limit: Duration) -> bool {
+        let until = Instant::now() + limit;
         loop {
-            if self.answers(dialect).await {
+            if self.answers(dialect, self.patience.min(Duration::from_secs(1))).await {
                 return true;
             }
             if Instant::now() >= until {

@@ -239,7 +239,8 @@ async fn in_a_file_is_refused(c: &mut Cx) -> Outcome {
 async fn names_that_are_no_names_are_refused(c: &mut Cx) -> Outcome {
     let mut s = c.here().await?;
     s.dir(b"a").await?;
-    for name in [&b""[..], b".", b"..", b"a/b", b"../x", b"/x"] {
+    // A server that takes these for paths stays in the suite's directory with each of them.
+    for name in [&b""[..], b".", b"..", b"a/b", b"../x"] {
         s.reach(HERE, F, &[]).await?;
         let answer = s.create(F, name, RDWR).await?;
         ensure(answer.frame.is_error(), format!("an error for '{}'", name.escape_ascii()), || answer.frame.text())?;

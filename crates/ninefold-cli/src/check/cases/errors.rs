@@ -197,7 +197,7 @@ async fn ten_refusals(s: &mut Conn) -> Outcome {
     let mut answers = vec![
         s.walk(HERE, G, &[b"none"]).await?,
         s.walk(unknown, G, &[]).await?,
-        s.walk(HERE, F, &[]).await?,
+        s.walk(unknown, unknown, &[b"f"]).await?,
         s.clunk(unknown).await?,
         s.remove(unknown).await?,
         s.read(HERE, 0, 10).await?,

@@ -223,7 +223,7 @@ async fn thousand_fids_are_kept_apart(c: &mut Cx) -> Outcome {
             answer.ok()?;
         }
     }
-    s.walk(ROOT, fids[500], &[]).await?.refused()?;
+    s.known(fids[500]).await?;
     s.restart_clock();
     for part in fids.chunks(50) {
         let clunks: Vec<T<'_>> = part.iter().map(|&fid| T::Clunk { fid }).collect();
