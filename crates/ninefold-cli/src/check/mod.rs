@@ -167,6 +167,13 @@ impl Run<'_> {
         for &dialect in &granted {
             suite.look(dialect).await.map_err(|end| self.cannot_attach(dialect, end))?;
             let place = suite.prepare(dialect).await;
+            if let Err((_, Some(end))) = &place {
+                let verdict = Verdict::no_place(dialect, end.clone());
+                if !self.json {
+                    out.put(verdict.text().as_bytes()).await?;
+                }
+                verdicts.push(verdict);
+            }
             for (group, cases) in self.chosen {
                 let mut of_group = Vec::new();
                 for case in cases.iter().filter(|case| case.is_in(dialect)) {

@@ -39,6 +39,20 @@ impl Verdict {
         }
     }
 
+    /// That no directory to work in could be made, by a fault of the server.
+    pub fn no_place(dialect: Dialect, end: End) -> Verdict {
+        Verdict {
+            name: "scratch/directory-is-made".to_owned(),
+            group: "scratch",
+            dialect,
+            rule: "A directory is looked for and made, or the server refuses to make it.",
+            source: "walk(5); open(5); diod protocol.md, mkdir",
+            end: Err(end),
+            elapsed: Duration::ZERO,
+            frames: Vec::new(),
+        }
+    }
+
     fn word(&self) -> &'static str {
         match &self.end {
             Ok(()) => "ok",
@@ -63,7 +77,7 @@ impl Verdict {
         shown
     }
 
-    fn text(&self) -> String {
+    pub fn text(&self) -> String {
         let Verdict { name, dialect, rule, source, .. } = self;
         let word = self.word();
         match &self.end {

@@ -42,18 +42,31 @@ pub async fn look(target: &Rc<Target>, dialect: Dialect, patience: Duration) -> 
     connect(target, dialect, patience).await.map(drop)
 }
 
+/// Why there is no directory to work in.
+#[derive(Debug)]
+pub enum NoPlace {
+    /// The server refuses to make one, as it may.
+    Refused(String),
+    /// It answers what no server may answer.
+    Broken(End),
+}
+
+impl From<End> for NoPlace {
+    fn from(end: End) -> NoPlace {
+        NoPlace::Broken(end)
+    }
+}
+
 /// Makes the directory `name`, unless it is there; gives the path to it.
-pub async fn make(target: &Rc<Target>, dialect: Dialect, name: &str, patience: Duration) -> Result<Path, End> {
+pub async fn make(target: &Rc<Target>, dialect: Dialect, name: &str, patience: Duration) -> Result<Path, NoPlace> {
     let mut conn = connect(target, dialect, patience).await?;
     let mut path = target.path();
     path.push(name.as_bytes().to_vec());
     if !conn.exists(PARENT, name.as_bytes()).await? {
-        conn.mkdir(PARENT, name.as_bytes()).await?.ok()?;
-        // Directories that can be made, and files that cannot, would be no place to work in.
-        conn.reach(PARENT, Fid(3), &[name.as_bytes()]).await?;
-        conn.file_in(Fid(3), b"probe", b"x").await?;
-        conn.reach(Fid(3), Fid(4), &[b"probe"]).await?;
-        conn.remove(Fid(4)).await?.ok()?;
+        let answer = conn.mkdir(PARENT, name.as_bytes()).await?;
+        if let Some(refusal) = answer.frame.refusal() {
+            return Err(NoPlace::Refused(refusal.told()));
+        }
     }
     Ok(path)
 }

@@ -9,7 +9,7 @@ use super::case::{Case, Group, Needs};
 use super::conn::Shared;
 use super::cx::{Cx, MSIZE, Target};
 use super::report::Verdict;
-use super::scratch::{self, Path};
+use super::scratch::{self, NoPlace, Path};
 use super::verdict::End;
 
 /// A case whose server goes on and on, never silent for long, is ended after so many times its patience.
@@ -32,8 +32,8 @@ pub struct Suite {
     gone_since: Option<(String, bool)>,
 }
 
-/// Whether a dialect's cases have a directory to write in, and why not.
-type Place = Result<Path, String>;
+/// Whether a dialect's cases have a directory to write in, and why not; if that is a fault of the server, which.
+pub type Place = Result<Path, (String, Option<End>)>;
 
 impl Suite {
     pub fn new(target: Target, patience: Duration) -> Suite {
@@ -68,12 +68,13 @@ impl Suite {
                 }
                 Ok(path)
             }
-            Err(End::Fail { got, .. } | End::Differs { got, .. } | End::Skip(got)) => {
-                // Made, perhaps, and then no place to work in.
+            Err(NoPlace::Refused(told)) => Err((format!("no directory can be made: {told}"), None)),
+            Err(NoPlace::Broken(end)) => {
+                // Perhaps it was made.
                 let mut path = self.target.path();
                 path.push(name.into_bytes());
                 let _ = scratch::remove(&self.target, dialect, &path, self.patience).await;
-                Err(format!("no directory to write in can be made: {got}"))
+                Err(("the server answers wrongly when a directory is made to work in".to_owned(), Some(end)))
             }
         }
     }
@@ -92,7 +93,7 @@ impl Suite {
             let _ = self.prepare(dialect).await;
         }
         let path = match place {
-            Err(why) if case.needs == Needs::Write => {
+            Err((why, _)) if case.needs == Needs::Write => {
                 verdict.end = Err(End::skip(why.clone()));
                 return verdict;
             }

@@ -1,0 +1,147 @@
+#!/usr/bin/env bash
+# `ninefold check` as a judge: our own server must keep every rule in each dialect; what diod does otherwise must be what
+# check-diod.txt says, no more and no less.
+#
+#   NINEFOLD=/path/to/ninefold ./check.sh
+#
+# CHECK_KEEP=1  keep the trees, documents and logs
+set -u -o pipefail
+export LC_ALL=C
+PATH=$PATH:/usr/sbin:/sbin
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+: "${NINEFOLD:?set NINEFOLD to the ninefold binary}"
+
+# Bounds, seconds: one run of the suite; a server's start.
+BOUND=300 START=10
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/check.XXXXXX") || exit 1
+server='' keeper='' failed=0
+
+end_server() {
+    local pid
+    for pid in $keeper $server; do
+        kill "$pid" 2>/dev/null
+        for _ in {1..50}; do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done
+        kill -9 "$pid" 2>/dev/null
+        wait "$pid" 2>/dev/null
+    done
+    if [ -f "$work/diod.pid" ]; then
+        kill -9 "$(cat "$work/diod.pid")" 2>/dev/null
+        rm -f "$work/diod.pid"
+    fi
+    server='' keeper=''
+}
+cleanup() {
+    end_server
+    if [ -n "${CHECK_KEEP:-}" ]; then echo "# kept $work" >&2; else rm -rf "$work"; fi
+}
+trap cleanup EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+ok() { echo "ok $1"; }
+not_ok() {
+    failed=1
+    echo "not ok $1 - $(printf %s "$2" | tr '\n' ' ' | cut -c1-400)"
+}
+skip() { echo "skip $1 - $2"; }
+
+# The cases that did not end `ok`, a line each: verdict, dialect, name. The document is read without help: each case is an
+# object whose fields stand in the order of the alphabet.
+otherwise() { # DOCUMENT
+    grep -oE '"dialect":"[^"]+"|"group":"[a-z]+","name":"[^"]+"|"verdict":"[a-z]+"' "$1" |
+        sed -E 's/.*"(dialect|name|verdict)":"([^"]+)"$/\1 \2/' |
+        awk '$1 == "dialect" { d = $2 } $1 == "name" { n = $2 } $1 == "verdict" && $2 != "ok" { print $2, d, n }' | sort
+}
+
+# --- ours -----------------------------------------------------------------------------------------------------------
+
+for dialect in 9P2000 9P2000.u 9P2000.L; do
+    mkdir "$work/tree-$dialect"
+    RUST_LOG=off "$NINEFOLD" serve "$work/tree-$dialect" --listen 9p://127.0.0.1:0 >"$work/server.out" 2>"$work/server.err" &
+    server=$! base=
+    for ((i = 0; i < START * 20; i++)); do
+        base=$(grep -aoE '9p://127\.0\.0\.1:[0-9]+' "$work/server.out" 2>/dev/null | head -1)
+        [ -n "$base" ] && break
+        kill -0 "$server" 2>/dev/null || break
+        sleep 0.05
+    done
+    if [ -z "$base" ]; then
+        not_ok "check-ours-$dialect" "the server did not start: $(cat "$work/server.err")"
+        end_server
+        continue
+    fi
+    timeout -k 5 "$BOUND" "$NINEFOLD" check --json --dialect "$dialect" "$base" >"$work/ours-$dialect.json" 2>"$work/check.err"
+    status=$?
+    otherwise "$work/ours-$dialect.json" >"$work/ours-$dialect.txt"
+    cases=$(grep -o '"verdict"' "$work/ours-$dialect.json" | wc -l)
+    # A file system without user attributes has none to check.
+    bad=$(grep -vE '^skip [^ ]+ xattr/' "$work/ours-$dialect.txt")
+    if [ "$status" != 0 ] || [ -n "$bad" ]; then
+        not_ok "check-ours-$dialect" "status $status: $bad $(cat "$work/check.err")"
+    elif [ "$cases" -lt 120 ]; then
+        not_ok "check-ours-$dialect" "only $cases cases"
+    elif [ -n "$(ls -A "$work/tree-$dialect")" ]; then
+        not_ok "check-ours-$dialect" "left behind: $(ls -A "$work/tree-$dialect")"
+    else
+        ok "check-ours-$dialect"
+    fi
+    end_server
+done
+
+# --- diod -----------------------------------------------------------------------------------------------------------
+
+listens() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
+
+# Starts it again whenever it ends: some cases end it. In a directory of its own, for its core files.
+keep_diod() { # TREE PORT
+    cd "$work/cwd" || exit
+    while :; do
+        diod -f -n -c /dev/null -L stderr -l "127.0.0.1:$2" -e "$1" >>"$work/diod.log" 2>&1 &
+        echo $! >"$work/diod.pid"
+        wait $!
+        rm -f core*
+    done
+}
+
+if ! command -v diod >/dev/null; then
+    skip check-diod "diod is missing: install Debian's package diod"
+else
+    mkdir "$work/tree-diod" "$work/cwd"
+    port=
+    for _ in {1..20}; do
+        port=$((20000 + RANDOM % 12000))
+        listens "$port" || break
+    done
+    keep_diod "$work/tree-diod" "$port" &
+    keeper=$!
+    for ((i = 0; i < START * 20; i++)); do
+        listens "$port" && break
+        sleep 0.05
+    done
+    timeout -k 5 "$BOUND" "$NINEFOLD" check --json "9p://127.0.0.1:$port/?aname=$work/tree-diod" >"$work/diod.json" 2>"$work/check.err"
+    status=$?
+    otherwise "$work/diod.json" >"$work/diod.txt"
+    # A case that a race decides in diod may end either way: its line begins with `sometimes`.
+    grep -E '^(fail|differs|skip) ' "$here/check-diod.txt" | cut -d' ' -f1-3 | sort >"$work/known.txt"
+    sometimes=$(sed -nE 's/^sometimes [a-z]+ (9P[^ ]+ [^ ]+).*/\1/p' "$here/check-diod.txt")
+    if [ -n "$sometimes" ]; then
+        grep -vF "$sometimes" "$work/diod.txt" >"$work/diod.steady"
+    else
+        cp "$work/diod.txt" "$work/diod.steady"
+    fi
+    echo "# diod does otherwise:" >&2
+    sed 's/^/# /' "$work/diod.txt" >&2
+    if ! [ -s "$work/diod.txt" ]; then
+        not_ok check-diod "no document, status $status: $(cat "$work/check.err")"
+    elif changed=$(diff "$work/known.txt" "$work/diod.steady"); then
+        ok check-diod
+    else
+        not_ok check-diod "not what check-diod.txt says (< there, > now): $(grep '^[<>]' <<<"$changed")"
+    fi
+    # Each line there has its reason.
+    unexplained=$(grep -E '^(sometimes |fail |differs |skip )' "$here/check-diod.txt" | grep -vE ' - .{10,}')
+    if [ -z "$unexplained" ]; then ok check-diod-explained; else not_ok check-diod-explained "$unexplained"; fi
+    end_server
+fi
+exit $failed
