@@ -42,7 +42,7 @@ pub const TABLE: &[Fault] = &[
                 scene.held = Some(frame);
                 return true;
             };
-            frame[5..7].copy_from_slice(&held[5..7].to_vec());
+            frame[5..7].copy_from_slice(&held[5..7]);
             held[5..7].copy_from_slice(&tag.0.to_le_bytes());
             scene.say_raw(&held);
             scene.say_raw(&frame)
