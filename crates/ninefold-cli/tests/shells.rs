@@ -75,7 +75,7 @@ fn bash_completes_commands_and_flags() {
         offer ninefold completions f"#;
     let words = ["bash", "--norc", "-c", script];
     let Some(got) = output("bash_completes_commands_and_flags", dir.path(), &words) else { return };
-    let offered = "cat chmod chown cp completions\n--recursive --resume\nfish\n";
+    let offered = "cat check chmod chown cp completions\n--recursive --resume\nfish\n";
     assert_eq!(got, (offered.to_owned(), String::new()));
 }
 
@@ -87,7 +87,7 @@ fn fish_completes_commands_and_flags() {
     let words = ["fish", "--no-config", "-c", script];
     let Some((stdout, stderr)) = output("fish_completes_commands_and_flags", dir.path(), &words) else { return };
     let offered: Vec<_> = stdout.lines().filter_map(|line| line.split('\t').next()).collect();
-    assert_eq!(offered, ["cat", "chmod", "chown", "completions", "cp", "--recursive", "--resume"]);
+    assert_eq!(offered, ["cat", "check", "chmod", "chown", "completions", "cp", "--recursive", "--resume"]);
     assert_eq!(stderr, "");
 }
 
