@@ -174,11 +174,15 @@ fn the_list_has_each_case_with_its_rule_and_needs_no_server() {
 }
 
 #[test]
-fn the_page_for_outsiders_tells_each_group_and_how_many_cases_there_are() {
-    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/check.md")).unwrap();
+fn the_documents_tell_each_group_and_how_many_cases_there_are() {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let page = fs::read_to_string(top.join("docs/check.md")).unwrap();
+    let readme = fs::read_to_string(top.join("README.md")).unwrap();
     let (_, stdout, _) = run(&["check", "--list", "--json"]);
     let cases: Vec<Value> = stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let groups: BTreeSet<&str> = cases.iter().map(|case| case["group"].as_str().unwrap()).collect();
+    assert!(page.contains(&format!("{} cases", cases.len())), "docs/check.md does not say {} cases", cases.len());
+    assert!(readme.contains(&format!("{} rules", cases.len())), "README.md does not say {} rules", cases.len());
     for group in groups {
         let n = cases.iter().filter(|case| case["group"] == group).count();
         assert!(page.contains(&format!("| `{group}` | {n} |")), "docs/check.md has no row for {group} with {n} cases");

@@ -75,7 +75,7 @@ fn bash_completes_commands_and_flags() {
         offer ninefold completions f"#;
     let words = ["bash", "--norc", "-c", script];
     let Some(got) = output("bash_completes_commands_and_flags", dir.path(), &words) else { return };
-    let offered = "cat check chmod chown cp completions\n--recursive --resume\nfish\n";
+    let offered = "cat chmod chown cp check completions\n--recursive --resume\nfish\n";
     assert_eq!(got, (offered.to_owned(), String::new()));
 }
 

@@ -57,24 +57,26 @@ impl From<End> for NoPlace {
     }
 }
 
-/// Makes the directory `name`, unless it is there; gives the path to it.
-pub async fn make(target: &Rc<Target>, dialect: Dialect, name: &str, patience: Duration) -> Result<Path, NoPlace> {
+/// Makes the directory `name`, unless it is there.
+pub async fn make(target: &Rc<Target>, dialect: Dialect, name: &str, patience: Duration) -> Result<(), NoPlace> {
     let mut conn = connect(target, dialect, patience).await?;
-    let mut path = target.path();
-    path.push(name.as_bytes().to_vec());
     if !conn.exists(PARENT, name.as_bytes()).await? {
         let answer = conn.mkdir(PARENT, name.as_bytes()).await?;
         if let Some(refusal) = answer.frame.refusal() {
             return Err(NoPlace::Refused(refusal.told()));
         }
     }
-    Ok(path)
+    Ok(())
 }
 
-/// Removes it, with all that is in it.
+/// Removes it, if it is there, with all that is in it.
 pub async fn remove(target: &Rc<Target>, dialect: Dialect, path: &Path, patience: Duration) -> Result<(), End> {
     let mut conn = connect(target, dialect, patience).await?;
-    go(&mut conn, path, DOOMED).await?;
+    let Some(name) = path.last() else { return Ok(()) };
+    let answer = conn.walk(PARENT, DOOMED, &[name]).await?;
+    if answer.frame.is_error() {
+        return Ok(());
+    }
     empty(&mut conn, DOOMED, 0).await?;
     conn.remove(DOOMED).await?.ok().map(drop)
 }

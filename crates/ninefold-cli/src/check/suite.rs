@@ -61,19 +61,19 @@ impl Suite {
     pub async fn prepare(&mut self, dialect: Dialect) -> Place {
         let end = dialect.as_str().rsplit('.').next().unwrap_or_default();
         let name = format!("{}-{end}", self.name);
+        let mut path = self.target.path();
+        path.push(name.clone().into_bytes());
+        // Noted first: Ctrl-C may come between the server's making it and our knowing that.
+        if !self.made.iter().any(|(_, made)| *made == path) {
+            self.made.push((dialect, path.clone()));
+        }
         match scratch::make(&self.target, dialect, &name, self.patience).await {
-            Ok(path) => {
-                if !self.made.iter().any(|(_, made)| *made == path) {
-                    self.made.push((dialect, path.clone()));
-                }
-                Ok(path)
+            Ok(()) => Ok(path),
+            Err(NoPlace::Refused(told)) => {
+                self.made.retain(|(_, made)| *made != path);
+                Err((format!("no directory can be made: {told}"), None))
             }
-            Err(NoPlace::Refused(told)) => Err((format!("no directory can be made: {told}"), None)),
             Err(NoPlace::Broken(end)) => {
-                // Perhaps it was made.
-                let mut path = self.target.path();
-                path.push(name.into_bytes());
-                let _ = scratch::remove(&self.target, dialect, &path, self.patience).await;
                 Err(("the server answers wrongly when a directory is made to work in".to_owned(), Some(end)))
             }
         }
