@@ -213,7 +213,9 @@ async fn basic_attributes_are_told(c: &mut Cx) -> Outcome {
     let told = get(&mut s, F, getattr::BASIC).await?;
     let missing = getattr::BASIC & !told.valid;
     ensure(missing == 0, "all basic bits in valid", || format!("valid {:#x}", told.valid))?;
-    ensure(told.size == 10, "size 10", || told.size.to_string())
+    ensure(told.size == 10, "size 10", || told.size.to_string())?;
+    let whole = told.atime.1 < 1_000_000_000 && told.mtime.1 < 1_000_000_000;
+    ensure(whole, "less than a second of nanoseconds", || format!("{} and {}", told.atime.1, told.mtime.1))
 }
 
 async fn mask_of_one_is_answered(c: &mut Cx) -> Outcome {
