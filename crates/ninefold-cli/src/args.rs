@@ -33,9 +33,6 @@ pub struct Args {
     pub command: Command,
 }
 
-/// The longest wait for a reply where none is given: servers that fetch a file from a tape are not meant.
-pub const TIMEOUT: Duration = Duration::from_secs(60);
-
 /// Seconds, fractions allowed; no more than a month, so that sums with it stay far from any overflow.
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "expected a number of seconds".to_owned())?;

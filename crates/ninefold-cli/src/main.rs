@@ -64,7 +64,7 @@ fn run(args: Args) -> anyhow::Result<ExitCode> {
             print(&page)
         }
         command => {
-            let world = files::World::new(Servers::new(args.timeout.unwrap_or(args::TIMEOUT), args.stats));
+            let world = files::World::new(Servers::new(args.timeout, args.stats));
             block_on(files::run(command, world))
         }
     }

@@ -74,7 +74,7 @@ pub async fn run(args: Check, timeout: Option<Duration>) -> anyhow::Result<ExitC
         () = signals.next() => vec!["not removed: interrupted".to_owned()],
     };
     for left in &left {
-        eprintln!("ninefold: {server}: left behind: {left}");
+        crate::report::say(format_args!("{server}: left behind: {left}"));
     }
     let Some(ended) = ended else { return Ok(ExitCode::from(130)) };
     let done = ended?;
