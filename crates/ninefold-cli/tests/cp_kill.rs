@@ -92,6 +92,7 @@ fn at_whatever_instant_a_copy_is_killed_no_file_looks_whole_that_is_not_and_resu
     source.insert("t/large".into(), noise(8 << 20));
     old.insert("t/large".into(), noise(3 << 20));
     let share = Share::new();
+    let idle = share.server.sockets();
     let here = tempfile::tempdir().unwrap();
 
     let mut took = BTreeMap::<bool, Duration>::new();
@@ -148,6 +149,8 @@ fn at_whatever_instant_a_copy_is_killed_no_file_looks_whole_that_is_not_and_resu
             let ended = copy.try_wait().unwrap().is_some();
             copy.kill().unwrap();
             copy.wait().unwrap();
+            // What it had asked for is still being done.
+            share.server.quiet(idle);
             killed += u64::from(!ended);
             let (new, left) = check("killed");
             mixed += usize::from(!ended && new > 0 && new < source.len());

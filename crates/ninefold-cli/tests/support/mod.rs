@@ -10,7 +10,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ninefold::proto::print::{Data, parse, print};
 use ninefold::proto::{Dialect, Tag};
@@ -109,6 +109,22 @@ impl Running {
 
     pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Sockets that it has open: those that it listens on, and one for each client that it is not done with.
+    pub fn sockets(&self) -> usize {
+        let fds = std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap();
+        let targets = fds.flatten().filter_map(|fd| std::fs::read_link(fd.path()).ok());
+        targets.filter(|target| target.to_string_lossy().starts_with("socket:")).count()
+    }
+
+    /// Waits until it is done with all clients; `idle`: its [`Running::sockets`] when it had none.
+    pub fn quiet(&self, idle: usize) {
+        let began = Instant::now();
+        while self.sockets() > idle {
+            assert!(began.elapsed() < PATIENCE, "the server is not done with a client that is gone");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Stops it (SIGSTOP), and waits until all its threads have stopped.
