@@ -63,6 +63,12 @@ pub enum Command {
     Trace(Trace),
     Iostat(Iostat),
     Check(Check),
+    /// Measure ninefold beside its peers: runs ninefold-bench, which is built apart. `ninefold bench --help` lists what there is
+    #[command(disable_help_flag = true)]
+    Bench {
+        #[arg(value_name = "NAME AND OPTIONS", trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<std::ffi::OsString>,
+    },
     /// Show that it works on this machine: serve a private directory and use it in every dialect, over every transport.
     Demo,
     /// Print the completions of a shell: ninefold completions bash > /etc/bash_completion.d/ninefold

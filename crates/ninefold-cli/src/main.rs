@@ -7,6 +7,7 @@
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
 mod args;
+mod bench;
 mod check;
 mod demo;
 mod failure;
@@ -52,6 +53,7 @@ fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Trace(args) => block_on(trace::run(args)),
         Command::Iostat(args) => block_on(iostat::run(args)),
         Command::Check(check) => block_on(check::run(check, args.timeout)),
+        Command::Bench { words } => bench::run(&words),
         Command::Demo => block_on(demo::run()),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -1,0 +1,22 @@
+//! `ninefold bench`: becomes `ninefold-bench`, which is a program of its own so that peers and plots stay out of the one that people
+//! copy.
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, bail};
+
+/// The program that measures.
+const PROGRAM: &str = "ninefold-bench";
+
+pub fn run(words: &[OsString]) -> anyhow::Result<ExitCode> {
+    let own = std::env::current_exe().context("cannot tell where this program lies")?;
+    let program = own.with_file_name(PROGRAM);
+    // Only comes back when it fails.
+    let error = Command::new(&program).args(words).exec();
+    if error.kind() == std::io::ErrorKind::NotFound {
+        bail!("{} is missing; from the source: cargo build --release -p ninefold-lab", program.display());
+    }
+    Err(error).with_context(|| program.display().to_string())
+}
