@@ -79,6 +79,7 @@ fn measure_inner(run: &Run, peer: &Peer, msize: u32) -> Result<Outcome> {
     let warm = began + run.time.mul_f64(WARM_UP);
     let mut counted: Option<(Instant, Duration)> = None;
     let mut outcome = Outcome::default();
+    let mut over = None;
     let mut events = Vec::with_capacity(run.connections.min(64));
     let mut buffer = vec![0; TAKE];
     let patience = Timespec::try_from(PATIENCE)?;
@@ -93,11 +94,13 @@ fn measure_inner(run: &Run, peer: &Peer, msize: u32) -> Result<Outcome> {
                 counted = Some((now, peer.cpu()?));
                 outcome = Outcome::default();
             }
-            Some((from, cpu)) if now >= from + run.time => {
+            Some((from, cpu)) if over.is_none() && now >= from + run.time => {
                 outcome.elapsed = now - from;
                 outcome.cpu = peer.cpu()?.saturating_sub(cpu);
                 outcome.latencies.sort_unstable();
-                return Ok(outcome);
+                over = Some(std::mem::take(&mut outcome));
+                // Operations are finished before the connection is closed: diod aborts when it loses one in the middle.
+                connections.iter_mut().for_each(|connection| connection.ends = true);
             }
             _ => {}
         }
@@ -109,6 +112,11 @@ fn measure_inner(run: &Run, peer: &Peer, msize: u32) -> Result<Outcome> {
                 connection.take(&mut buffer, now, &data, &mut outcome)?;
             }
             connection.flush(&data, &poll, n)?;
+        }
+        if connections.iter().all(|connection| connection.idle == run.depth)
+            && let Some(outcome) = over.take()
+        {
+            return Ok(outcome);
         }
     }
 }
@@ -127,6 +135,9 @@ struct Connection {
     /// Where the first head begins.
     first: usize,
     waits_to_write: bool,
+    /// No operation is begun any more; how many have ended since.
+    ends: bool,
+    idle: u16,
     /// What came of a frame that is not whole.
     part: Vec<u8>,
     /// Data still to come, whose they are and how many they were.
@@ -147,6 +158,8 @@ impl Connection {
             sent: 0,
             first: 0,
             waits_to_write: false,
+            ends: false,
+            idle: 0,
             part: Vec::new(),
             skip: None,
         }
@@ -272,7 +285,11 @@ impl Connection {
         if done {
             outcome.operations += 1;
             outcome.latencies.push((now - *began).as_nanos() as u64);
-            self.ask(slot, now, data);
+            if self.ends {
+                self.idle += 1;
+            } else {
+                self.ask(slot, now, data);
+            }
         } else {
             self.go_on(slot, data);
         }
