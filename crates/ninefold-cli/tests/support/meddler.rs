@@ -16,6 +16,7 @@ pub enum Way {
 type Meddle = dyn FnMut(Way, &mut Vec<u8>) -> bool + Send;
 
 /// The numbers of some messages.
+pub const TREAD: u8 = 116;
 pub const TWRITE: u8 = 118;
 pub const TRENAMEAT: u8 = 74;
 pub const TWSTAT: u8 = 126;
@@ -28,7 +29,7 @@ pub fn kind(frame: &[u8]) -> u8 {
     frame[4]
 }
 
-/// The offset of a Twrite: `size[4] Twrite tag[2] fid[4] offset[8]`.
+/// The offset of a Tread or Twrite: `size[4] Twrite tag[2] fid[4] offset[8]`.
 pub fn write_offset(frame: &[u8]) -> u64 {
     u64::from_le_bytes(frame[11..19].try_into().unwrap())
 }

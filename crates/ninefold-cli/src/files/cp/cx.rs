@@ -27,6 +27,8 @@ use crate::report::Printable;
 pub struct Cx<'a> {
     pub how: How,
     pub recursive: bool,
+    /// A source that changes while it is copied is a failure, not a warning: it is to be removed.
+    pub strict: bool,
     pub dry_run: bool,
     pub json: bool,
     pub filter: Filter,

@@ -280,6 +280,9 @@ impl Copy<'_> {
             let words = format!("it ended after {read} of its {size} bytes, and {but}: it is not copied");
             return Err(Trouble::new(self.source, "", Cause::words(words)));
         }
+        if changed && self.cx.strict {
+            return Err(Trouble::new(self.source, "", Cause::words("it changed while it was copied".to_owned())));
+        }
         if changed {
             self.cx.warn(format_args!("{}: it changed while it was copied", self.source));
         } else if passed.bytes > self.facts.size && self.facts.size > 0 {

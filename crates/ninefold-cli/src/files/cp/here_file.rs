@@ -323,6 +323,10 @@ fn open(plan: &Plan, claim: &Claim) -> Result<(Writing, Begun), Cause> {
     let flags = access | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
     let fd = openat(dir, name, flags, Mode::empty())?;
     let skips_from = if is_plain { fstat(&fd)?.st_size.max(0).cast_unsigned() } else { u64::MAX };
+    if is_plain && skips_from > 0 {
+        // Longer than what it had and than what it gets: if the copy is interrupted, its size tells that it is neither.
+        ftruncate(&fd, skips_from.max(plan.source.size).saturating_add(1))?;
+    }
     Ok((Writing { fd, at: 0, end: 0, is_plain, in_place: true }, in_place(why, skips_from)))
 }
 

@@ -47,7 +47,7 @@ use dest::How;
 use filter::Filter;
 use progress::Progress;
 
-/// Copies a tree as it is to a name that is free, for `mv` where no rename leads.
+/// Copies a tree as it is to a name that is free, for `mv` where no rename leads: what changes meanwhile is a failure.
 pub async fn whole(from: Address, to: Address, world: &World) -> anyhow::Result<()> {
     let args = Cp {
         places: vec![Place::Remote(from), Place::Remote(to)],
@@ -63,10 +63,14 @@ pub async fn whole(from: Address, to: Address, world: &World) -> anyhow::Result<
         quiet: true,
         json: false,
     };
-    run(args, world).await
+    copy(args, world, true).await
 }
 
 pub async fn run(args: Cp, world: &World) -> anyhow::Result<()> {
+    copy(args, world, false).await
+}
+
+async fn copy(args: Cp, world: &World, strict: bool) -> anyhow::Result<()> {
     let began = Instant::now();
     allow_many_files();
     let how = How {
@@ -80,6 +84,7 @@ pub async fn run(args: Cp, world: &World) -> anyhow::Result<()> {
     let cx = Cx {
         how,
         recursive: args.recursive,
+        strict,
         dry_run: args.dry_run,
         json: args.json,
         filter: Filter::new(&args.include, &args.exclude)?,

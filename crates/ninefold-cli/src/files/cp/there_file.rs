@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use ninefold::client::{File, FileType, Metadata, Mode, Writer};
+use ninefold::client::{Error, File, FileType, Metadata, Mode, Writer};
 use ninefold::proto::Dialect;
 use ninefold::proto::attr::SetAttr;
 
@@ -65,6 +65,8 @@ struct Kind {
     is_plain: bool,
     /// Bytes that a file had that is written in place, behind whose new end the old one is cut off.
     old_size: u64,
+    /// Such a file was made longer than what it had and than what it gets, see [`mark`].
+    is_marked: bool,
     /// Of a part that is removed unless it is finished.
     entry: Option<Entry>,
     /// What was known of it when it was opened, unless it was made.
@@ -99,6 +101,16 @@ impl Writing<'_> {
     }
 }
 
+/// Makes a file that is written in place longer by a byte than both what it had and what it gets: if the copy is interrupted,
+/// its size tells that it is neither. `false` where the server does not let it.
+async fn mark(file: &File, size: u64) -> Result<bool, Cause> {
+    match file.set(&SetAttr { size: Some(size.saturating_add(1)), ..SetAttr::default() }).await {
+        Ok(()) => Ok(true),
+        Err(Error::Refused(_) | Error::Unsupported { .. }) => Ok(false),
+        Err(e) => Err(e.into()),
+    }
+}
+
 impl Sink {
     /// Opens what is written to.
     pub async fn begin(plan: Plan) -> Result<Sink, Cause> {
@@ -124,7 +136,8 @@ impl Sink {
                         let offset = offset.unwrap_or_default();
                         let left = (offset > 0).then(|| plan.part.clone());
                         let begun = Begun { offset, left, in_place: None, skips_from: 0 };
-                        let kind = Kind { is_part: true, is_plain: true, old_size: 0, entry, metadata };
+                        let kind =
+                            Kind { is_part: true, is_plain: true, old_size: 0, is_marked: false, entry, metadata };
                         return Ok(Sink::new(plan, file, kind, begun));
                     }
                     Err(cause) if old.is_some() && cause.is_of_the_directory() => {
@@ -148,7 +161,8 @@ impl Sink {
             Begun { offset: 0, left: None, in_place, skips_from: if old_size > 0 { old_size } else { u64::MAX } };
         let metadata = plan.old.as_ref().and_then(|old| old.metadata.clone()).filter(|_| old_size > 0);
         let old_size = if appends { 0 } else { old_size };
-        let kind = Kind { is_part: false, is_plain, old_size, entry: None, metadata };
+        let is_marked = old_size > 0 && mark(&file, old_size.max(plan.source.size)).await?;
+        let kind = Kind { is_part: false, is_plain, old_size, is_marked, entry: None, metadata };
         Ok(Sink::new(plan, file, kind, begun))
     }
 
@@ -181,7 +195,8 @@ impl Sink {
     /// Everything but the name.
     async fn complete(&self, digest: Option<Digest>) -> Result<Option<Cause>, Cause> {
         let Some(file) = &self.file else { return Ok(None) };
-        if self.at > self.end.max(self.kind.old_size) || self.at < self.kind.old_size {
+        let has_other_end = self.at > self.end.max(self.kind.old_size) || self.at < self.kind.old_size;
+        if self.kind.is_marked || has_other_end {
             file.set(&SetAttr { size: Some(self.at), ..SetAttr::default() }).await?;
         }
         if let Some(expected) = digest.filter(|_| self.kind.is_plain) {
