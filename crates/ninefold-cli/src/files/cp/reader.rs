@@ -141,7 +141,8 @@ async fn read_pipe(pipe: &pipe::Receiver) -> Result<Option<Bytes>, Cause> {
 fn read_ahead(fd: Arc<OwnedFd>, at: u64, facts: Facts) -> mpsc::Receiver<Result<Piece, Errno>> {
     let (sender, pieces) = mpsc::channel(AHEAD);
     tokio::task::spawn_blocking(move || {
-        let mut local = Local { fd: &fd, at, looks_for_holes: !facts.is_dense, data_end: 0 };
+        let end = if facts.size > 0 { facts.size } else { u64::MAX };
+        let mut local = Local { fd: &fd, at, end, looks_for_holes: !facts.is_dense, data_end: 0 };
         while let Some(piece) = local.next().transpose() {
             let failed = piece.is_err();
             if sender.blocking_send(piece).is_err() || failed {
@@ -156,6 +157,8 @@ fn read_ahead(fd: Arc<OwnedFd>, at: u64, facts: Facts) -> mpsc::Receiver<Result<
 struct Local<'a> {
     fd: &'a OwnedFd,
     at: u64,
+    /// Nothing behind it is read.
+    end: u64,
     looks_for_holes: bool,
     /// Up to here there is data and no hole.
     data_end: u64,
@@ -163,6 +166,9 @@ struct Local<'a> {
 
 impl Local<'_> {
     fn next(&mut self) -> Result<Option<Piece>, Errno> {
+        if self.at >= self.end {
+            return Ok(None);
+        }
         if self.looks_for_holes && self.at >= self.data_end {
             match seek(self.fd, SeekFrom::Data(self.at)) {
                 Ok(data) if data > self.at => {
@@ -180,7 +186,8 @@ impl Local<'_> {
                 Err(e) => return Err(e),
             }
         }
-        let most = if self.looks_for_holes { (self.data_end - self.at).min(CHUNK as u64) as usize } else { CHUNK };
+        let end = if self.looks_for_holes { self.data_end.min(self.end) } else { self.end };
+        let most = (end - self.at).min(CHUNK as u64) as usize;
         let mut data = Vec::with_capacity(most);
         while data.len() < most {
             let at = self.at + data.len() as u64;
@@ -199,6 +206,7 @@ impl Local<'_> {
     }
 
     fn hole(&mut self, end: u64) -> Piece {
+        let end = end.min(self.end);
         let length = end - self.at;
         self.at = end;
         Piece::Hole(length)
