@@ -460,7 +460,7 @@ impl<'i> Run<'i> {
         let mut bytes = Vec::new();
         while !self.out.is_empty() {
             let step = 1 + self.input.below(256) * 37;
-            let some: Vec<u8> = self.out.chunks().flatten().copied().take(step).collect();
+            let some: Vec<u8> = self.out.chunks().filter_map(|chunk| chunk.in_memory()).flatten().copied().take(step).collect();
             self.out.advance(some.len());
             bytes.extend(some);
         }

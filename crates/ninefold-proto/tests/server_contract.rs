@@ -44,7 +44,7 @@ impl Bench {
     }
 
     fn sent(&mut self) -> Vec<u8> {
-        let sent: Vec<u8> = self.out.chunks().flatten().copied().collect();
+        let sent: Vec<u8> = self.out.chunks().filter_map(|chunk| chunk.in_memory()).flatten().copied().collect();
         self.out.advance(sent.len());
         sent
     }

@@ -61,7 +61,7 @@ async fn ten_thousand_walked_fids_and_fifteen_hundred_open_ones_work_under_two_t
         assert_eq!(fid.getattr(&cx, 0).wait().await.unwrap().size, i.to_string().len() as u64);
     }
     for (i, fid) in open.iter().enumerate() {
-        assert_eq!(fid.read(&cx, 0, 100).wait().await.unwrap(), i.to_string().as_bytes());
+        assert_eq!(fid.read(&cx, 0, 100).wait().await.unwrap().into_bytes().unwrap(), i.to_string().as_bytes());
     }
     // An open needs one for good.
     for fid in &walked[..20] {

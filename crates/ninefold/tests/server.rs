@@ -7,15 +7,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
 use ninefold::proto::attr::Attr;
 use ninefold::proto::open::Open;
 use ninefold::proto::print::{Data, parse, print};
 use ninefold::proto::stat::StatBuf;
 use ninefold::proto::types::WalkElem;
 use ninefold::proto::{Dialect, Errno, Qid, QidType};
-use ninefold::server::{Answer, Attach, Cx, File, FileServer, Limits, Server, Walked};
-use ninefold::transport::Peer;
+use ninefold::server::{self, Answer, Attach, Cx, File, FileServer, Limits, Server, Walked};
+use ninefold::transport::{Peer, Stream};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf};
 use tokio::sync::Semaphore;
 
@@ -51,7 +50,7 @@ impl File for Tree {
         Answer::ok(QID)
     }
 
-    fn read(&self, cx: &Cx, offset: u64, count: u32) -> Answer<Bytes> {
+    fn read(&self, cx: &Cx, offset: u64, count: u32) -> Answer<server::Data> {
         self.0.reads.fetch_add(1, Ordering::SeqCst);
         let (cx, probe) = (cx.clone(), self.0.clone());
         match offset {
@@ -396,7 +395,7 @@ impl AsyncWrite for Full {
 async fn a_stream_that_does_not_shut_down_is_waited_for_only_so_long() {
     let server = Server::builder().build();
     let (stream, far) = tokio::io::duplex(4096);
-    let served = tokio::spawn(server.serve(Full(far), Peer::Stdio));
+    let served = tokio::spawn(server.serve(Stream::Other(Box::new(Full(far))), Peer::Stdio));
     drop(stream);
     let began = tokio::time::Instant::now();
     tokio::time::timeout(SOON, served).await.unwrap().unwrap();
@@ -411,7 +410,7 @@ async fn a_stream_that_takes_no_byte_ends_the_connection_also_while_it_closes() 
     // The frame behind it ends the connection in the same turn, before the reply is sent.
     bytes.extend(b"\x03\0\0\0");
     stream.write_all(&bytes).await.unwrap();
-    let served = tokio::spawn(server.serve(Full(far), Peer::Stdio));
+    let served = tokio::spawn(server.serve(Stream::Other(Box::new(Full(far))), Peer::Stdio));
     tokio::time::timeout(SOON, served).await.unwrap().unwrap();
 }
 

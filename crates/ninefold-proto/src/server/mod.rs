@@ -28,7 +28,7 @@ mod session;
 
 pub use limits::Limits;
 pub use op::{Done, Farewell, FarewellId, Holder, Op, Request, RequestId, Special, XattrWrite};
-pub use outbox::Outbox;
+pub use outbox::{Bulk, Chunk, Outbox};
 pub use session::{Event, Session, Violation};
 
 #[cfg(test)]

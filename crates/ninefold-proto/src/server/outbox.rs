@@ -1,17 +1,65 @@
-//! Replies that are ready: heads in one buffer, bulk data as slices of their own, in the order to send.
+//! Replies that are ready: heads in one buffer, bulk data as chunks of their own, in the order to send.
 //!
 //! The driver takes [`Outbox::chunks`] into one gathered write and tells [`Outbox::advance`] how many
-//! bytes went.
+//! bytes went. Data need not be in memory: see [`Bulk`].
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use core::iter;
 
 use crate::dialect::Dialect;
 use crate::message::R;
 use crate::types::Tag;
+use crate::wire::{HEADER, Writer};
 
 /// Capacity in bytes that an empty outbox may keep, so that an idle connection stays small.
 const KEEP: usize = 512;
+
+/// Bulk data of a reply: in memory, or where only the driver can send them from, a pipe for example.
+#[allow(clippy::len_without_is_empty)] // nobody asks
+pub trait Bulk {
+    /// Bytes of it. Never changes.
+    fn len(&self) -> usize;
+
+    /// The bytes that lie together from `from` on, which is less than the length: at least one.
+    fn chunk(&self, from: usize) -> Chunk<'_, Self>;
+}
+
+impl Bulk for Vec<u8> {
+    fn len(&self) -> usize {
+        self.len()
+    }
+
+    fn chunk(&self, from: usize) -> Chunk<'_, Self> {
+        Chunk::Memory(&self[from..])
+    }
+}
+
+/// Bytes to send that lie together.
+#[derive(Debug)]
+pub enum Chunk<'a, P: ?Sized> {
+    Memory(&'a [u8]),
+    /// So many bytes that are not in memory. Those that went before are gone from there.
+    Outside(&'a P, usize),
+}
+
+impl<'a, P> Chunk<'a, P> {
+    /// How many bytes.
+    pub fn size(&self) -> usize {
+        match self {
+            Chunk::Memory(bytes) => bytes.len(),
+            Chunk::Outside(_, len) => *len,
+        }
+    }
+
+    /// The bytes, where they are in memory.
+    pub fn in_memory(&self) -> Option<&'a [u8]> {
+        match self {
+            Chunk::Memory(bytes) => Some(bytes),
+            Chunk::Outside(..) => None,
+        }
+    }
+}
 
 #[derive(Debug)]
 enum Part<P> {
@@ -37,7 +85,7 @@ impl<P> Default for Outbox<P> {
     }
 }
 
-impl<P: AsRef<[u8]>> Outbox<P> {
+impl<P: Bulk> Outbox<P> {
     /// Bytes not yet sent.
     pub fn len(&self) -> usize {
         self.len
@@ -55,13 +103,17 @@ impl<P: AsRef<[u8]>> Outbox<P> {
         self.head_added(start);
     }
 
-    /// Appends a reply whose data are `bulk`; `head` makes the message around the data it is given.
-    pub(super) fn push_bulk(&mut self, tag: Tag, dialect: Dialect, bulk: P, head: impl Fn(&[u8]) -> R<'_>) {
-        let start = self.heads.len();
-        head(bulk.as_ref()).encode_head(tag, dialect, &mut self.heads);
+    /// Appends Rread or Rreaddir, by its number, whose data are `bulk`: both are a count and so many bytes.
+    pub(super) fn push_bulk(&mut self, number: u8, tag: Tag, bulk: P) {
+        let (start, len) = (self.heads.len(), bulk.len());
+        let mut head = Writer::new(&mut self.heads);
+        head.u32((HEADER + 4 + len) as u32);
+        head.u8(number);
+        head.u16(tag.0);
+        head.u32(len as u32);
         self.head_added(start);
-        if !bulk.as_ref().is_empty() {
-            self.len += bulk.as_ref().len();
+        if len > 0 {
+            self.len += len;
             self.parts.push_back(Part::Bulk(bulk, 0));
         }
     }
@@ -93,15 +145,26 @@ impl<P: AsRef<[u8]>> Outbox<P> {
         }
     }
 
-    /// The slices to send, in order.
-    pub fn chunks(&self) -> impl Iterator<Item = &[u8]> {
-        let mut at = self.sent;
-        self.parts.iter().map(move |part| match part {
-            Part::Head(n) => {
-                at += n;
-                &self.heads[at - n..at]
-            }
-            Part::Bulk(bulk, from) => &bulk.as_ref()[*from..],
+    /// What to send, in order.
+    pub fn chunks(&self) -> impl Iterator<Item = Chunk<'_, P>> {
+        let (mut parts, mut at) = (self.parts.iter(), self.sent);
+        // Bulk data whose first bytes were given already.
+        let mut begun = None;
+        iter::from_fn(move || {
+            let (bulk, from) = match begun.take() {
+                Some(rest) => rest,
+                None => match parts.next()? {
+                    Part::Head(n) => {
+                        at += n;
+                        return Some(Chunk::Memory(&self.heads[at - n..at]));
+                    }
+                    Part::Bulk(bulk, from) => (bulk, *from),
+                },
+            };
+            let chunk = bulk.chunk(from);
+            let next = from + chunk.size();
+            begun = (next < bulk.len()).then_some((bulk, next));
+            Some(chunk)
         })
     }
 
@@ -114,7 +177,7 @@ impl<P: AsRef<[u8]>> Outbox<P> {
             let Some(part) = self.parts.front_mut() else { break };
             let (left, is_head) = match part {
                 Part::Head(left) => (*left, true),
-                Part::Bulk(bulk, from) => (bulk.as_ref().len() - *from, false),
+                Part::Bulk(bulk, from) => (bulk.len() - *from, false),
             };
             let take = left.min(n);
             n -= take;
@@ -147,7 +210,7 @@ impl<P: AsRef<[u8]>> Outbox<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::Payload;
+    use crate::message::{Entries, Payload};
 
     #[test]
     fn heads_and_bulk_leave_in_order_whatever_the_write_sizes() {
@@ -159,11 +222,14 @@ mod tests {
                 R::Clunk {}.encode(Tag(i), Dialect::Linux, &mut whole);
                 let data = alloc::vec![i as u8; usize::from(i) * 3];
                 R::Read { data: Payload(&data) }.encode(Tag(i), Dialect::Linux, &mut whole);
-                out.push_bulk(Tag(i), Dialect::Linux, data, |d| R::Read { data: Payload(d) });
+                out.push_bulk(117, Tag(i), data.clone());
+                R::Readdir { data: Entries(&data) }.encode(Tag(i), Dialect::Linux, &mut whole);
+                out.push_bulk(41, Tag(i), data);
             }
             let mut sent = Vec::new();
             while !out.is_empty() {
-                let bytes: Vec<u8> = out.chunks().flatten().copied().take(step).collect();
+                let bytes: Vec<u8> =
+                    out.chunks().filter_map(|chunk| chunk.in_memory()).flatten().copied().take(step).collect();
                 out.advance(bytes.len());
                 sent.extend(bytes);
             }

@@ -4,13 +4,13 @@ use alloc::vec::Vec;
 
 use super::fids::{DirPosition, Fate, Mode};
 use super::op::{Done, Holder};
-use super::outbox::Outbox;
+use super::outbox::{Bulk, Outbox};
 use super::request::XATTR_BYTES;
 use super::session::{After, Outstanding, Session};
 use crate::attr::{Attr, Statfs};
 use crate::dialect::Dialect;
 use crate::error::{Errno, Error};
-use crate::message::{Entries, Mask, Octal, Payload, Qids, R, StatBytes};
+use crate::message::{Mask, Octal, Qids, R, StatBytes};
 use crate::stat::StatBuf;
 use crate::types::{Qid, Tag};
 use crate::wire::HEADER;
@@ -24,6 +24,10 @@ const LOCK_BLOCKED: u8 = 1;
 
 /// Rgetlock's type when nothing is in the way.
 const LOCK_TYPE_UNLCK: u8 = 2;
+
+/// Numbers of the replies that carry bulk data.
+const RREAD: u8 = 117;
+const RREADDIR: u8 = 41;
 
 /// Rerror's bytes beside its text, in .u: header, s[2] and errno[4].
 const ERROR_OVERHEAD: usize = HEADER + 2 + 4;
@@ -52,7 +56,7 @@ pub(super) enum Reply<P> {
     },
 }
 
-impl<P: AsRef<[u8]>> Reply<P> {
+impl<P: Bulk> Reply<P> {
     /// Appends the message. One that does not fit the msize becomes an error.
     pub(super) fn push(self, tag: Tag, dialect: Dialect, msize: u32, out: &mut Outbox<P>) {
         let linux = dialect == Dialect::Linux;
@@ -111,8 +115,8 @@ impl<P: AsRef<[u8]>> Reply<P> {
         }
         match self {
             // Bulk counts were cut to fit before the file server was asked.
-            Reply::Read(data) => out.push_bulk(tag, dialect, data, |d| R::Read { data: Payload(d) }),
-            Reply::Readdir(data) => out.push_bulk(tag, dialect, data, |d| R::Readdir { data: Entries(d) }),
+            Reply::Read(data) => out.push_bulk(RREAD, tag, data),
+            Reply::Readdir(data) => out.push_bulk(RREADDIR, tag, data),
             Reply::Error(_) => {}
             _ if out.mark() - mark > (msize as usize).max(HEADER) => {
                 out.truncate(mark);
@@ -170,7 +174,7 @@ fn getattr(a: &Attr) -> R<'static> {
     }
 }
 
-impl<F: Clone, P: AsRef<[u8]> + From<Vec<u8>>> Session<F, P> {
+impl<F: Clone, P: Bulk + From<Vec<u8>>> Session<F, P> {
     /// Does to the fids what the result means, and makes the reply.
     pub(super) fn settle(&mut self, request: &Outstanding, result: Result<Done<F, P>, Error>) -> Reply<P> {
         if let Some(fid) = request.after.new_fid() {
@@ -211,16 +215,12 @@ impl<F: Clone, P: AsRef<[u8]> + From<Vec<u8>>> Session<F, P> {
                 }
                 Reply::Create(qid)
             }
-            (After::Read { count }, Done::Data(data)) if data.as_ref().len() <= count as usize => Reply::Read(data),
-            (After::Readdir { count }, Done::Data(data)) if data.as_ref().len() <= count as usize => {
-                Reply::Readdir(data)
-            }
-            (After::ReadStats { restart, count }, Done::Stats(data, cookie))
-                if data.as_ref().len() <= count as usize =>
-            {
+            (After::Read { count }, Done::Data(data)) if data.len() <= count as usize => Reply::Read(data),
+            (After::Readdir { count }, Done::Data(data)) if data.len() <= count as usize => Reply::Readdir(data),
+            (After::ReadStats { restart, count }, Done::Stats(data, cookie)) if data.len() <= count as usize => {
                 if let Some(handle) = request.handles[0].and_then(|h| self.fids.get(h)) {
                     let from = if restart { 0 } else { handle.dir.offset };
-                    let offset = from + data.as_ref().len() as u64;
+                    let offset = from + data.len() as u64;
                     handle.dir = DirPosition { offset, cookie };
                 }
                 Reply::Read(data)

@@ -5,7 +5,7 @@ use core::str::FromStr;
 
 use super::fids::{Fate, HandleId, Lookup, Mode};
 use super::op::{Op, Request, RequestId, Special};
-use super::outbox::Outbox;
+use super::outbox::{Bulk, Outbox};
 use super::reply::Reply;
 use super::session::{After, Event, Session};
 use crate::attr::{SetAttr, SetTime, Time, setattr};
@@ -92,7 +92,7 @@ enum Use {
     Exclusive,
 }
 
-impl<F: Clone, P: AsRef<[u8]> + From<Vec<u8>>> Session<F, P> {
+impl<F: Clone, P: Bulk + From<Vec<u8>>> Session<F, P> {
     pub(super) fn handle_request<'a>(
         &mut self,
         tag: Tag,

@@ -7,7 +7,7 @@ use core::time::Duration;
 use super::fids::{Fate, Fids, HandleId, Mode};
 use super::limits::Limits;
 use super::op::{Done, Farewell, FarewellId, Request, RequestId};
-use super::outbox::Outbox;
+use super::outbox::{Bulk, Outbox};
 use super::reply;
 use crate::dialect::{self, Dialect};
 use crate::error::{Errno, Error};
@@ -167,7 +167,7 @@ enum Owner {
     Flush(RequestId),
 }
 
-impl<F: Clone, P: AsRef<[u8]> + From<Vec<u8>>> Session<F, P> {
+impl<F: Clone, P: Bulk + From<Vec<u8>>> Session<F, P> {
     /// A connection on which nothing was said.
     pub fn new(limits: Limits) -> Session<F, P> {
         // Less than the least msize could not carry a stat record.

@@ -97,7 +97,7 @@ impl Bench {
 
     /// The replies so far, as lines.
     fn replies(&mut self) -> Vec<String> {
-        let bytes: Vec<u8> = self.out.chunks().flatten().copied().collect();
+        let bytes: Vec<u8> = self.out.chunks().filter_map(|chunk| chunk.in_memory()).flatten().copied().collect();
         self.out.advance(bytes.len());
         let mut rest = &bytes[..];
         let mut lines = Vec::new();

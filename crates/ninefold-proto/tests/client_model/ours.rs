@@ -104,7 +104,7 @@ impl Ours {
 
     fn send(&mut self) {
         self.farewells.extend(std::iter::from_fn(|| self.session.poll_farewell()).map(|farewell| farewell.id));
-        let bytes: Vec<u8> = self.out.chunks().flatten().copied().collect();
+        let bytes: Vec<u8> = self.out.chunks().filter_map(|chunk| chunk.in_memory()).flatten().copied().collect();
         self.out.advance(bytes.len());
         let mut rest = &bytes[..];
         while let Some(size) = frame_size(rest, self.msize).expect("a frame over the msize") {

@@ -7,7 +7,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::future::Future;
-use std::io::{self, IoSlice};
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -19,7 +19,7 @@ use futures_util::stream::FuturesUnordered;
 use ninefold_proto::Error;
 use ninefold_proto::server::{Done, Event, FarewellId, Op, Outbox, Request, RequestId, Session, Violation};
 use ninefold_proto::wire::frame_size;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::AsyncWrite;
 use tokio::time::{Instant, Sleep};
 use tokio_util::io::poll_read_buf;
 use tokio_util::sync::WaitForCancellationFutureOwned;
@@ -27,8 +27,9 @@ use tracing::{debug, warn};
 
 use super::cx::{Cancel, Parking};
 use super::dispatch::{self, Handle};
-use super::{Answer, Cx, Server};
-use crate::transport::Peer;
+use super::outlet::Outlet;
+use super::{Answer, Cx, Data, Server};
+use crate::transport::{Peer, PipeShare, Stream};
 
 /// Bytes that one read asks for while no larger frame is expected. Linux's loopback hands over 64 KiB at a time.
 const READ_CHUNK: usize = 64 * 1024;
@@ -36,8 +37,8 @@ const READ_CHUNK: usize = 64 * 1024;
 /// Frames and farewells handled before other connections of this thread get their turn.
 const TURN: usize = 64;
 
-/// Slices in one gathered write; Linux takes 1,024 (UIO_MAXIOV), and 64 carry over 30 replies with data.
-const SLICES: usize = 64;
+/// Replies of so many bytes are sent before more requests are handled: what they hold is free the sooner.
+const ENOUGH: usize = 512 * 1024;
 
 /// How long a connection that ends waits for the peer to take the last replies.
 const LINGER: Duration = Duration::from_secs(5);
@@ -52,7 +53,7 @@ thread_local! {
 
 /// What a future of this connection brought.
 enum Finished {
-    Request(RequestId, u64, Result<Done<Handle, Bytes>, Error>),
+    Request(RequestId, u64, Result<Done<Handle, Data>, Error>),
     Farewell(FarewellId, Result<(), Error>),
 }
 
@@ -66,19 +67,22 @@ enum End {
     Drained,
 }
 
-pub(super) struct Connection<S> {
+pub(super) struct Connection {
     server: Arc<Server>,
-    stream: S,
+    stream: Stream,
     peer: Peer,
     id: u64,
-    session: Session<Handle, Bytes>,
-    out: Outbox<Bytes>,
+    session: Session<Handle, Data>,
+    out: Outbox<Data>,
+    outlet: Outlet,
     arrived: BytesMut,
     /// A frame that waits for a request to complete.
     held: Option<Bytes>,
     running: FuturesUnordered<Running>,
     cancels: HashMap<RequestId, Arc<Cancel>>,
     parking: Arc<Parking>,
+    /// The stream took no more when it was last asked, and has not called since.
+    stalled: bool,
     /// For the next request; most are done at once and give it back.
     spare_cancel: Arc<Cancel>,
     /// Bytes that running requests will read or have to write.
@@ -93,11 +97,13 @@ pub(super) struct Connection<S> {
     deaf: bool,
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
-    pub fn new(server: Arc<Server>, stream: S, peer: Peer, id: u64) -> Connection<S> {
+impl Connection {
+    pub fn new(server: Arc<Server>, stream: Stream, peer: Peer, id: u64) -> Connection {
         let limits = server.limits;
         // A token of its own: polling takes its lock, which all connections would share.
         let drain = Box::pin(server.draining.child_token().cancelled_owned());
+        let share = PipeShare::default();
+        let pipes = stream.takes_pipes().then(|| share.clone());
         Connection {
             server,
             stream,
@@ -105,12 +111,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
             id,
             session: Session::new(limits),
             out: Outbox::default(),
+            outlet: Outlet::new(share),
             arrived: BytesMut::new(),
             held: None,
             running: FuturesUnordered::new(),
             cancels: HashMap::new(),
-            parking: Parking::new(limits.parked, limits.unsent as u64),
+            parking: Parking::new(limits.parked, limits.unsent as u64, pipes),
             spare_cancel: Arc::default(),
+            stalled: false,
             in_flight: 0,
             began: Instant::now(),
             timer: None,
@@ -132,6 +140,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
             self.end(End::Drained);
         }
         let mut turns = TURN;
+        self.stalled = false;
         loop {
             if self.closing() && self.session.outstanding() == 0 && !self.session.is_resetting() {
                 // Before the farewells are polled: nothing else may come to wake them.
@@ -139,10 +148,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
             }
             let mut progress = self.poll_running(task);
             progress |= self.poll_farewells(&mut turns);
-            progress |= self.poll_frames(&mut turns);
+            progress |= self.poll_frames(task, &mut turns);
             progress |= self.poll_write(task);
             progress |= self.poll_read(task);
-            if self.closing() && self.session.is_idle() && (self.deaf || self.out.is_empty()) {
+            if self.closing() && self.session.is_idle() && (self.deaf || self.unsent() == 0) {
                 if self.poll_shutdown(task).is_ready() {
                     return Poll::Ready(());
                 }
@@ -209,7 +218,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
     }
 
     /// Handles the whole frames that have arrived, as far as the limits allow.
-    fn poll_frames(&mut self, turns: &mut usize) -> bool {
+    fn poll_frames(&mut self, task: &mut Context<'_>, turns: &mut usize) -> bool {
         let mut progress = false;
         while *turns > 0 && !self.closing() && self.may_start() {
             let frame = match self.held.take() {
@@ -228,6 +237,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
                 break;
             }
             progress = true;
+            if self.unsent() >= ENOUGH && !self.stalled {
+                self.poll_write(task);
+            }
         }
         let size = frame_size(&self.arrived, self.session.msize());
         let whole = matches!(size, Ok(Some(size)) if size <= self.arrived.len());
@@ -246,7 +258,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
     fn may_start(&self) -> bool {
         let limits = &self.server.limits;
         self.has_room()
-            && self.in_flight.saturating_sub(self.parking.bulk()) + (self.out.len() as u64) < limits.unsent as u64
+            && self.in_flight.saturating_sub(self.parking.bulk()) + (self.unsent() as u64) < limits.unsent as u64
     }
 
     /// Whether fewer futures than the limit are running, those that wait not counted.
@@ -315,24 +327,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
 
     fn poll_write(&mut self, task: &mut Context<'_>) -> bool {
         let mut progress = false;
-        while !self.out.is_empty() && !self.deaf {
-            let mut slices = [IoSlice::new(&[]); SLICES];
-            let mut n = 0;
-            for (slot, chunk) in slices.iter_mut().zip(self.out.chunks()) {
-                *slot = IoSlice::new(chunk);
-                n += 1;
-            }
-            match Pin::new(&mut self.stream).poll_write_vectored(task, &slices[..n]) {
-                Poll::Ready(Ok(sent @ 1..)) => {
-                    self.out.advance(sent);
-                    self.still_closing();
-                }
-                Poll::Ready(result) => {
+        while self.unsent() > 0 && !self.deaf {
+            match self.outlet.poll_send(&mut self.stream, &mut self.out, task) {
+                Poll::Ready(Ok(())) => self.still_closing(),
+                Poll::Ready(Err(error)) => {
                     // Also while closing, when the end is known already.
                     self.deaf = true;
-                    self.end(End::Lost(Some(result.err().unwrap_or(io::ErrorKind::WriteZero.into()))));
+                    self.end(End::Lost(Some(error)));
                 }
-                Poll::Pending => break,
+                Poll::Pending => {
+                    self.stalled = true;
+                    break;
+                }
             }
             progress = true;
         }
@@ -378,7 +384,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
     fn poll_timer(&mut self, task: &mut Context<'_>) -> bool {
         let deadline = match self.closing_since {
             // What is still running is waited for; only the peer is not.
-            Some((since, _)) if !self.deaf && (!self.out.is_empty() || self.session.is_idle()) => Some(since + LINGER),
+            Some((since, _)) if !self.deaf && (self.unsent() > 0 || self.session.is_idle()) => Some(since + LINGER),
             Some(_) => None,
             None => self.session.deadline().map(|deadline| self.began + deadline),
         };
@@ -402,6 +408,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
             self.end(End::Broken(violation));
         }
         true
+    }
+
+    /// Bytes of replies that the stream has not taken.
+    fn unsent(&self) -> usize {
+        self.out.len() + self.outlet.len()
     }
 
     /// Stops reading, wakes all waits, and lets what was begun finish.
@@ -430,7 +441,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Connection<S> {
                     }
                     None => debug!(connection, %peer, reason = %violation, "connection closed: protocol broken"),
                 }
-                self.deaf |= self.out.is_empty();
+                self.deaf |= self.unsent() == 0;
             }
             End::Lost(Some(error)) => {
                 debug!(connection = self.id, peer = %self.peer, %error, "connection lost");

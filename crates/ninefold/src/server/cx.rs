@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use ninefold_proto::{Errno, Error};
 use tokio::sync::Notify;
 
+use crate::transport::{PipeShare, Piped};
+
 /// The context of one request. Cheap to clone into a future.
 #[derive(Clone, Debug)]
 pub struct Cx {
@@ -30,7 +32,8 @@ impl Cancel {
     }
 }
 
-/// How many requests of one connection wait for something that may never come, and the bytes they hold.
+/// What the requests of one connection share: how many wait for something that may never come, the bytes they hold, and
+/// the connection's pipes.
 #[derive(Debug)]
 pub(crate) struct Parking {
     count: AtomicUsize,
@@ -39,11 +42,13 @@ pub(crate) struct Parking {
     bulk: AtomicU64,
     /// One that waits alone may hold more.
     bulk_limit: u64,
+    /// Where the connection takes what pipes hold.
+    pipes: Option<PipeShare>,
 }
 
 impl Parking {
-    pub(crate) fn new(limit: usize, bulk_limit: u64) -> Arc<Parking> {
-        Arc::new(Parking { count: AtomicUsize::new(0), limit, bulk: AtomicU64::new(0), bulk_limit })
+    pub(crate) fn new(limit: usize, bulk_limit: u64, pipes: Option<PipeShare>) -> Arc<Parking> {
+        Arc::new(Parking { count: AtomicUsize::new(0), limit, bulk: AtomicU64::new(0), bulk_limit, pipes })
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -95,7 +100,7 @@ impl Cx {
 
     /// A context that belongs to no connection: for tests and for calls a server makes by itself.
     pub fn detached() -> Cx {
-        Cx::new(0, Arc::default(), Parking::new(usize::MAX, u64::MAX))
+        Cx::new(0, Arc::default(), Parking::new(usize::MAX, u64::MAX, None))
     }
 
     /// A number for the connection, unique in this process; lock owners are kept apart by it.
@@ -118,6 +123,11 @@ impl Cx {
         if !self.is_cancelled() {
             wake.await;
         }
+    }
+
+    /// An empty pipe for the reply's data, where the connection takes them from pipes and has not too many.
+    pub(crate) fn pipe(&self) -> Option<Piped> {
+        self.parked.pipes.as_ref()?.take()
     }
 
     /// Declares that the request now waits for something that may never come: a lock, a FIFO. It no

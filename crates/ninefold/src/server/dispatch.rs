@@ -14,13 +14,13 @@ use ninefold_proto::{Dialect, Errno, Error, Name, Qid};
 
 use super::exports::Target;
 use super::file_server::{Create, Lock, LockKind, LockStatus};
-use super::{Answer, Attach, Cx, File, Server};
+use super::{Answer, Attach, Cx, Data, File, Server};
 use crate::transport::Peer;
 
 /// The session's handle on a file.
 pub(super) type Handle = Arc<dyn File>;
 
-type Outcome = Answer<Done<Handle, Bytes>>;
+type Outcome = Answer<Done<Handle, Data>>;
 
 /// Starts one request. `frame` is the frame that the request borrows from; bulk data are cut from it, not copied.
 pub(super) fn execute(
@@ -50,7 +50,7 @@ pub(super) fn execute(
         }
         Op::ReadStats { file, at, max } => file.read_stats(cx, at, max).map(|stats| {
             let (data, cookie) = stats?;
-            Ok(Done::Stats(data, cookie))
+            Ok(Done::Stats(data.into(), cookie))
         }),
         Op::Stat { file } => file.stat(cx).map(|stat| Ok(Done::Stat(stat?))),
         Op::Wstat { file, stat } => file.wstat(cx, &stat).map(unit),
@@ -68,7 +68,7 @@ pub(super) fn execute(
         Op::Getattr { file, mask } => file.getattr(cx, mask).map(|attr| Ok(Done::Attr(attr?))),
         Op::Setattr { file, set } => file.setattr(cx, set).map(unit),
         Op::XattrRead { file, name } => xattr_read(cx, file, name),
-        Op::Readdir { file, offset, max } => file.readdir(cx, offset, max).map(|data| Ok(Done::Data(data?))),
+        Op::Readdir { file, offset, max } => file.readdir(cx, offset, max).map(|data| Ok(Done::Data(data?.into()))),
         Op::Fsync { file, datasync } => file.fsync(cx, datasync).map(unit),
         Op::Lock { file, kind, start, length, proc_id, client_id, wait } => {
             let lock = Lock { kind: lock_kind(kind), start, length, proc_id, client_id: client_id.to_vec() };
@@ -118,11 +118,11 @@ fn panicked() -> Error {
     Error::with_text(Errno::EIO, "file server failed")
 }
 
-fn unit(result: Result<(), Error>) -> Result<Done<Handle, Bytes>, Error> {
+fn unit(result: Result<(), Error>) -> Result<Done<Handle, Data>, Error> {
     result.map(|()| Done::Unit)
 }
 
-fn qid(result: Result<Qid, Error>) -> Result<Done<Handle, Bytes>, Error> {
+fn qid(result: Result<Qid, Error>) -> Result<Done<Handle, Data>, Error> {
     result.map(Done::Qid)
 }
 

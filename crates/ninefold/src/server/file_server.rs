@@ -35,7 +35,7 @@ use ninefold_proto::stat::{DirEntry, Stat, StatBuf};
 use ninefold_proto::types::WalkElem;
 use ninefold_proto::{Dialect, Errno, Error, Name, Qid};
 
-use super::{Answer, Cx, User};
+use super::{Answer, Cx, Data, User};
 
 /// A tree that can be attached.
 pub trait FileServer: Send + Sync + 'static {
@@ -123,7 +123,7 @@ pub trait File: Any + Send + Sync {
     }
 
     /// Up to `count` bytes at `offset`; fewer at the end of the file, none behind it.
-    fn read(&self, cx: &Cx, offset: u64, count: u32) -> Answer<Bytes> {
+    fn read(&self, cx: &Cx, offset: u64, count: u32) -> Answer<Data> {
         unsupported()
     }
 

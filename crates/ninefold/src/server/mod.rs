@@ -3,10 +3,12 @@
 mod answer;
 mod connection;
 mod cx;
+mod data;
 mod dispatch;
 mod exports;
 mod file_server;
 mod identity;
+mod outlet;
 #[allow(clippy::module_inception)] // the noun is the module's
 mod server;
 mod sock_diag;
@@ -17,6 +19,7 @@ pub use answer::Answer;
 #[cfg(test)]
 pub(crate) use cx::{Cancel, Parking};
 pub use cx::{Cx, Parked};
+pub use data::Data;
 pub use file_server::{Attach, Create, Created, DirSink, File, FileServer, Lock, LockKind, LockStatus, Walked};
 pub use identity::Policy;
 pub use ninefold_proto::server::Limits;

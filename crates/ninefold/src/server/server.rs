@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ninefold_proto::server::Limits;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -14,7 +13,7 @@ use super::connection::Connection;
 use super::exports::{Export, Exports};
 use super::identity::Policy;
 use super::throttle::Throttle;
-use crate::transport::Peer;
+use crate::transport::{Peer, Stream};
 
 /// Serves trees to any number of connections.
 pub struct Server {
@@ -43,13 +42,10 @@ impl Server {
 
     /// Serves one connection until the peer closes it, breaks the protocol, or the server drains.
     /// Must be spawned or awaited on a tokio runtime; dropping it before the end clunks nothing.
-    pub fn serve<S>(self: &Arc<Self>, stream: S, peer: Peer) -> impl Future<Output = ()> + Send + use<S>
-    where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
+    pub fn serve<S: Into<Stream>>(self: &Arc<Self>, stream: S, peer: Peer) -> impl Future<Output = ()> + Send + use<S> {
         // Ids start at 1: 0 is the context that belongs to no connection.
         let id = self.next_connection.fetch_add(1, Ordering::Relaxed) + 1;
-        self.connections.track_future(Connection::new(self.clone(), stream, peer, id).run())
+        self.connections.track_future(Connection::new(self.clone(), stream.into(), peer, id).run())
     }
 
     /// Connections that are open.

@@ -1,12 +1,17 @@
 //! One connection's bytes, whatever carries them.
 
+use std::fmt;
 use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
-use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
+use super::piped::Piped;
 use super::process::Process;
 use super::stdio::Stdio;
 
@@ -19,9 +24,81 @@ pub enum Stream {
     /// The standard input and output of a process that we started.
     Process(Process),
     Memory(DuplexStream),
+    /// Anything else.
+    Other(Box<dyn Carrier>),
+}
+
+/// What a connection's bytes can be carried by.
+pub trait Carrier: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Carrier for S {}
+
+impl fmt::Debug for dyn Carrier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Carrier")
+    }
+}
+
+impl From<TcpStream> for Stream {
+    fn from(stream: TcpStream) -> Stream {
+        Stream::Tcp(stream)
+    }
+}
+
+impl From<UnixStream> for Stream {
+    fn from(stream: UnixStream) -> Stream {
+        Stream::Unix(stream)
+    }
+}
+
+impl From<DuplexStream> for Stream {
+    fn from(stream: DuplexStream) -> Stream {
+        Stream::Memory(stream)
+    }
 }
 
 impl Stream {
+    /// Whether it is a socket, which takes what a pipe holds.
+    pub(crate) fn takes_pipes(&self) -> bool {
+        matches!(self, Stream::Tcp(_) | Stream::Unix(_))
+    }
+
+    /// As `poll_write_vectored` on a socket, but what is sent may wait for what follows at once.
+    pub(crate) fn poll_send_before_more(&self, cx: &mut Context<'_>, bufs: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let flags = SendFlags::MORE | SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        self.poll_send(cx, |socket| sendmsg(socket, bufs, &mut SendAncillaryBuffer::default(), flags))
+    }
+
+    /// Sends what a pipe holds to a socket. `more` follows at once.
+    pub(crate) fn poll_send_piped(&self, cx: &mut Context<'_>, piped: &Piped, more: bool) -> Poll<io::Result<usize>> {
+        self.poll_send(cx, |socket| piped.send(socket, more))
+    }
+
+    /// Makes `call`, which does not wait, when the socket is ready for it.
+    fn poll_send(
+        &self,
+        cx: &mut Context<'_>,
+        call: impl Fn(BorrowedFd<'_>) -> Result<usize, Errno>,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            let sent = match self {
+                Stream::Tcp(s) => {
+                    ready!(s.poll_write_ready(cx))?;
+                    s.try_io(Interest::WRITABLE, || Ok(call(s.as_fd())?))
+                }
+                Stream::Unix(s) => {
+                    ready!(s.poll_write_ready(cx))?;
+                    s.try_io(Interest::WRITABLE, || Ok(call(s.as_fd())?))
+                }
+                _ => Err(io::ErrorKind::Unsupported.into()),
+            };
+            match sent {
+                Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+                sent => return Poll::Ready(sent),
+            }
+        }
+    }
+
     /// Its peer was given up: a process of ours must not wait for it when we have ended.
     pub(crate) fn forsake(&mut self) {
         if let Stream::Process(process) = self {
@@ -39,6 +116,7 @@ macro_rules! each {
             Stream::Stdio($inner) => $call,
             Stream::Process($inner) => $call,
             Stream::Memory($inner) => $call,
+            Stream::Other($inner) => $call,
         }
     };
 }
@@ -69,6 +147,7 @@ impl AsyncWrite for Stream {
             Stream::Stdio(s) => s.is_write_vectored(),
             Stream::Process(s) => s.is_write_vectored(),
             Stream::Memory(s) => s.is_write_vectored(),
+            Stream::Other(s) => s.is_write_vectored(),
         }
     }
 

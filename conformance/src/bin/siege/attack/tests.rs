@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use ninefold::server::{Answer, Attach, Create, Created, Cx, DirSink, File, FileServer, Server, Walked};
+use ninefold::server::{Answer, Attach, Create, Created, Cx, Data, DirSink, File, FileServer, Server, Walked};
 use ninefold::transport::Peer;
 use ninefold::tree::hostfs::HostFs;
 use ninefold_proto::attr::{Attr, Time};
@@ -101,7 +101,7 @@ impl File for PathFile {
         made.map(|qid| Created { qid, file: Arc::new(file) }).into()
     }
 
-    fn read(&self, _: &Cx, offset: u64, count: u32) -> Answer<Bytes> {
+    fn read(&self, _: &Cx, offset: u64, count: u32) -> Answer<Data> {
         let mut data = vec![0; count as usize];
         self.with_file(|file| file.read_at(&mut data, offset))
             .map(|n| {

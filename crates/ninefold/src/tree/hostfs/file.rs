@@ -17,7 +17,7 @@ use super::node::Node;
 use super::open::{OpenFile, OpenSlot};
 use super::plan9::Wstat;
 use super::{Pace, Session};
-use crate::server::{Answer, Create, Created, Cx, File, Lock, LockStatus, Walked};
+use crate::server::{Answer, Create, Created, Cx, Data, File, Lock, LockStatus, Walked};
 use crate::tree::locks::FileKey;
 
 /// A file of a [`HostFs`](super::HostFs). Cheap to clone into a call that waits.
@@ -118,7 +118,7 @@ impl File for HostFile {
         self.blocking(move |dir| dir.create_file(name, made))
     }
 
-    fn read(&self, cx: &Cx, offset: u64, count: u32) -> Answer<Bytes> {
+    fn read(&self, cx: &Cx, offset: u64, count: u32) -> Answer<Data> {
         match self.opened() {
             Ok(open) => open.read(cx, &self.session.export.buffers, offset, count),
             Err(error) => Answer::err(error),

@@ -19,7 +19,7 @@ use super::creds::{Identity, Loan};
 use super::file::HostFile;
 use super::open::{Flow, OpenFile};
 use super::{Pace, lock, os};
-use crate::server::{Answer, Cx};
+use crate::server::{Answer, Cx, Data};
 
 /// The smallest buffer, and so the power of two that class 0 of the pool stands for.
 const MIN_BUFFER: usize = 4096;
@@ -106,36 +106,50 @@ impl Drop for Buffer {
 }
 
 impl OpenFile {
-    pub(super) fn read(
-        self: &Arc<OpenFile>,
-        cx: &Cx,
-        pool: &Arc<BufferPool>,
-        offset: u64,
-        count: u32,
-    ) -> Answer<Bytes> {
+    pub(super) fn read(self: &Arc<OpenFile>, cx: &Cx, pool: &Arc<BufferPool>, offset: u64, count: u32) -> Answer<Data> {
         let count = count as usize;
         if count == 0 {
-            return Answer::ok(Bytes::new());
+            return Answer::ok(Bytes::new().into());
+        }
+        if let Some(piped) = self.read_piped(cx, pool, offset, count) {
+            return piped;
         }
         let buffer = pool.take(count);
-        match &self.flow {
+        let read = match &self.flow {
             Flow::Plain { direct, .. } if direct.load(Ordering::Relaxed) => {
                 let file = self.clone();
                 Answer::blocking(move || file.read_direct(buffer, offset, count))
             }
-            Flow::Plain { nowait_read, .. } => {
-                let nowait = nowait_read.load(Ordering::Relaxed);
-                self.read_plain(buffer, offset, count, nowait)
-            }
+            Flow::Plain { .. } => self.read_plain(buffer, offset, count),
             Flow::Device => {
                 let file = self.clone();
                 Answer::blocking(move || file.read_device(buffer, offset, count))
             }
             Flow::Stream(_) => self.read_stream(cx, buffer, count),
+        };
+        read.map(|bytes| Ok(bytes?.into()))
+    }
+
+    /// A read that may wait, into memory.
+    pub(super) fn read_here(&self, pool: &Arc<BufferPool>, offset: u64, count: usize) -> Result<Bytes, Os> {
+        let mut buffer = pool.take(count);
+        read_at(&self.fd, &mut buffer.bytes[..count], offset).map(|n| buffer.into_reply(n))
+    }
+
+    /// Whether it may be asked for what needs no wait, if its file system can be.
+    pub(super) fn reads_nowait(&self) -> bool {
+        matches!(&self.flow, Flow::Plain { nowait_read, .. } if nowait_read.load(Ordering::Relaxed))
+    }
+
+    /// Its file system cannot be asked for what needs no wait.
+    pub(super) fn reads_never_nowait(&self) {
+        if let Flow::Plain { nowait_read, .. } = &self.flow {
+            nowait_read.store(false, Ordering::Relaxed);
         }
     }
 
-    fn read_plain(self: &Arc<OpenFile>, mut buffer: Buffer, offset: u64, count: usize, nowait: bool) -> Answer<Bytes> {
+    fn read_plain(self: &Arc<OpenFile>, mut buffer: Buffer, offset: u64, count: usize) -> Answer<Bytes> {
+        let nowait = self.reads_nowait();
         let mut done = 0;
         while nowait && done < count {
             let mut part = [IoSliceMut::new(&mut buffer.bytes[done..count])];
@@ -146,9 +160,7 @@ impl OpenFile {
                 Err(Os::INTR) => {}
                 Err(Os::AGAIN) => break,
                 Err(Os::OPNOTSUPP | Os::NOSYS | Os::INVAL) => {
-                    if let Flow::Plain { nowait_read, .. } = &self.flow {
-                        nowait_read.store(false, Ordering::Relaxed);
-                    }
+                    self.reads_never_nowait();
                     break;
                 }
                 Err(_) if done > 0 => return Answer::ok(buffer.into_reply(done)),

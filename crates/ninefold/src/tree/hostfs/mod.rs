@@ -28,6 +28,7 @@ mod names;
 mod node;
 mod open;
 mod own;
+mod piping;
 mod plan9;
 mod qid;
 mod walk;

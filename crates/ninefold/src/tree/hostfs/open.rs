@@ -4,7 +4,7 @@
 //! is not a plain file or directory is opened with O_NONBLOCK: no thread waits for a FIFO's other end.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 
 use ninefold_proto::open::{Access, Open, lflags};
@@ -95,6 +95,10 @@ pub(super) enum Flow {
         buffered: bool,
         /// O_DIRECT is set.
         direct: AtomicBool,
+        /// The file system hands its pages to pipes.
+        splices: AtomicBool,
+        /// Where the last read through a pipe ended: what lies before it was in the page cache.
+        read_to: AtomicU64,
     },
     /// On the blocking pool: block devices, and character devices that never make anybody wait.
     Device,
@@ -223,6 +227,8 @@ impl HostFile {
                     nowait_write: AtomicBool::new(fast && !synced),
                     buffered: fast && !synced,
                     direct: AtomicBool::new(direct),
+                    splices: AtomicBool::new(kind == FileType::RegularFile),
+                    read_to: AtomicU64::new(u64::MAX),
                 }
             }
             FileType::BlockDevice => Flow::Device,

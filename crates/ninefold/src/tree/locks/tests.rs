@@ -30,7 +30,7 @@ impl Client {
     /// Process `id` on connection `id` with the open file `id`.
     fn new(table: &Arc<LockTable>, id: u32) -> Client {
         let (connection, holder) = (u64::from(id), u64::from(id));
-        let (cancel, parking) = (Arc::default(), Parking::new(100, u64::MAX));
+        let (cancel, parking) = (Arc::default(), Parking::new(100, u64::MAX, None));
         Client { table: table.clone(), connection, proc_id: id, holder, key: KEY, file: None, cancel, parking }
     }
 
@@ -549,7 +549,7 @@ async fn two_readers_that_both_upgrade_do_not_wait_for_each_other() {
 async fn a_wait_beyond_the_parking_limit_is_refused_and_leaves_nothing() {
     let table = LockTable::new();
     let [a, mut b] = [1, 2].map(|id| Client::new(&table, id));
-    b.parking = Parking::new(0, u64::MAX);
+    b.parking = Parking::new(0, u64::MAX, None);
     a.gets(Write, 0, 1);
     let answer = bounded(b.ask(Write, 0, 1, true).wait()).await;
     assert_eq!(answer.unwrap_err().errno, Errno::EAGAIN);

@@ -15,7 +15,7 @@ use super::content::CHUNK;
 use super::names::{HERE, PARENT};
 use super::node::{Body, Node, R, S_IFBLK, S_IFCHR, S_IFIFO, S_IFMT, S_IFREG, S_IFSOCK, W, X};
 use super::tree::{New, Tree};
-use crate::server::{Answer, Create, Created, Cx, DirSink, File, Lock, LockKind, LockStatus, User, Walked};
+use crate::server::{Answer, Create, Created, Cx, Data, DirSink, File, Lock, LockKind, LockStatus, User, Walked};
 use crate::tree::locks::FileKey;
 
 /// Bytes of a block that statfs tells of: a page's.
@@ -283,12 +283,12 @@ impl File for RamFile {
         now(self.create_now(&what))
     }
 
-    fn read(&self, _cx: &Cx, offset: u64, count: u32) -> Answer<Bytes> {
+    fn read(&self, _cx: &Cx, offset: u64, count: u32) -> Answer<Data> {
         let data = self.node.content().map(|content| content.read(offset, count));
         if data.is_ok() {
             self.node.meta().accessed();
         }
-        now(data)
+        now(data.map(Data::from))
     }
 
     fn write(&self, _cx: &Cx, offset: u64, data: Bytes) -> Answer<u32> {

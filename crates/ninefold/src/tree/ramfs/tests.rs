@@ -111,7 +111,7 @@ impl Fid {
 
     #[track_caller]
     fn read(&self) -> Bytes {
-        now(self.0.read(&cx(), 0, 1 << 20)).unwrap()
+        now(self.0.read(&cx(), 0, 1 << 20)).unwrap().into_bytes().unwrap()
     }
 
     #[track_caller]

@@ -24,8 +24,8 @@ async fn a_file_is_walked_to_opened_and_read() {
     assert_ne!(qids[2].version, 0);
     host.open(&fid, 0).await.unwrap();
     assert_eq!(host.read(&fid).await.unwrap(), b"hello");
-    assert_eq!(fid.read(&host.cx, 3, 10).wait().await.unwrap(), &b"lo"[..]);
-    assert!(fid.read(&host.cx, 5, 10).wait().await.unwrap().is_empty());
+    assert_eq!(fid.read(&host.cx, 3, 10).wait().await.unwrap().into_bytes().unwrap(), &b"lo"[..]);
+    assert!(fid.read(&host.cx, 5, 10).wait().await.unwrap().into_bytes().unwrap().is_empty());
 }
 
 #[tokio::test]
@@ -41,7 +41,7 @@ async fn a_large_file_comes_back_as_it_was_written_whatever_the_piece() {
     for size in [4096, 100_000, 1 << 20] {
         let mut got = Vec::new();
         loop {
-            let part = fid.read(&host.cx, got.len() as u64, size).wait().await.unwrap();
+            let part = fid.read(&host.cx, got.len() as u64, size).wait().await.unwrap().into_bytes().unwrap();
             if part.is_empty() {
                 break;
             }
@@ -95,8 +95,8 @@ async fn a_file_opened_with_o_direct_takes_unaligned_reads_and_writes() {
     let root = host.root().await;
     let fid = host.at(&root, "f").await;
     host.open(&fid, lflags::RDWR | lflags::DIRECT).await.unwrap();
-    assert_eq!(fid.read(&host.cx, 4096, 8192).wait().await.unwrap().len(), 10_000 - 4096);
-    assert_eq!(fid.read(&host.cx, 1, 3).wait().await.unwrap(), &[7, 7, 7][..]);
+    assert_eq!(fid.read(&host.cx, 4096, 8192).wait().await.unwrap().into_bytes().unwrap().len(), 10_000 - 4096);
+    assert_eq!(fid.read(&host.cx, 1, 3).wait().await.unwrap().into_bytes().unwrap(), &[7, 7, 7][..]);
     assert_eq!(fid.write(&host.cx, 9_999, Bytes::from_static(b"abc")).wait().await.unwrap(), 3);
     assert_eq!(&std::fs::read(host.path("f")).unwrap()[9_998..], b"\x07abc");
 }
@@ -311,9 +311,9 @@ async fn a_fifo_is_served_without_a_thread_waiting_for_its_other_end() {
     assert!(tokio::time::timeout(Duration::from_millis(50), &mut read).await.is_err());
     host.open(&writer, lflags::WRONLY).await.unwrap();
     writer.write(&host.cx, 0, Bytes::from_static(b"through")).wait().await.unwrap();
-    assert_eq!(read.await.unwrap(), &b"through"[..]);
+    assert_eq!(read.await.unwrap().into_bytes().unwrap(), &b"through"[..]);
     drop(writer);
-    assert!(reader.read(&host.cx, 0, 100).wait().await.unwrap().is_empty());
+    assert!(reader.read(&host.cx, 0, 100).wait().await.unwrap().into_bytes().unwrap().is_empty());
 }
 
 #[tokio::test]
@@ -324,7 +324,7 @@ async fn a_read_that_waits_ends_when_it_is_cancelled() {
     let fid = host.at(&root, "p").await;
     host.open(&fid, 0).await.unwrap();
     let cancel = std::sync::Arc::new(crate::server::Cancel::default());
-    let cx = Cx::new(1, cancel.clone(), crate::server::Parking::new(1, u64::MAX));
+    let cx = Cx::new(1, cancel.clone(), crate::server::Parking::new(1, u64::MAX, None));
     let read = fid.read(&cx, 0, 100).wait();
     tokio::pin!(read);
     assert!(tokio::time::timeout(Duration::from_millis(20), &mut read).await.is_err());
@@ -364,7 +364,7 @@ async fn a_character_device_is_read_without_waiting() {
     let fid = host.at(&root, "zero").await;
     // A temporary directory may be mounted nodev.
     if host.open(&fid, lflags::RDWR).await.is_ok() {
-        assert_eq!(fid.read(&host.cx, 0, 5).wait().await.unwrap(), &[0; 5][..]);
+        assert_eq!(fid.read(&host.cx, 0, 5).wait().await.unwrap().into_bytes().unwrap(), &[0; 5][..]);
         assert_eq!(fid.write(&host.cx, 0, Bytes::from_static(b"x")).wait().await.unwrap(), 1);
     }
 }

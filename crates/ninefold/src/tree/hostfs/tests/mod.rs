@@ -86,7 +86,7 @@ impl Host {
     }
 
     async fn read(&self, fid: &Fid) -> Result<Vec<u8>, Error> {
-        Ok(fid.read(&self.cx, 0, 65536).wait().await?.to_vec())
+        Ok(fid.read(&self.cx, 0, 65536).wait().await?.into_bytes()?.to_vec())
     }
 
     async fn contents(&self, from: &Fid, path: &str) -> Result<Vec<u8>, Error> {

@@ -129,7 +129,7 @@ async fn a_wait_for_a_lock_on_a_file_elsewhere_is_given_up_without_stalling_the_
     let program = std::fs::File::options().write(true).open(host.path("slow/f")).unwrap();
     nix::fcntl::fcntl(&program, nix::fcntl::FcntlArg::F_OFD_SETLK(&whole_file())).unwrap();
     let cancel = Arc::new(Cancel::default());
-    let cx = Cx::new(1, cancel.clone(), Parking::new(1, u64::MAX));
+    let cx = Cx::new(1, cancel.clone(), Parking::new(1, u64::MAX, None));
     let lock = Lock { kind: LockKind::Write, start: 0, length: 0, proc_id: 1, client_id: b"c".to_vec() };
     let mut waiting = Box::pin(fid.lock(&cx, lock, true).wait());
     // Long enough for it to queue, and to ask the host again.

@@ -1,0 +1,97 @@
+//! Reading plain files into a pipe, from which the connection sends them: no byte passes through this process.
+
+use std::io::IoSliceMut;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use rustix::io::{Errno as Os, ReadWriteFlags, preadv2};
+
+use super::io::BufferPool;
+use super::open::{Flow, OpenFile};
+use super::os;
+use crate::server::{Answer, Cx, Data};
+use crate::transport::Piped;
+
+/// Bytes from which on a read is worth a pipe.
+const LEAST: usize = 16 * 1024;
+
+/// The page cache is asked for a byte in each so many. It is filled in such pieces (the read-ahead of a disk), and emptied in
+/// larger ones, mostly.
+const STEP: u64 = 128 * 1024;
+
+impl OpenFile {
+    /// The read by way of a pipe; `None` where it must be made in another way, nothing being done.
+    pub(super) fn read_piped(
+        self: &Arc<OpenFile>,
+        cx: &Cx,
+        pool: &Arc<BufferPool>,
+        offset: u64,
+        count: usize,
+    ) -> Option<Answer<Data>> {
+        let Flow::Plain { direct, splices, .. } = &self.flow else { return None };
+        if count < LEAST || direct.load(Ordering::Relaxed) || !splices.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut piped = cx.pipe()?;
+        let (file, pool) = (self.clone(), pool.clone());
+        if self.is_cached(offset, count) {
+            let filled = piped.fill(&self.fd, offset, count);
+            self.note(filled);
+            return filled.ok().map(|length| Answer::ok(file.reply(piped, length, &pool, offset, count)));
+        }
+        Some(Answer::blocking(move || {
+            let filled = piped.fill(&file.fd, offset, count);
+            file.note(filled);
+            match filled {
+                Ok(length) => Ok(file.reply(piped, length, &pool, offset, count)),
+                Err(_) => file.read_here(&pool, offset, count).map(Data::from).map_err(os),
+            }
+        }))
+    }
+
+    /// Remembers what the file system cannot do.
+    fn note(&self, filled: Result<usize, Os>) {
+        if let (Flow::Plain { splices, .. }, Err(Os::INVAL | Os::OPNOTSUPP | Os::NOSYS)) = (&self.flow, filled) {
+            splices.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// The `length` bytes in the pipe and those behind them, of `count`.
+    fn reply(&self, piped: Piped, length: usize, pool: &Arc<BufferPool>, offset: u64, count: usize) -> Data {
+        if length == 0 {
+            return Bytes::new().into();
+        }
+        // The file ended, or the pipe was full, which holds a page less where the read does not begin with one.
+        let rest = (length < count).then(|| self.read_here(pool, offset + length as u64, count - length));
+        // What came before an error is worth more than the error.
+        Data::piped(piped, length, rest.and_then(Result::ok).unwrap_or_default())
+    }
+
+    /// Whether a read need not wait, as far as a few bytes tell. Where they are wrong the thread waits for a disk.
+    fn is_cached(&self, offset: u64, count: usize) -> bool {
+        let Flow::Plain { read_to, .. } = &self.flow else { return false };
+        let last = offset + count as u64 - 1;
+        // One that goes on where another ended begins in a page that was there.
+        let first = if read_to.load(Ordering::Relaxed) == offset { offset + STEP } else { offset };
+        let is_cached = (first..last).step_by(STEP as usize).chain([last]).all(|at| self.has_page(at));
+        read_to.store(if is_cached { last + 1 } else { u64::MAX }, Ordering::Relaxed);
+        is_cached
+    }
+
+    /// Whether the page cache has the byte at `at`, or the file ends before it.
+    fn has_page(&self, at: u64) -> bool {
+        if !self.reads_nowait() {
+            return false;
+        }
+        match preadv2(&self.fd, &mut [IoSliceMut::new(&mut [0])], at, ReadWriteFlags::NOWAIT) {
+            Ok(_) => true,
+            Err(error) => {
+                if matches!(error, Os::OPNOTSUPP | Os::NOSYS | Os::INVAL) {
+                    self.reads_never_nowait();
+                }
+                false
+            }
+        }
+    }
+}
