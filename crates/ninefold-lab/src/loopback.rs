@@ -37,6 +37,9 @@ const MSIZE_DIOD: u32 = 64 << 10;
 /// Connections at a time, to see what each further one costs.
 const CONNECTIONS: [usize; 4] = [1, 8, 64, 512];
 
+/// Requests in flight on all of them together where only their number is to differ.
+const IN_ALL: usize = 512;
+
 #[derive(clap::Args, Debug)]
 pub struct Options {
     /// Write rows.csv and report.json into this directory
@@ -141,19 +144,23 @@ pub fn run(options: &Options) -> Result<()> {
     }
 }
 
-/// The same operation by more and more connections, each with as many requests in flight.
+/// The same operation by more and more connections: with as many requests in flight on each, which is more and more work, and
+/// with as many on all of them together.
 fn scale(rounds: u32, time: Duration, targets: &[Target<'_>], report: &mut Report) -> Result<()> {
     for load in [Load::Getattr, Load::OpenReadClunk] {
         for target in targets.iter().filter(|target| target.msize == MSIZE_DIOD) {
-            let mut runs = CONNECTIONS.map(|_| Runs::default());
+            let each = CONNECTIONS.map(|connections| ("32 each", connections, DEPTH));
+            let in_all = CONNECTIONS.map(|connections| ("512 in all", connections, (IN_ALL / connections) as u16));
+            let mut cases: Vec<_> = each.into_iter().chain(in_all).map(|case| (case, Runs::default())).collect();
             for _ in 0..rounds {
-                for (connections, runs) in CONNECTIONS.into_iter().zip(&mut runs) {
-                    let run = Run { load, connections, depth: DEPTH, time };
+                for ((_, connections, depth), runs) in &mut cases {
+                    let run = Run { load, connections: *connections, depth: *depth, time };
                     runs.push(generator::measure(&run, target.peer, target.msize)?);
                 }
             }
-            for (connections, runs) in CONNECTIONS.into_iter().zip(&runs) {
-                report.add(Row::new(load.scale_name(), target.peer.name, target.msize, connections, DEPTH, runs));
+            for ((how, connections, depth), runs) in &cases {
+                let name = format!("scale, {how}: {}", load.name().trim_end_matches(" 4 KiB"));
+                report.add(Row::new(&name, target.peer.name, target.msize, *connections, *depth, runs));
             }
         }
     }

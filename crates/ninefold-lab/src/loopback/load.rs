@@ -128,14 +128,6 @@ impl Load {
         }
     }
 
-    pub fn scale_name(self) -> &'static str {
-        match self {
-            Load::Getattr => "scale: getattr",
-            Load::OpenReadClunk => "scale: open+read+clunk 4 KiB",
-            _ => "scale",
-        }
-    }
-
     pub fn is_sequential(self) -> bool {
         matches!(self, Load::ReadSequential | Load::WriteSequential)
     }

@@ -12,7 +12,7 @@ use super::generator::{Outcome, Runs};
 /// One operation on one server.
 #[derive(Clone, Debug)]
 pub struct Row {
-    operation: &'static str,
+    operation: String,
     server: &'static str,
     /// Bytes.
     msize: u32,
@@ -32,7 +32,7 @@ pub struct Row {
 
 impl Row {
     pub fn new(
-        operation: &'static str,
+        operation: &str,
         server: &'static str,
         msize: u32,
         connections: usize,
@@ -47,7 +47,7 @@ impl Row {
             })
         };
         Row {
-            operation,
+            operation: operation.to_owned(),
             server,
             msize,
             connections,
@@ -131,7 +131,7 @@ impl Report {
         );
         let _ = writeln!(
             text,
-            "{:30} {:12} {:>8} {:>5} {:>5} {:>9} {:>8} {:>8} {:>8} {:>8} {:>8}",
+            "{:36} {:12} {:>8} {:>5} {:>5} {:>9} {:>8} {:>8} {:>8} {:>8} {:>8}",
             "operation", "server", "msize", "conn", "depth", "op/s", "MB/s", "us/op", "s/GB", "p50 us", "p99 us"
         );
         for row in &self.rows {
@@ -143,7 +143,7 @@ impl Report {
                 |figure: f64, places: usize| show(if row.bytes_per_second > 0.0 { figure } else { f64::NAN }, places);
             let _ = writeln!(
                 text,
-                "{:30} {:12} {:>8} {:>5} {:>5} {:>9} {:>8} {:>8} {:>8} {:>8} {:>8}",
+                "{:36} {:12} {:>8} {:>5} {:>5} {:>9} {:>8} {:>8} {:>8} {:>8} {:>8}",
                 row.operation,
                 row.server,
                 row.msize,
