@@ -235,7 +235,7 @@ async fn accept(listener: Listener, server: Arc<Server>, slots: Arc<Semaphore>) 
     }
 }
 
-/// Every connection and every open file is a descriptor; the soft limit is only for programs that use select(2).
+/// Every connection, open file and end of a pipe is a descriptor; the soft limit is only for programs that use select(2).
 fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     if let Err(e) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {

@@ -395,7 +395,7 @@ impl AsyncWrite for Full {
 async fn a_stream_that_does_not_shut_down_is_waited_for_only_so_long() {
     let server = Server::builder().build();
     let (stream, far) = tokio::io::duplex(4096);
-    let served = tokio::spawn(server.serve(Stream::Other(Box::new(Full(far))), Peer::Stdio));
+    let served = tokio::spawn(server.serve(Stream::other(Full(far)), Peer::Stdio));
     drop(stream);
     let began = tokio::time::Instant::now();
     tokio::time::timeout(SOON, served).await.unwrap().unwrap();
@@ -410,7 +410,7 @@ async fn a_stream_that_takes_no_byte_ends_the_connection_also_while_it_closes() 
     // The frame behind it ends the connection in the same turn, before the reply is sent.
     bytes.extend(b"\x03\0\0\0");
     stream.write_all(&bytes).await.unwrap();
-    let served = tokio::spawn(server.serve(Stream::Other(Box::new(Full(far))), Peer::Stdio));
+    let served = tokio::spawn(server.serve(Stream::other(Full(far)), Peer::Stdio));
     tokio::time::timeout(SOON, served).await.unwrap().unwrap();
 }
 

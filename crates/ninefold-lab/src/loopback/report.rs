@@ -31,14 +31,7 @@ pub struct Row {
 }
 
 impl Row {
-    pub fn new(
-        operation: &str,
-        server: &'static str,
-        msize: u32,
-        connections: usize,
-        depth: u16,
-        runs: &Runs,
-    ) -> Row {
+    pub fn new(operation: &str, server: &'static str, msize: u32, connections: usize, depth: u16, runs: &Runs) -> Row {
         let of = |figure: &dyn Fn(&Outcome) -> f64| median(runs.iter().map(figure).collect());
         let percentile = |share: f64| {
             of(&|run| {

@@ -236,4 +236,43 @@ mod tests {
             assert_eq!(sent, whole, "step {step}");
         }
     }
+
+    /// The first bytes are outside, the rest is in memory.
+    struct Split(Vec<u8>, usize);
+
+    impl Bulk for Split {
+        fn len(&self) -> usize {
+            self.0.len()
+        }
+
+        fn chunk(&self, from: usize) -> Chunk<'_, Split> {
+            if from < self.1 { Chunk::Outside(self, self.1 - from) } else { Chunk::Memory(&self.0[from..]) }
+        }
+    }
+
+    #[test]
+    fn data_outside_and_in_memory_are_chunks_in_order_whatever_was_sent() {
+        for step in 1..40 {
+            let (mut out, mut whole) = (Outbox::default(), Vec::new());
+            for (tag, (len, outside)) in [(10, 4), (7, 7), (0, 0), (9, 0)].into_iter().enumerate() {
+                let data: Vec<u8> = (0..len).map(|i| i + tag as u8 * 16).collect();
+                let tag = Tag(tag as u16);
+                R::Read { data: Payload(&data) }.encode(tag, Dialect::Linux, &mut whole);
+                out.push_bulk(117, tag, Split(data, outside));
+            }
+            let mut sent: Vec<u8> = Vec::new();
+            while !out.is_empty() {
+                let total: usize = out.chunks().map(|chunk| chunk.size()).sum();
+                assert_eq!(total, out.len());
+                let bytes = match out.chunks().next().unwrap() {
+                    Chunk::Memory(bytes) => bytes.to_vec(),
+                    Chunk::Outside(Split(data, end), left) => data[end - left..*end].to_vec(),
+                };
+                let n = bytes.len().min(step);
+                out.advance(n);
+                sent.extend(&bytes[..n]);
+            }
+            assert_eq!(sent, whole, "step {step}");
+        }
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! Everything of a connection runs in one task. A request whose answer is there at once costs no
 //! allocation beyond its reply; the others are polled here too, so no lock is shared with other
-//! connections. All replies that are ready leave in one gathered write.
+//! connections but that of the pipes for large reads. Replies that are ready leave together.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -81,7 +81,7 @@ pub(super) struct Connection {
     running: FuturesUnordered<Running>,
     cancels: HashMap<RequestId, Arc<Cancel>>,
     parking: Arc<Parking>,
-    /// The stream took no more when it was last asked, and has not called since.
+    /// In this turn the stream took no more.
     stalled: bool,
     /// For the next request; most are done at once and give it back.
     spare_cancel: Arc<Cancel>,
@@ -326,6 +326,12 @@ impl Connection {
     }
 
     fn poll_write(&mut self, task: &mut Context<'_>) -> bool {
+        if self.deaf {
+            // What nobody takes keeps no memory, and no pipes from others, until the last request is done.
+            self.out = Outbox::default();
+            self.outlet.clear();
+            return false;
+        }
         let mut progress = false;
         while self.unsent() > 0 && !self.deaf {
             match self.outlet.poll_send(&mut self.stream, &mut self.out, task) {

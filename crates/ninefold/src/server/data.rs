@@ -10,7 +10,8 @@ use crate::transport::Piped;
 
 /// Bytes that a file server answers a read with: from `Bytes`, `Vec<u8>` or a static slice, by `into()`.
 ///
-/// The server's own file trees also give pages of files, which no memory of ours holds, where the connection takes them.
+/// The server's own file trees also give pages of files, which no memory of ours holds, where the connection of the request's
+/// [`Cx`](super::Cx) takes them: data go to that connection, or are taken by [`Data::into_bytes`].
 #[derive(Debug)]
 pub struct Data(Inner);
 
@@ -27,6 +28,16 @@ enum Inner {
 }
 
 impl Data {
+    /// Bytes of it.
+    pub fn len(&self) -> usize {
+        Bulk::len(self)
+    }
+
+    /// Whether there is nothing, as at the end of a file.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// The bytes, in memory. For a file server that asks another one.
     pub fn into_bytes(self) -> Result<Bytes, Error> {
         match self.0 {

@@ -122,7 +122,8 @@ pub trait File: Any + Send + Sync {
         unsupported()
     }
 
-    /// Up to `count` bytes at `offset`; fewer at the end of the file, none behind it.
+    /// Up to `count` bytes at `offset`; fewer at the end of the file, none behind it. `Bytes` and `Vec<u8>` become [`Data`] by
+    /// `into()`.
     fn read(&self, cx: &Cx, offset: u64, count: u32) -> Answer<Data> {
         unsupported()
     }

@@ -37,6 +37,11 @@ impl Outlet {
         self.gathered.as_ref().map_or(0, Piped::len)
     }
 
+    /// Forgets them.
+    pub fn clear(&mut self) {
+        self.gathered = None;
+    }
+
     /// Gives the stream what it takes in one call of what is gathered and of `out`, in which there must be something.
     /// An error when the stream failed or is closed.
     pub fn poll_send(

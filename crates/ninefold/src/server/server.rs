@@ -41,6 +41,7 @@ impl Server {
     }
 
     /// Serves one connection until the peer closes it, breaks the protocol, or the server drains.
+    /// Anything that carries bytes becomes a [`Stream`]: sockets by `into()`, the rest by [`Stream::other`].
     /// Must be spawned or awaited on a tokio runtime; dropping it before the end clunks nothing.
     pub fn serve<S: Into<Stream>>(self: &Arc<Self>, stream: S, peer: Peer) -> impl Future<Output = ()> + Send + use<S> {
         // Ids start at 1: 0 is the context that belongs to no connection.

@@ -21,5 +21,5 @@ pub(crate) use dial::reach;
 pub use dial::{DIAL_TIMEOUT, dial};
 pub use listener::Listener;
 pub use peer::Peer;
-pub(crate) use piped::{PipeShare, Piped};
+pub(crate) use piped::{PipeShare, Piped, close_idle_pipes};
 pub use stream::{Carrier, Stream};

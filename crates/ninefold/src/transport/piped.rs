@@ -1,38 +1,53 @@
 //! Parts of files on their way to a socket without passing through memory of ours: [`Piped`] is what a pipe holds of
 //! one, as pages of the page cache (splice(2)).
 //!
-//! A page is taken, not its content: who writes to the file before the peer has the bytes may change them, and who cuts it
-//! off may leave zeros behind its new end, as with sendfile(2) and with Linux's NFS server. The peer has no reply yet, so
-//! to it the read came later than the write; it cannot tell from a write between two parts of one long read.
+//! A page is taken, not its content: who writes to the file before the peer's program has read the bytes may change them, and
+//! who cuts it off may make those behind its new end zeros, as with sendfile(2) and with Linux's NFS server
+//! (docs/semantics.md).
 //!
-//! splice(2) to a connection that is gone raises SIGPIPE. Rust programs ignore it; others must before they serve.
+//! A pipe holds pages: of 4 KiB mostly, of 64 KiB on some machines, where it holds fewer.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
+use rustix::process::Signal;
 
 /// Bytes that a pipe takes, if they begin with a page: all that a user may ask for (/proc/sys/fs/pipe-max-size).
 const SIZE: usize = 1 << 20;
 
-/// Pipes of this process. A user's may have 64 MiB together (/proc/sys/fs/pipe-user-pages-soft); other programs want some.
-const MOST: usize = 48;
+/// Pipes of this process. A user's may have 64 MiB together (/proc/sys/fs/pipe-user-pages-soft), and other programs, perhaps
+/// servers too, want some.
+const MOST: usize = 24;
 
-/// Pipes that hold data of one connection: a window of reads. What a slow peer does not fetch holds no more.
-const MOST_OF_ONE: usize = 16;
+/// Pipes that hold data of one connection: what a slow peer does not fetch holds no more. Where they are sent soon a few
+/// are enough, because those that wait are gathered into one.
+const MOST_OF_ONE: usize = 9;
 
 /// Empty pipes that are kept.
-const IDLE: usize = 16;
+const IDLE: usize = 8;
 
-static POOL: Pool = Pool { idle: Mutex::new(Vec::new()), made: AtomicUsize::new(0) };
+/// Reads that go without a pipe after one was refused by the kernel: to ask each time costs four calls.
+const WITHOUT: usize = 1000;
+
+/// A fill that takes longer has waited for a disk, although the page cache seemed to have all of it.
+const LONG: Duration = Duration::from_millis(1);
+
+/// Reads of a connection after such a one for which a wait is reckoned with.
+const WARY: usize = 256;
+
+static POOL: Pool = Pool { idle: Mutex::new(Vec::new()), made: AtomicUsize::new(0), without: AtomicUsize::new(0) };
 
 struct Pool {
     idle: Mutex<Vec<Pipe>>,
     /// Pipes there are, idle ones with them.
     made: AtomicUsize,
+    /// Reads to come for which none is asked for.
+    without: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -50,11 +65,15 @@ impl Pool {
         if let Some(pipe) = self.idle().pop() {
             return Some(pipe);
         }
+        if count_down(&self.without) {
+            return None;
+        }
         let more = |made| (made < MOST).then_some(made + 1);
         self.made.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
         let made = Pipe::new();
         if made.is_none() {
             self.made.fetch_sub(1, Ordering::Relaxed);
+            self.without.store(WITHOUT, Ordering::Relaxed);
         }
         made
     }
@@ -72,6 +91,34 @@ impl Pool {
     }
 }
 
+/// Takes one off, if there is any.
+fn count_down(count: &AtomicUsize) -> bool {
+    count.load(Ordering::Relaxed) > 0
+        && count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok()
+}
+
+/// Closes the empty pipes that are kept; `false` where there are none. For who needs their descriptors.
+pub(crate) fn close_idle_pipes() -> bool {
+    let pipes = std::mem::take(&mut *POOL.idle());
+    POOL.made.fetch_sub(pipes.len(), Ordering::Relaxed);
+    !pipes.is_empty()
+}
+
+/// Whether splice(2) to a connection that is gone, which raises SIGPIPE, leaves this process alive: it ignores the signal, as
+/// Rust programs do, or handles it.
+pub(super) fn sigpipe_is_harmless() -> bool {
+    static HARMLESS: LazyLock<bool> = LazyLock::new(|| {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let mask = |name| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        let has = |mask: Option<&str>| {
+            let bits = mask.and_then(|mask| u64::from_str_radix(mask, 16).ok()).unwrap_or_default();
+            bits & 1 << (Signal::PIPE.as_raw() - 1) != 0
+        };
+        has(mask("SigIgn:")) || has(mask("SigCgt:"))
+    });
+    *HARMLESS
+}
+
 impl Pipe {
     /// `None` where there is no descriptor for it, or a small pipe is all there is.
     fn new() -> Option<Pipe> {
@@ -83,21 +130,25 @@ impl Pipe {
 
 /// The pipes that data of one connection may be in.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct PipeShare(Arc<AtomicUsize>);
+pub(crate) struct PipeShare(Arc<Share>);
+
+#[derive(Default, Debug)]
+struct Share {
+    held: AtomicUsize,
+    /// Reads to come for which a wait is reckoned with.
+    wary: AtomicUsize,
+}
 
 impl PipeShare {
     /// An empty pipe, unless too many are in use.
     pub fn take(&self) -> Option<Piped> {
         let more = |held| (held < MOST_OF_ONE).then_some(held + 1);
-        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
-        let share = PipeShare(self.0.clone());
-        match POOL.take() {
-            Some(pipe) => Some(Piped { pipe: Some(pipe), left: AtomicUsize::new(0), share }),
-            None => {
-                self.0.fetch_sub(1, Ordering::Relaxed);
-                None
-            }
-        }
+        self.0.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        let Some(pipe) = POOL.take() else {
+            self.0.held.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        };
+        Some(Piped { pipe: Some(pipe), left: AtomicUsize::new(0), tainted: false, share: self.clone() })
     }
 }
 
@@ -108,15 +159,25 @@ pub(crate) struct Piped {
     pipe: Option<Pipe>,
     /// Bytes in it.
     left: AtomicUsize,
+    /// A call failed that may have left something in it.
+    tainted: bool,
     share: PipeShare,
 }
 
 impl Piped {
+    /// The most bytes that a pipe takes.
+    pub const CAPACITY: usize = SIZE;
+
+    /// Whether fills for this connection have lately waited although they seemed not to have to. Tells so for one read.
+    pub fn is_wary(&self) -> bool {
+        count_down(&self.share.0.wary)
+    }
+
     /// Takes up to `count` bytes of `file` from `offset` on: fewer where the file ends, and where the pipe is full, which
     /// holds so many pages. May wait for a disk. On an error the pipe is as before.
     pub fn fill(&mut self, file: impl AsFd, mut offset: u64, count: usize) -> Result<usize, Errno> {
         let Some(pipe) = &self.pipe else { return Err(Errno::BADF) };
-        let mut done = 0;
+        let (mut done, began) = (0, Instant::now());
         let result = loop {
             if done == count {
                 break Ok(done);
@@ -130,6 +191,10 @@ impl Piped {
                 Err(error) => break Err(error),
             }
         };
+        if began.elapsed() > LONG {
+            self.share.0.wary.store(WARY, Ordering::Relaxed);
+        }
+        self.tainted |= result.is_err();
         *self.left.get_mut() += done;
         result
     }
@@ -184,8 +249,49 @@ impl Read for Piped {
 impl Drop for Piped {
     fn drop(&mut self) {
         if let Some(pipe) = self.pipe.take() {
-            POOL.give_back(pipe, *self.left.get_mut() == 0);
+            POOL.give_back(pipe, *self.left.get_mut() == 0 && !self.tainted);
         }
-        self.share.0.fetch_sub(1, Ordering::Relaxed);
+        self.share.0.held.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    /// The pool is the process's.
+    static ALONE: Mutex<()> = Mutex::new(());
+
+    #[test]
+    fn pipes_that_are_dropped_with_something_in_them_make_way_for_others() {
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b"some bytes").unwrap();
+        for _ in 0..3 {
+            let shares: Vec<_> = (0..=MOST / MOST_OF_ONE).map(|_| PipeShare::default()).collect();
+            let all: Vec<_> = shares.iter().flat_map(|share| std::iter::from_fn(|| share.take())).collect();
+            assert_eq!(all.len(), MOST);
+            assert_eq!(shares[0].0.held.load(Ordering::Relaxed), MOST_OF_ONE);
+            for mut pipe in all {
+                assert_eq!(pipe.fill(&file, 0, 10), Ok(10));
+            }
+            let mut pipe = shares[0].take().unwrap();
+            assert_eq!(pipe.fill(&file, 5, 100), Ok(5));
+            let mut text = String::new();
+            pipe.read_to_string(&mut text).unwrap();
+            assert_eq!(text, "bytes", "and nothing of what was in it before");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_spliced_is_an_error_and_the_pipe_is_not_used_again() {
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let share = PipeShare::default();
+        let mut pipe = share.take().unwrap();
+        let directory = std::fs::File::open("/").unwrap();
+        assert!(pipe.fill(&directory, 0, 10).is_err());
+        assert!(pipe.tainted && pipe.len() == 0);
     }
 }

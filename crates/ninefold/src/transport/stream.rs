@@ -11,7 +11,7 @@ use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
-use super::piped::Piped;
+use super::piped::{Piped, sigpipe_is_harmless};
 use super::process::Process;
 use super::stdio::Stdio;
 
@@ -58,9 +58,14 @@ impl From<DuplexStream> for Stream {
 }
 
 impl Stream {
-    /// Whether it is a socket, which takes what a pipe holds.
+    /// Anything that carries bytes.
+    pub fn other(carrier: impl Carrier + 'static) -> Stream {
+        Stream::Other(Box::new(carrier))
+    }
+
+    /// Whether it is a socket, which takes what a pipe holds, and this process survives that its peer is gone.
     pub(crate) fn takes_pipes(&self) -> bool {
-        matches!(self, Stream::Tcp(_) | Stream::Unix(_))
+        matches!(self, Stream::Tcp(_) | Stream::Unix(_)) && sigpipe_is_harmless()
     }
 
     /// As `poll_write_vectored` on a socket, but what is sent may wait for what follows at once.

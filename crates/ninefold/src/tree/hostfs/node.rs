@@ -27,6 +27,7 @@ use super::creds::Identity;
 use super::mounts::Mounts;
 use super::open::drop_elsewhere;
 use super::{Pace, lock, os, qid};
+use crate::transport::close_idle_pipes;
 
 /// How often a lookup is done again because its name was changed meanwhile.
 const LOOKUP_TRIES: u32 = 16;
@@ -331,6 +332,7 @@ impl Tree {
     pub(super) fn with_room<T>(&self, open: impl Fn() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
         loop {
             match open() {
+                Err(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) if close_idle_pipes() => {}
                 Err(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) if self.evict() => {
                     // Several at once: the next open is near.
                     for _ in 0..16 {

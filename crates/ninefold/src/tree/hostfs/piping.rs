@@ -35,19 +35,20 @@ impl OpenFile {
         }
         let mut piped = cx.pipe()?;
         let (file, pool) = (self.clone(), pool.clone());
-        if self.is_cached(offset, count) {
-            let filled = piped.fill(&self.fd, offset, count);
-            self.note(filled);
-            return filled.ok().map(|length| Answer::ok(file.reply(piped, length, &pool, offset, count)));
-        }
-        Some(Answer::blocking(move || {
+        let (is_cached, is_wary) = (count <= Piped::CAPACITY && self.is_cached(offset, count), piped.is_wary());
+        let read = move || {
             let filled = piped.fill(&file.fd, offset, count);
             file.note(filled);
             match filled {
                 Ok(length) => Ok(file.reply(piped, length, &pool, offset, count)),
                 Err(_) => file.read_here(&pool, offset, count).map(Data::from).map_err(os),
             }
-        }))
+        };
+        Some(match is_cached {
+            true if is_wary => Answer::in_place(read),
+            true => Answer::Now(read()),
+            false => Answer::blocking(read),
+        })
     }
 
     /// Remembers what the file system cannot do.
@@ -68,14 +69,16 @@ impl OpenFile {
         Data::piped(piped, length, rest.and_then(Result::ok).unwrap_or_default())
     }
 
-    /// Whether a read need not wait, as far as a few bytes tell. Where they are wrong the thread waits for a disk.
+    /// Whether a read need not wait, as far as a few bytes tell: splice(2) itself has no flag that forbids waiting. Which
+    /// bytes is left to chance, so that nobody can have read just those before.
     fn is_cached(&self, offset: u64, count: usize) -> bool {
         let Flow::Plain { read_to, .. } = &self.flow else { return false };
-        let last = offset + count as u64 - 1;
+        let end = offset + count as u64;
         // One that goes on where another ended begins in a page that was there.
-        let first = if read_to.load(Ordering::Relaxed) == offset { offset + STEP } else { offset };
-        let is_cached = (first..last).step_by(STEP as usize).chain([last]).all(|at| self.has_page(at));
-        read_to.store(if is_cached { last + 1 } else { u64::MAX }, Ordering::Relaxed);
+        let first = if read_to.load(Ordering::Relaxed) == offset { None } else { Some(offset) };
+        let any = (offset..end).step_by(STEP as usize).map(|at| at + fastrand::u64(..STEP.min(end - at)));
+        let is_cached = first.into_iter().chain(any).chain([end - 1]).all(|at| self.has_page(at));
+        read_to.store(if is_cached { end } else { u64::MAX }, Ordering::Relaxed);
         is_cached
     }
 
