@@ -113,6 +113,12 @@ const OTHER_TEXTS: &[(&str, Errno)] = &[
     ("cannot write to directory.", Errno::EISDIR),
     ("bad fid.", Errno::EBADF),
     ("change not implemented", Errno::EOPNOTSUPP),
+    // Ours, for what a client meets that does nothing wrong.
+    ("too many fids", Errno::EMFILE),
+    ("too many requests of this connection wait already", Errno::EAGAIN),
+    ("this server serves its own user only", Errno::EACCES),
+    ("no such export", Errno::ENOENT),
+    ("no such directory in the export", Errno::ENOENT),
 ];
 
 impl Errno {
