@@ -242,3 +242,30 @@ async fn a_file_that_lost_one_of_two_names_is_the_same_by_the_other() {
         assert_eq!(a.look(walked).await.unwrap(), b.look(g).await.unwrap());
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_hundred_files_removed_while_open_are_served_through_the_fids_that_were_walked_to_them() {
+    const FILES: usize = 100;
+    for scene in Scene::each(DIALECTS) {
+        let (mut conn, root) = scene.connect().await;
+        let mut files = Vec::new();
+        for i in 0..FILES {
+            let name = i.to_string();
+            conn.put(root, &name, name.as_bytes()).await;
+            let walked = conn.at(root, &name).await.unwrap();
+            // One of two opens ends, the other goes on.
+            let opens = [conn.open(walked, RDWR).await.unwrap(), conn.open(walked, READ).await.unwrap()];
+            conn.clunk(opens[i % 2]).await;
+            let removed = conn.at(root, &name).await.unwrap();
+            conn.remove(removed).await.unwrap();
+            files.push((walked, name));
+        }
+        for (walked, name) in files {
+            assert_eq!(conn.look(walked).await.unwrap().size, name.len() as u64);
+            conn.chmod(walked, 0o600).await.unwrap();
+            assert_eq!(conn.contents(walked).await.unwrap(), name.as_bytes());
+            conn.truncate(walked, 0).await.unwrap();
+            assert_eq!(conn.contents(walked).await.unwrap(), b"");
+        }
+    }
+}

@@ -11,7 +11,7 @@
 //!
 //! **Names that change** are held meanwhile ([`Tree::change`]): see [`super::changes`].
 //!
-//! **Lock order.** `changes`, then one node's `links`; a node's `held` and the `ring`s alone. No system
+//! **Lock order.** `changes`, then one node's `links`; a node's `held` and `opened` and the `ring`s alone. No system
 //! call is made under any of them, and no `Arc<Node>` is dropped under `links`: its drop takes them.
 
 use std::collections::{HashMap, VecDeque};
@@ -50,6 +50,8 @@ pub(super) struct Node {
     /// Used since the ring's hand passed.
     used: AtomicBool,
     held: Mutex<Held>,
+    /// The descriptors of its fids that are open, and of some that were.
+    opened: Mutex<Vec<Weak<OwnedFd>>>,
     links: Mutex<Links>,
 }
 
@@ -83,6 +85,7 @@ impl Node {
             slow,
             used: AtomicBool::new(false),
             held: Mutex::new(Held::None),
+            opened: Mutex::default(),
             links: Mutex::new(Links { parent, name, gone: false, children: None }),
         }
     }
@@ -133,6 +136,28 @@ impl Node {
                 Some(fd.clone())
             }
         }
+    }
+
+    /// A fid of it was opened.
+    pub(super) fn add_opened(&self, fd: &Arc<OwnedFd>) {
+        let mut opened = lock(&self.opened);
+        // Not each time: a file may be open thousands of times.
+        if opened.len() == opened.capacity() {
+            opened.retain(|fd| fd.strong_count() > 0);
+        }
+        opened.push(Arc::downgrade(fd));
+    }
+
+    /// The descriptor of a fid that has it open.
+    fn opened(&self) -> Option<Arc<OwnedFd>> {
+        let mut opened = lock(&self.opened);
+        while let Some(last) = opened.last() {
+            match last.upgrade() {
+                Some(fd) => return Some(fd),
+                None => drop(opened.pop()),
+            }
+        }
+        None
     }
 
     /// Removes the dead entry of a child that was just dropped.
@@ -233,7 +258,8 @@ impl Tree {
         &self.root_fd
     }
 
-    /// The node's O_PATH descriptor. Leaves the thread acting as the server when it had to be opened.
+    /// The node's O_PATH descriptor; of a file without a name, where that had to be closed, one by which a fid has it
+    /// open. Leaves the thread acting as the server when it had to be opened.
     /// ENOENT when the file has gone, ESTALE when another one is in its place.
     pub(super) fn fd(&self, node: &Arc<Node>, pace: Pace) -> Result<Arc<OwnedFd>, Error> {
         for _ in 1..LOOKUP_TRIES {
@@ -250,6 +276,12 @@ impl Tree {
 
     fn reopen(&self, node: &Arc<Node>, pace: Pace) -> Result<Arc<OwnedFd>, Error> {
         if let Some(fd) = node.held() {
+            return Ok(fd);
+        }
+        // Not of a file that has a name: to keep this one after its fid is clunked would keep the file open.
+        if node.is_gone()
+            && let Some(fd) = node.opened()
+        {
             return Ok(fd);
         }
         // Up to the nearest ancestor that has a descriptor; the root always has. Then down again.
@@ -298,7 +330,8 @@ impl Tree {
         if pinned.len() > self.limit {
             pinned.retain(|node| node.strong_count() > 0);
         }
-        // Beyond the limit the oldest becomes unreachable: better than no descriptors for anybody.
+        // Beyond the limit the oldest can be reached no more unless a fid has it open: better than no descriptors for
+        // anybody.
         let oldest = if pinned.len() > self.limit { pinned.pop_front() } else { None };
         drop(pinned);
         if let Some(node) = oldest.and_then(|weak| weak.upgrade()) {

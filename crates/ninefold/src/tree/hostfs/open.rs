@@ -235,6 +235,7 @@ impl HostFile {
             // Without a runtime, and for devices that epoll does not know (/dev/null), no wait is needed.
             _ => stream(&fd).map_or(Flow::Device, Flow::Stream),
         };
+        self.node.add_opened(&fd);
         let holder = self.session.export.next_holder();
         let open = OpenFile { fd, holder, flow, slow: self.node.slow, dir: Mutex::default(), _exclusive: exclusive };
         self.open.set(open)
