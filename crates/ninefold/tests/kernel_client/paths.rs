@@ -1,10 +1,13 @@
 //! Paths as long as Linux lets a program say, and longer. The client walks them sixteen names at a time, and so does not
 //! care what the whole is; a server that put it together again would, at PATH_MAX.
 
-use ninefold::proto::{Dialect, Errno, Fid};
+use ninefold::proto::message::{Perm, StatBytes};
+use ninefold::proto::stat::{Stat, dm};
+use ninefold::proto::types::NONUNAME;
+use ninefold::proto::{Dialect, Errno, Fid, R, T};
 
 use super::conn::Conn;
-use super::files::RDWR;
+use super::files::{RDWR, READ};
 use super::scene::{DIALECTS, Scene};
 
 /// Bytes of the longest path that a system call takes: PATH_MAX (linux/limits.h) without the NUL.
@@ -115,5 +118,66 @@ async fn a_path_three_times_as_long_as_a_system_call_takes_is_used_from_its_maki
     for scene in Scene::each(DIALECTS) {
         // A byte for each `/` between the three.
         a_life(&scene, &names(LONGEST_NAME, 3 * LONGEST + 2)).await;
+    }
+}
+
+/// Makes a symbolic link, in the words of .u or .L.
+async fn symlink(conn: &mut Conn, dir: Fid, name: &[u8], target: &[u8]) {
+    if conn.dialect == Dialect::Linux {
+        conn.ask(&T::Symlink { dfid: dir, name, symtgt: target, gid: NONUNAME }).await.unwrap();
+        return;
+    }
+    let fid = conn.walk(dir, &[]).await.unwrap();
+    let perm = Perm(dm::SYMLINK | 0o777);
+    conn.ask(&T::Create { fid, name, perm, mode: READ, extension: target }).await.unwrap();
+    conn.clunk(fid).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_symbolic_link_to_a_path_of_4095_bytes_is_made_and_told_and_in_9p2000_followed() {
+    for mut scene in Scene::each([Dialect::Unix, Dialect::Linux]) {
+        let (mut conn, root) = scene.connect().await;
+        let path = names(LONGEST_NAME, LONGEST);
+        let (file, folders) = path.split_last().unwrap();
+        let mut dir = root;
+        for name in folders {
+            dir = conn.mkdir(dir, name).await.unwrap();
+        }
+        conn.put(dir, std::str::from_utf8(file).unwrap(), b"deep").await;
+        let target = path.join(&b'/');
+        symlink(&mut conn, root, b"link", &target).await;
+        let link = conn.at(root, "link").await.unwrap();
+        let told = if scene.dialect == Dialect::Linux {
+            let reply = conn.ask(&T::Readlink { fid: link }).await.unwrap();
+            let R::Readlink { target } = reply.message() else { panic!("{reply:?}") };
+            target.to_vec()
+        } else {
+            let reply = conn.ask(&T::Stat { fid: link }).await.unwrap();
+            let R::Stat { stat: StatBytes(stat) } = reply.message() else { panic!("{reply:?}") };
+            Stat::decode(stat, Dialect::Unix).unwrap().extension.to_vec()
+        };
+        assert_eq!(told, target);
+        if scene.dir().is_none() {
+            continue; // a tree in memory follows no links
+        }
+        scene.speak(Dialect::Plan9);
+        let (mut conn, root) = scene.connect().await;
+        let led_to = conn.at(root, "link").await.unwrap();
+        assert_eq!(conn.contents(led_to).await.unwrap(), b"deep");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_of_256_bytes_is_refused_as_too_long_wherever_it_is_said() {
+    for scene in Scene::each(DIALECTS) {
+        let (mut conn, root) = scene.connect().await;
+        conn.put(root, "f", b"").await;
+        let f = conn.at(root, "f").await.unwrap();
+        let long = vec![b'x'; LONGEST_NAME + 1];
+        assert_eq!(conn.walk(root, &[&long]).await, Err(Errno::ENAMETOOLONG));
+        assert_eq!(conn.create(root, &long).await, Err(Errno::ENAMETOOLONG));
+        assert_eq!(conn.mkdir(root, &long).await, Err(Errno::ENAMETOOLONG));
+        assert_eq!(conn.rename(f, root, &long).await, Err(Errno::ENAMETOOLONG));
+        assert_eq!(conn.list(root).await.unwrap(), [b"f"]);
     }
 }
