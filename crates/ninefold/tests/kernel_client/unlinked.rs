@@ -115,6 +115,12 @@ async fn a_file_without_a_name_is_kept_as_long_as_one_fid_was_walked_to_it() {
         a.put(root, "f", b"before").await;
         let walked = a.at(root, "f").await.unwrap();
         loss.happens(&mut a, root).await;
+        // Others need the descriptors.
+        for i in 0..20 {
+            let name = format!("more{i}");
+            a.put(root, &name, b"").await;
+            a.at(root, &name).await.unwrap();
+        }
         // Clones of clones, each the only one.
         let mut last = walked;
         for _ in 0..20 {
