@@ -20,8 +20,8 @@ use super::conn::Conn;
 use super::files::{Look, RDWR, READ, S_IFIFO, S_IFMT, S_IFREG, S_IFSOCK, WRITE};
 use super::scene::{DIALECTS, Scene};
 
-/// Opens both ends of FIFOs when a thread seems to be blocked for one: while it is, virtual time stands still, and so
-/// no timeout would end the test.
+/// Opens and closes both ends of FIFOs when a thread seems to be blocked for one: while it is, virtual time stands still,
+/// and so no timeout would end the test.
 struct Rescue {
     done: Sender<()>,
     came: JoinHandle<bool>,
@@ -36,11 +36,13 @@ impl Rescue {
         let fifos: Vec<PathBuf> = paths.unwrap_or_default();
         let (done, ended) = channel::<()>();
         let came = spawn(move || {
-            let late = ended.recv_timeout(Rescue::AFTER) == Err(RecvTimeoutError::Timeout);
-            if late {
-                let both = |fifo| File::options().read(true).write(true).open(fifo);
-                let _open: Vec<_> = fifos.into_iter().map(both).collect();
-                let _ = ended.recv();
+            let waits = |time| ended.recv_timeout(time) == Err(RecvTimeoutError::Timeout);
+            let late = waits(Rescue::AFTER);
+            // Again and again: closing them ends a read that blocks, and the next open would block anew.
+            while late && waits(Duration::from_millis(50)) {
+                for fifo in &fifos {
+                    let _ = File::options().read(true).write(true).open(fifo);
+                }
             }
             late
         });
