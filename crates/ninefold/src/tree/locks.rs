@@ -278,7 +278,9 @@ impl LockTable {
         let mode = match lock.kind {
             LockKind::Read => Mode::Read,
             LockKind::Write => Mode::Write,
-            LockKind::Unlock => return Err(Errno::EINVAL.into()),
+            // Linux's client puts this for every F_GETLK: what it would lock is not known. A lock for writing stands in
+            // everybody's way; one for reading may not, and is not told.
+            LockKind::Unlock => Mode::Read,
         };
         let found = |mode, span: Span, proc_id, client_id| Lock {
             kind: if mode == Mode::Write { LockKind::Write } else { LockKind::Read },

@@ -21,6 +21,10 @@ use super::qid::{file_type, mixed, time};
 use super::walk::target;
 use super::{Pace, os};
 
+/// statfs(2)'s f_type of 9P (linux/magic.h, V9FS_MAGIC), as diod tells it: Linux's client hands the type on to programs, which
+/// would take the mount for the exported file system itself, as glibc does when it tells how many links a file may have.
+const V9FS_MAGIC: u32 = 0x0102_1997;
+
 impl HostFile {
     pub(super) fn attributes(&self, pace: Pace) -> Result<Attr, Error> {
         let fd = self.fd(pace)?;
@@ -189,7 +193,7 @@ impl HostFile {
         let fd = self.fd(Pace::MayWait)?;
         let (fs, vfs) = (fstatfs(&fd).map_err(os)?, fstatvfs(&fd).map_err(os)?);
         Ok(Statfs {
-            fstype: fs.f_type as u32,
+            fstype: V9FS_MAGIC,
             bsize: fs.f_bsize as u32,
             blocks: fs.f_blocks,
             bfree: fs.f_bfree,

@@ -21,8 +21,8 @@ use crate::tree::locks::FileKey;
 /// Bytes of a block that statfs tells of: a page's.
 const BLOCK: u64 = 4096;
 
-/// TMPFS_MAGIC (statfs(2)): what it is most like.
-const MAGIC: u32 = 0x0102_1994;
+/// V9FS_MAGIC (statfs(2)): Linux's client hands the type on to programs.
+const MAGIC: u32 = 0x0102_1997;
 
 /// A file as one user of one connection reached it.
 #[derive(Debug)]
