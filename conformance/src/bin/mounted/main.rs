@@ -31,7 +31,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use anyhow::{Context, ensure};
@@ -64,6 +64,9 @@ struct Args {
     /// Seconds that one check may take
     #[arg(long, default_value_t = 60, value_name = "SECONDS")]
     deadline: u64,
+    /// Print the milliseconds that each took to standard error
+    #[arg(long)]
+    times: bool,
     /// Print the names
     #[arg(long)]
     list: bool,
@@ -135,7 +138,12 @@ fn run(args: &Args) -> anyhow::Result<bool> {
     umask(Mode::from_raw_mode(0o022));
     let mut good = true;
     for check in all().filter(|check| args.only.is_empty() || args.only.contains(&check.name())) {
-        let line = match one(args, *check, &dir, &second) {
+        let start = Instant::now();
+        let outcome = one(args, *check, &dir, &second);
+        if args.times {
+            eprintln!("{} ms {}", start.elapsed().as_millis(), check.name());
+        }
+        let line = match outcome {
             Ok(()) => format!("ok {}", check.name()),
             Err(e) if e.is::<Skip>() => format!("skip {} - {e}", check.name()),
             Err(e) => {

@@ -3,7 +3,9 @@
 //! - `path` is the plain inode number on the export root's own device. On another device it has bit 63
 //!   set, the device's index in bits 48 to 62 and the inode number below; an inode number that does not
 //!   fit gets a number of its own, with index 32767; after [`MAX_NUMBERS`] of them, a hash with bit 47 set.
-//! - `version` is derived from ctime, which every change of data or attributes moves; it is never 0.
+//! - `version` is derived in .L from ctime, which every change of data or attributes moves; in 9P2000 and .u, which have no
+//!   ctime, from mtime and size: "incremented every time the file is modified" (intro(5)). Linux's client takes a file that
+//!   it knows for another when the version has moved, so a new hard link must not move it. It is never 0.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -93,7 +95,10 @@ impl QidMap {
 
     /// The qid of a file, as the dialect shows it; `marks` are bits of [`dm`].
     pub(super) fn qid(&self, stx: &Statx, marks: u32, dialect: Dialect) -> Qid {
-        let version = mixed(stx.stx_ctime);
+        let version = match dialect {
+            Dialect::Linux => mixed(stx.stx_ctime),
+            Dialect::Plan9 | Dialect::Unix => mixed(stx.stx_mtime) ^ mix(stx.stx_size),
+        };
         let version = (version ^ (version >> 32)) as u32;
         Qid {
             kind: kind(file_type(stx), dialect) | marked(marks),
