@@ -132,6 +132,9 @@ PATH=$PATH:/usr/sbin:/sbin # diod lives there
 install cc build-essential
 install c++ build-essential # libFuzzer
 install diod diod
+install qemu-system-x86_64 qemu-system-x86 # the guest whose kernel judges the server
+install busybox busybox-static
+install cpio cpio
 install sshd openssh-server
 install ssh openssh-client
 install man man-db
@@ -200,6 +203,9 @@ if [ "${#judges[@]}" -gt 0 ]; then
     stage build-release cargo build --locked --release -p ninefold-cli -p ninefold-conformance --bins
     target=$(cargo metadata --format-version 1 --no-deps --locked | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')
     export NINEFOLD=$target/release/ninefold SIEGE=$target/release/ninefold-siege
+    # The guest's kernel and crates are fetched and built once, out of the judge's time. What cannot be had skips the judge.
+    bounded "$CARGO_BOUND" "$tmp/fetch.log" "$tmp/fetch.log" conformance/judges/guest/fetch.sh "$target/guest" ||
+        echo "the guest is not complete: see the judge"
     for script in "${judges[@]}"; do
         judge "$(basename "$script" .sh)" "$JUDGE_BOUND" "$script"
     done

@@ -88,5 +88,5 @@ tree() {
 # pjdfstest RUN
 pjdfstest() {
   echo "part pjdfstest $1"
-  timeout -s KILL 240 /bin/pjdfstest -c /pjdfstest.toml -p $A -s /dev/shm 2>&1
+  timeout -s KILL 240 /bin/pjdfstest -c /pjdfstest.toml -p $A -s /dev/shm 2>&1 | cat # without a terminal it prints no colours
 }

@@ -55,7 +55,7 @@ struct Args {
     /// Only the checks of this name; may be given several times
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
-    /// Skip what needs this: xattr, users, devices; may be given several times
+    /// Skip what needs this: xattr, users, devices, direct (O_DIRECT); may be given several times
     #[arg(long, value_name = "WORD")]
     without: Vec<String>,
     /// Entries of the large directory

@@ -26,14 +26,14 @@ checks![
     path_descriptors_can_be_asked,
     append_puts_each_write_at_the_end,
     append_of_two_descriptors_overwrites_nothing,
-    direct_io_reads_and_writes,
     synchronous_writes_arrive,
     reading_needs_a_descriptor_for_reading,
     writing_needs_a_descriptor_for_writing,
     descriptors_have_offsets_of_their_own,
     noatime_is_taken_from_the_owner,
     exchange_of_two_names_keeps_both,
-    nameless_files_are_made,
+    nameless_files_are_made;
+    "direct": direct_io_reads_and_writes,
 ];
 
 fn create_then_read_gives_the_same_bytes(place: &Place) -> Result<()> {
