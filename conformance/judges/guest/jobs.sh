@@ -75,7 +75,7 @@ tree() {
     echo "not ok tree - diff: $(head -n 1 /tmp/tree.log)"
   elif ! cmp -s /tmp/tree.want /tmp/tree.got; then
     echo "not ok tree - attributes: $(diff /tmp/tree.want /tmp/tree.got | sed -n 4,6p | tr '\n' ' ')"
-  elif ! cp -a $into /tmp/back || ! diff -r /tree /tmp/back >/tmp/tree.log; then
+  elif ! cp -a $into /tmp/back || ! diff -r /tree /tmp/back >/tmp/tree.log 2>&1; then
     echo "not ok tree - copied out: $(head -n 1 /tmp/tree.log)"
   elif ! rm -r $into || [ -e $into ]; then
     echo "not ok tree - removing"
