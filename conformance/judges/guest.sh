@@ -170,7 +170,7 @@ ours() {
     case $cache in none) msize=262144 ;; loose) msize=65536 ;; *) msize=16384 ;; esac
     [ "$cache" = none ] && config=fsx
     echo "if tcp $1-$cache $OURS / $2 $cache $msize; then"
-    echo "checks $1-$cache 240 --entries $entries; tree $1-$cache; fsx $1-$cache $config $SEED $OPERATIONS; fi"
+    echo "checks $1-$cache 700 --deadline 180 --entries $entries; tree $1-$cache; fsx $1-$cache $config $SEED $OPERATIONS; fi"
   done
 }
 
@@ -187,15 +187,15 @@ others() {
   for cache in "${CACHES[@]}"; do
     mapfile -t only < <(excluded_names "u-$cache" | sed 's/^/--only /')
     echo "if virtio qemu-u-$cache $cache; then"
-    echo "checks qemu-u-$cache 120 --deadline 15 ${only[*]}; fi"
+    echo "checks qemu-u-$cache 400 --deadline 15 ${only[*]}; fi"
   done
   # The guest's memory: the local file system that all of it must pass on. Older kernels have neither user attributes nor O_DIRECT there.
-  echo "here local && checks local 120 --without xattr --without direct; here pjd-local && pjdfstest local"
+  echo "here local && checks local 400 --without xattr --without direct; here pjd-local && pjdfstest local"
 }
 
 # All at once: two processors are busy, and the bound is that of the judge. In the background, so that a signal to this script is
 # heard at once.
-BOUND=560
+BOUND=1500
 LANES=()
 ours L 9p2000.L | guest L $BOUND &
 LANES+=($!)

@@ -6,7 +6,7 @@
 both() {
   A=/mnt/$1/a B=/mnt/$1/b
   mkdir -p $A $B
-  if timeout -s KILL 30 mount -t 9p -o "$4" "$2" $A && timeout -s KILL 30 mount -t 9p -o "$4" "$3" $B; then
+  if timeout -s KILL 90 mount -t 9p -o "$4" "$2" $A && timeout -s KILL 90 mount -t 9p -o "$4" "$3" $B; then
     mkdir $A/$1 && A=$A/$1 B=$B/$1
   else
     echo "fault mount -o $4"
@@ -42,7 +42,7 @@ checks() {
 fsx() {
   echo "part fsx $1"
   # The program's name with its path, or it would be this function.
-  if timeout -s KILL 120 /bin/fsx -q -S "$3" -N "$4" -P /tmp -f "/$2.toml" $A/fsx-file >/tmp/fsx.log 2>&1; then
+  if timeout -s KILL 400 /bin/fsx -q -S "$3" -N "$4" -P /tmp -f "/$2.toml" $A/fsx-file >/tmp/fsx.log 2>&1; then
     echo "ok fsx"
   else
     echo "not ok fsx - status $?: $(grep -v backtrace /tmp/fsx.log | tail -n 2 | tr '\n' ' ')"
@@ -88,5 +88,5 @@ tree() {
 # pjdfstest RUN
 pjdfstest() {
   echo "part pjdfstest $1"
-  timeout -s KILL 240 /bin/pjdfstest -c /pjdfstest.toml -p $A -s /dev/shm 2>&1 | cat # without a terminal it prints no colours
+  timeout -s KILL 700 /bin/pjdfstest -c /pjdfstest.toml -p $A -s /dev/shm 2>&1 | cat # without a terminal it prints no colours
 }
