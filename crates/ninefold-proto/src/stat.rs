@@ -239,12 +239,15 @@ pub struct DirEntry<'a> {
 
 impl DirEntry<'_> {
     /// Bytes that [`DirEntry::encode`] will append.
+    #[inline]
     pub fn encoded_len(&self) -> usize {
         Qid::SIZE + 8 + 1 + 2 + self.name.len()
     }
 
     /// Appends the entry.
+    #[inline]
     pub fn encode(&self, out: &mut Vec<u8>) {
+        out.reserve(self.encoded_len());
         let mut w = Writer::new(out);
         w.qid(&self.qid);
         w.u64(self.offset);

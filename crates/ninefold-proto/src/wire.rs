@@ -49,57 +49,69 @@ pub struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// Reads `bytes` from the start.
+    #[inline]
     pub fn new(bytes: &'a [u8]) -> Reader<'a> {
         Reader { left: bytes }
     }
 
     /// Bytes not yet read.
+    #[inline]
     pub fn remaining(&self) -> usize {
         self.left.len()
     }
 
     /// The next `n` bytes, borrowed.
+    #[inline]
     pub fn take(&mut self, n: usize, field: &'static str) -> Result<&'a [u8], DecodeError> {
         let (head, tail) = self.left.split_at_checked(n).ok_or(DecodeError::Short(field))?;
         self.left = tail;
         Ok(head)
     }
 
+    #[inline]
     fn array<const N: usize>(&mut self, field: &'static str) -> Result<[u8; N], DecodeError> {
         let (head, tail) = self.left.split_first_chunk::<N>().ok_or(DecodeError::Short(field))?;
         self.left = tail;
         Ok(*head)
     }
 
+    #[inline]
     pub fn u8(&mut self, field: &'static str) -> Result<u8, DecodeError> {
         self.array::<1>(field).map(|[b]| b)
     }
 
+    #[inline]
     pub fn u16(&mut self, field: &'static str) -> Result<u16, DecodeError> {
         self.array(field).map(u16::from_le_bytes)
     }
 
+    #[inline]
     pub fn u32(&mut self, field: &'static str) -> Result<u32, DecodeError> {
         self.array(field).map(u32::from_le_bytes)
     }
 
+    #[inline]
     pub fn u64(&mut self, field: &'static str) -> Result<u64, DecodeError> {
         self.array(field).map(u64::from_le_bytes)
     }
 
+    #[inline]
     pub fn fid(&mut self, field: &'static str) -> Result<Fid, DecodeError> {
         self.u32(field).map(Fid)
     }
 
+    #[inline]
     pub fn tag(&mut self, field: &'static str) -> Result<Tag, DecodeError> {
         self.u16(field).map(Tag)
     }
 
+    #[inline]
     pub fn qid(&mut self, field: &'static str) -> Result<Qid, DecodeError> {
         Ok(Qid { kind: QidType(self.u8(field)?), version: self.u32(field)?, path: self.u64(field)? })
     }
 
     /// A string `s[2] bytes`.
+    #[inline]
     pub fn string(&mut self, field: &'static str) -> Result<&'a [u8], DecodeError> {
         let n = self.u16(field)?;
         self.take(n.into(), field)
@@ -119,35 +131,43 @@ pub struct Writer<'v> {
 
 impl<'v> Writer<'v> {
     /// Appends to `out`.
+    #[inline]
     pub fn new(out: &'v mut Vec<u8>) -> Writer<'v> {
         Writer { out }
     }
 
     /// Bytes in the vector so far.
+    #[inline]
     pub fn position(&self) -> usize {
         self.out.len()
     }
 
+    #[inline]
     pub fn bytes(&mut self, bytes: &[u8]) {
         self.out.extend_from_slice(bytes);
     }
 
+    #[inline]
     pub fn u8(&mut self, v: u8) {
         self.out.push(v);
     }
 
+    #[inline]
     pub fn u16(&mut self, v: u16) {
         self.bytes(&v.to_le_bytes());
     }
 
+    #[inline]
     pub fn u32(&mut self, v: u32) {
         self.bytes(&v.to_le_bytes());
     }
 
+    #[inline]
     pub fn u64(&mut self, v: u64) {
         self.bytes(&v.to_le_bytes());
     }
 
+    #[inline]
     pub fn qid(&mut self, q: &Qid) {
         self.u8(q.kind.0);
         self.u32(q.version);
@@ -156,6 +176,7 @@ impl<'v> Writer<'v> {
 
     /// A string `s[2] bytes`. A string over 65,535 bytes cannot be told on the wire: it is cut at a
     /// character boundary where it is UTF-8. No caller has one: names are checked before, error texts are ours.
+    #[inline]
     pub fn string(&mut self, s: &[u8]) {
         let mut end = s.len().min(usize::from(u16::MAX));
         while end < s.len() && end > 0 && s[end] & 0xc0 == 0x80 {
