@@ -67,7 +67,7 @@ impl Listing<'_> {
         let client = dir.client().fork();
         self.asked.push_back(Box::pin(async move {
             let metadata = match entry.metadata.take() {
-                Some(metadata) => Ok(metadata),
+                Some(metadata) => Ok(*metadata),
                 None => ask(dir, &entry.name, &client).await,
             };
             (entry, metadata, client)

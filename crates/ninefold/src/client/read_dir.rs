@@ -20,8 +20,8 @@ pub struct Entry {
     pub name: Vec<u8>,
     pub qid: Qid,
     pub kind: FileType,
-    /// Where the dialect lists it: 9P2000 and .u.
-    pub metadata: Option<Metadata>,
+    /// Where the dialect lists it: 9P2000 and .u. In a box, as .L's entries have none and it is six times as large as the rest.
+    pub metadata: Option<Box<Metadata>>,
 }
 
 /// How often a directory may list the very same thing. A union directory does so when a directory is bound into it twice
@@ -90,6 +90,7 @@ impl ReadDir {
         let mut all = Vec::new();
         while let Some(entry) = self.next().await? {
             all.push(entry);
+            all.extend(self.entries.drain(..));
         }
         Ok(all)
     }
@@ -116,6 +117,8 @@ impl ReadDir {
         // Not before: a call that was given up may be made again.
         self.cookies.insert(self.offset);
         self.ended = data.is_empty();
+        // An entry with a name of common length takes 40 bytes on the wire.
+        self.entries.reserve(data.len() / 40);
         for entry in dir_entries(&data).flatten() {
             self.offset = entry.offset;
             if matches!(entry.name, b"." | b"..") {
@@ -139,7 +142,7 @@ impl ReadDir {
             let stat = stat.map_err(Suspicion::Stat)?;
             let metadata = Metadata::from_stat(&stat, dialect)?;
             let (name, qid, kind) = (checked(stat.name)?, stat.qid, metadata.kind);
-            self.entries.push_back(Entry { name, qid, kind, metadata: Some(metadata) });
+            self.entries.push_back(Entry { name, qid, kind, metadata: Some(Box::new(metadata)) });
         }
         Ok(())
     }

@@ -301,7 +301,7 @@ impl Listing {
                 let mut entries = Vec::new();
                 while entries.len() < BATCH {
                     let Some(entry) = dir.next().await? else { return Ok((entries, None)) };
-                    let facts = entry.metadata.map(Facts::from);
+                    let facts = entry.metadata.map(|metadata| Facts::from(*metadata));
                     entries.push((entry.name, Listed { kind: Some(entry.kind), facts }));
                 }
                 Ok((entries, Some(Listing::There(dir))))

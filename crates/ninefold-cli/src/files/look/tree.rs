@@ -378,7 +378,7 @@ async fn load(way: Way, client: Client, wants: Wants) -> Loaded {
             kind: entry.kind,
             qid: entry.qid,
             target: known.as_ref().and_then(|metadata| metadata.link_target.clone()).map(Ok),
-            attributes: known.map_or(Attributes::NotAsked, |metadata| Attributes::Known(Box::new(metadata))),
+            attributes: known.map_or(Attributes::NotAsked, Attributes::Known),
         });
     };
     drop(reading);
