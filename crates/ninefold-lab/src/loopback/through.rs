@@ -1,4 +1,7 @@
 //! The same servers under our own client library.
+//!
+//! Each measurement waits for what it has asked for and takes leave before its connection is closed: diod aborts when it
+//! loses one in the middle of something.
 
 use std::time::{Duration, Instant};
 
@@ -20,15 +23,31 @@ type Measure = fn(&Peer, u32, Duration) -> Result<Outcome>;
 
 /// Under the names that they are reported by.
 pub const ALL: [(&str, Measure); 5] = [
-    ("client: stat", |peer, msize, time| block_on(stat(peer, msize, time))),
-    ("client: open+read+close 4 KiB", |peer, msize, time| block_on(small(peer, msize, time))),
-    ("client: sequential read", |peer, msize, time| block_on(read(peer, msize, time))),
-    ("client: sequential write", |peer, msize, time| block_on(write(peer, msize, time))),
-    ("client: list of 10,000", |peer, msize, time| block_on(list(peer, msize, time))),
+    ("client: stat", |peer, msize, time| with_client(peer, msize, async |client| stat(client, peer, time).await)),
+    ("client: open+read+close 4 KiB", |peer, msize, time| {
+        with_client(peer, msize, async |client| small(client, peer, time).await)
+    }),
+    ("client: sequential read", |peer, msize, time| {
+        with_client(peer, msize, async |client| read(client, peer, time).await)
+    }),
+    ("client: sequential write", |peer, msize, time| {
+        with_client(peer, msize, async |client| write(client, peer, time).await)
+    }),
+    ("client: list of 10,000", |peer, msize, time| {
+        with_client(peer, msize, async |client| list(client, peer, time).await)
+    }),
 ];
 
-fn block_on(measurement: impl Future<Output = Result<Outcome>>) -> Result<Outcome> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(measurement)
+/// The longest wait for the server to take leave.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn with_client(peer: &Peer, msize: u32, measure: impl AsyncFnOnce(&Client) -> Result<Outcome>) -> Result<Outcome> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+        let client = connect(peer, msize).await?;
+        let outcome = measure(&client).await?;
+        client.close(PATIENCE).await.with_context(|| format!("{} does not take leave", peer.name))?;
+        Ok(outcome)
+    })
 }
 
 async fn connect(peer: &Peer, msize: u32) -> Result<Client> {
@@ -80,8 +99,7 @@ impl Meter<'_> {
     }
 }
 
-async fn stat(peer: &Peer, msize: u32, time: Duration) -> Result<Outcome> {
-    let client = connect(peer, msize).await?;
+async fn stat(client: &Client, peer: &Peer, time: Duration) -> Result<Outcome> {
     let mut nodes = Vec::new();
     for n in 0..DEPTH {
         nodes.push(client.walk(format!("/small/{}", tree::small(n)), Follow::All).await?);
@@ -90,18 +108,18 @@ async fn stat(peer: &Peer, msize: u32, time: Duration) -> Result<Outcome> {
     let nodes = &nodes;
     let ask = |n: usize| async move { (n, Instant::now(), nodes[n].metadata().await) };
     let mut asked: FuturesUnordered<_> = (0..DEPTH).map(ask).collect();
+    let mut over = false;
     while let Some((n, began, metadata)) = asked.next().await {
         metadata?;
-        if meter.took(Some(began), 0)? {
-            break;
+        over = over || meter.took(Some(began), 0)?;
+        if !over {
+            asked.push(ask(n));
         }
-        asked.push(ask(n));
     }
     Ok(meter.outcome)
 }
 
-async fn small(peer: &Peer, msize: u32, time: Duration) -> Result<Outcome> {
-    let client = connect(peer, msize).await?;
+async fn small(client: &Client, peer: &Peer, time: Duration) -> Result<Outcome> {
     let dir = client.walk("/small", Follow::All).await?;
     let mut meter = Meter::new(peer, time);
     let mut rng = fastrand::Rng::with_seed(1);
@@ -114,55 +132,54 @@ async fn small(peer: &Peer, msize: u32, time: Duration) -> Result<Outcome> {
         Result::<_>::Ok((began, bytes))
     };
     let mut asked: FuturesUnordered<_> = (0..DEPTH).map(|_| ask(rng.usize(..tree::FILES))).collect();
+    let mut over = false;
     while let Some(done) = asked.next().await {
         let (began, bytes) = done?;
-        if meter.took(Some(began), bytes.len() as u64)? {
-            break;
+        over = over || meter.took(Some(began), bytes.len() as u64)?;
+        if !over {
+            asked.push(ask(rng.usize(..tree::FILES)));
         }
-        asked.push(ask(rng.usize(..tree::FILES)));
     }
     Ok(meter.outcome)
 }
 
-async fn read(peer: &Peer, msize: u32, time: Duration) -> Result<Outcome> {
-    let client = connect(peer, msize).await?;
+async fn read(client: &Client, peer: &Peer, time: Duration) -> Result<Outcome> {
     let node = client.walk("/big", Follow::All).await?;
     let metadata = node.metadata().await?;
     let file = node.open(Mode::READ).await?;
     let mut meter = Meter::new(peer, time);
-    loop {
+    let mut over = false;
+    while !over {
         let (began, mut reader) = (Instant::now(), file.reader(0, Some(&metadata)));
+        // To the end of the file: nothing is left that was asked for.
         while let Some(bytes) = reader.next().await? {
-            if meter.took(None, bytes.len() as u64)? {
-                return Ok(meter.outcome);
-            }
+            over = over || meter.took(None, bytes.len() as u64)?;
         }
-        meter.took(Some(began), 0)?;
+        over = over || meter.took(Some(began), 0)?;
     }
+    Ok(meter.outcome)
 }
 
-async fn write(peer: &Peer, msize: u32, time: Duration) -> Result<Outcome> {
-    let client = connect(peer, msize).await?;
+async fn write(client: &Client, peer: &Peer, time: Duration) -> Result<Outcome> {
     let node = client.walk("/written", Follow::All).await?;
     let metadata = node.metadata().await?;
     let file = node.open(Mode::WRITE).await?;
     let data = Bytes::from(vec![0x5a; file.write_max() as usize]);
     let mut meter = Meter::new(peer, time);
-    loop {
+    let mut over = false;
+    while !over {
         let (began, mut writer) = (Instant::now(), file.writer(0, Some(&metadata)));
-        while writer.position() + data.len() as u64 <= tree::BIG {
+        while !over && writer.position() + data.len() as u64 <= tree::BIG {
             writer.write(data.clone()).await?;
-            if meter.took(None, data.len() as u64)? {
-                return Ok(meter.outcome);
-            }
+            over = meter.took(None, data.len() as u64)?;
         }
         writer.finish().await?;
-        meter.took(Some(began), 0)?;
+        over = over || meter.took(Some(began), 0)?;
     }
+    Ok(meter.outcome)
 }
 
-async fn list(peer: &Peer, msize: u32, time: Duration) -> Result<Outcome> {
-    let client = connect(peer, msize).await?;
+async fn list(client: &Client, peer: &Peer, time: Duration) -> Result<Outcome> {
     let dir = client.walk("/entries", Follow::All).await?;
     let mut meter = Meter::new(peer, time);
     loop {
