@@ -50,6 +50,10 @@ fn all_pass(test: &str, above: &Path) {
     if setxattr(&probe, "user.probe", b"1", XattrFlags::empty()).is_err() {
         lacks.push("xattr");
     }
+    let direct = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECT;
+    if rustix::fs::open(&probe, direct, rustix::fs::Mode::empty()).is_err() {
+        lacks.push("direct");
+    }
     fs::remove_file(&probe).expect("the file");
     for word in &lacks {
         command.args(["--without", word]);

@@ -43,7 +43,12 @@ fsx() {
   echo "part fsx $1"
   # The program's name with its path, or it would be this function.
   if timeout -s KILL 400 /bin/fsx -q -S "$3" -N "$4" -P /tmp -f "/$2.toml" $A/fsx-file >/tmp/fsx.log 2>&1; then
-    echo "ok fsx"
+    # What the server has, by the other client.
+    if [ ! -e $A/fsx-file ] || { sync && cmp $A/fsx-file $B/fsx-file >/tmp/fsx.log 2>&1; }; then
+      echo "ok fsx"
+    else
+      echo "not ok fsx - by the other client: $(tail -n 1 /tmp/fsx.log)"
+    fi
   else
     echo "not ok fsx - status $?: $(grep -v backtrace /tmp/fsx.log | tail -n 2 | tr '\n' ' ')"
   fi
@@ -73,6 +78,9 @@ tree() {
   attributes $into >/tmp/tree.got
   if ! diff -r /tree $into >/tmp/tree.log 2>&1; then
     echo "not ok tree - diff: $(head -n 1 /tmp/tree.log)"
+  elif ! sync || ! diff -r /tree $B/tree >/tmp/tree.log 2>&1; then
+    # The other client has nothing of it cached: what it reads the server has.
+    echo "not ok tree - diff by the other client: $(head -n 1 /tmp/tree.log)"
   elif ! cmp -s /tmp/tree.want /tmp/tree.got; then
     echo "not ok tree - attributes: $(diff /tmp/tree.want /tmp/tree.got | sed -n 4,6p | tr '\n' ' ')"
   elif ! cp -a $into /tmp/back || ! diff -r /tree /tmp/back >/tmp/tree.log 2>&1; then

@@ -447,6 +447,27 @@ fn directories_are_neither_written_nor_read_out_of_order() {
 }
 
 #[test]
+fn the_rest_of_a_buffer_in_which_no_record_fits_gives_none_and_a_whole_message_an_error() {
+    let mut b = Bench::attached(Dialect::Unix);
+    b.open(1);
+    b.walk(2, DIR);
+    let id = b.begin("Topen tag 1 fid 2 mode 0");
+    b.done(id, Done::Opened { qid: DIR });
+    let first = b.begin("Tread tag 1 fid 2 offset 0 count 30");
+    b.fail(first, Errno::EINVAL);
+    let id = b.begin("Tread tag 1 fid 2 offset 0 count 4096");
+    b.done(id, Done::Stats([0; 60].to_vec(), 42));
+    b.replies();
+    for (count, answer) in [(30, "Rread tag 1 count 0 ''"), (8167, "Rread tag 1 count 0 ''"), (8168, "Rerror")] {
+        let id = b.begin(&format!("Tread tag 1 fid 2 offset 60 count {count}"));
+        b.fail(id, Errno::EINVAL);
+        assert!(b.replies()[0].starts_with(answer), "{count}");
+    }
+    // It goes on from where it was.
+    b.begin("Tread tag 1 fid 2 offset 60 count 8168");
+}
+
+#[test]
 fn remove_forgets_the_fid_even_when_it_fails() {
     let mut b = Bench::attached(Dialect::Plan9);
     let file = b.walk(1, PLAIN);

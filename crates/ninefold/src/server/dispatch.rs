@@ -48,12 +48,9 @@ pub(super) fn execute(
         Op::Write { file, offset, data } => {
             file.write(cx, offset, frame.slice_ref(data)).map(|count| Ok(Done::Count(count?)))
         }
-        Op::ReadStats { file, at, max } => file.read_stats(cx, at, max).map(move |stats| match stats {
-            Ok((data, cookie)) => Ok(Done::Stats(data.into(), cookie)),
-            // Linux's client fills a buffer of the message's size by asking again for what is left of it, until nothing comes,
-            // and takes an error for that of the whole listing. The next read, with room, goes on from here.
-            Err(error) if at != 0 && error.errno == Errno::EINVAL => Ok(Done::Stats(Bytes::new().into(), at)),
-            Err(error) => Err(error),
+        Op::ReadStats { file, at, max } => file.read_stats(cx, at, max).map(|stats| {
+            let (data, cookie) = stats?;
+            Ok(Done::Stats(data.into(), cookie))
         }),
         Op::Stat { file } => file.stat(cx).map(|stat| Ok(Done::Stat(stat?))),
         Op::Wstat { file, stat } => file.wstat(cx, &stat).map(unit),
