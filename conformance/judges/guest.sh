@@ -272,7 +272,7 @@ for run in "${RUNS[@]}"; do
   for name in "${NAMES[@]}"; do
     got=${OUTCOME[$name]:-no result} there=${elsewhere[$name]:-no result}
     # What was not tried, or did not end, shows nothing.
-    case $there in "still running"* | "making "* | "skipped: "*) there="no result" ;; esac
+    case $there in "still running"* | "making /"* | "skipped: "*) there="no result" ;; esac
     if ! reason=$(excluded "$run" "$name"); then
       if [ "$got" = ok ]; then ok "$run-$name"; else no "$run-$name" "$got"; fi
     elif [ "$there" = ok ] && [ "$got" != ok ] && [ "$got" != "no result" ] && [[ $run == u-* && $reason == *"(QEMU "* ]]; then
