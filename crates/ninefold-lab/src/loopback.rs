@@ -37,6 +37,10 @@ const MSIZE_DIOD: u32 = 64 << 10;
 /// Connections at a time, to see what each further one costs.
 const CONNECTIONS: [usize; 4] = [1, 8, 64, 512];
 
+/// Requests in flight on each connection, so many that one keeps the server busy by itself: its requests must have been
+/// read while it answers those before them.
+const DEPTH_MANY: u16 = 128;
+
 /// Requests in flight on all of them together where only their number is to differ.
 const IN_ALL: usize = 512;
 
@@ -150,8 +154,13 @@ fn scale(rounds: u32, time: Duration, targets: &[Target<'_>], report: &mut Repor
     for load in [Load::Getattr, Load::OpenReadClunk] {
         for target in targets.iter().filter(|target| target.msize == MSIZE_DIOD) {
             let each = CONNECTIONS.map(|connections| ("32 each", connections, DEPTH));
+            // As many open files would be more than descriptors.
+            let has_many = matches!(load, Load::Getattr);
+            let many_each = CONNECTIONS.map(|connections| ("128 each", connections, DEPTH_MANY));
+            let many_each = many_each.into_iter().filter(|_| has_many);
             let in_all = CONNECTIONS.map(|connections| ("512 in all", connections, (IN_ALL / connections) as u16));
-            let mut cases: Vec<_> = each.into_iter().chain(in_all).map(|case| (case, Runs::default())).collect();
+            let mut cases: Vec<_> =
+                each.into_iter().chain(many_each).chain(in_all).map(|case| (case, Runs::default())).collect();
             for _ in 0..rounds {
                 for ((_, connections, depth), runs) in &mut cases {
                     let run = Run { load, connections: *connections, depth: *depth, time };
