@@ -16,10 +16,14 @@ use crate::wire::{HEADER, Writer};
 const KEEP: usize = 512;
 
 /// Bulk data of a reply: in memory, or where only the driver can send them from, a pipe for example.
-#[allow(clippy::len_without_is_empty)] // nobody asks
 pub trait Bulk {
     /// Bytes of it. Never changes.
     fn len(&self) -> usize;
+
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
 
     /// The bytes that lie together from `from` on, which is less than the length: at least one.
     fn chunk(&self, from: usize) -> Chunk<'_, Self>;

@@ -11,7 +11,6 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
@@ -33,9 +32,6 @@ const IDLE: usize = 8;
 
 /// Reads that go without a pipe after one was refused by the kernel: to ask each time costs four calls.
 const WITHOUT: usize = 1000;
-
-/// A fill that takes longer has waited for a disk, although the page cache seemed to have all of it.
-const LONG: Duration = Duration::from_millis(1);
 
 /// Reads of a connection after such a one for which a wait is reckoned with.
 const WARY: usize = 256;
@@ -168,7 +164,12 @@ impl Piped {
     /// The most bytes that a pipe takes.
     pub const CAPACITY: usize = SIZE;
 
-    /// Whether fills for this connection have lately waited although they seemed not to have to. Tells so for one read.
+    /// A fill for this connection has waited although it seemed not to have to: its next ones are made with that in mind.
+    pub fn make_wary(&self) {
+        self.share.0.wary.store(WARY, Ordering::Relaxed);
+    }
+
+    /// Whether that was lately. Tells so for one read.
     pub fn is_wary(&self) -> bool {
         count_down(&self.share.0.wary)
     }
@@ -177,7 +178,7 @@ impl Piped {
     /// holds so many pages. May wait for a disk. On an error the pipe is as before.
     pub fn fill(&mut self, file: impl AsFd, mut offset: u64, count: usize) -> Result<usize, Errno> {
         let Some(pipe) = &self.pipe else { return Err(Errno::BADF) };
-        let (mut done, began) = (0, Instant::now());
+        let mut done = 0;
         let result = loop {
             if done == count {
                 break Ok(done);
@@ -191,9 +192,6 @@ impl Piped {
                 Err(error) => break Err(error),
             }
         };
-        if began.elapsed() > LONG {
-            self.share.0.wary.store(WARY, Ordering::Relaxed);
-        }
         self.tainted |= result.is_err();
         *self.left.get_mut() += done;
         result
@@ -283,6 +281,17 @@ mod tests {
             pipe.read_to_string(&mut text).unwrap();
             assert_eq!(text, "bytes", "and nothing of what was in it before");
         }
+    }
+
+    #[test]
+    fn a_connection_is_wary_for_a_number_of_reads_and_others_are_not() {
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let (share, other) = (PipeShare::default(), PipeShare::default());
+        let pipe = share.take().unwrap();
+        assert!(!pipe.is_wary());
+        pipe.make_wary();
+        assert!(!other.take().unwrap().is_wary());
+        assert_eq!((0..2 * WARY).filter(|_| pipe.is_wary()).count(), WARY);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::io::IoSliceMut;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use rustix::io::{Errno as Os, ReadWriteFlags, preadv2};
@@ -20,6 +21,9 @@ const LEAST: usize = 16 * 1024;
 /// larger ones, mostly.
 const STEP: u64 = 128 * 1024;
 
+/// A fill that takes longer has waited for a disk.
+const LONG: Duration = Duration::from_millis(1);
+
 impl OpenFile {
     /// The read by way of a pipe; `None` where it must be made in another way, nothing being done.
     pub(super) fn read_piped(
@@ -35,10 +39,16 @@ impl OpenFile {
         }
         let mut piped = cx.pipe()?;
         let (file, pool) = (self.clone(), pool.clone());
-        let (is_cached, is_wary) = (count <= Piped::CAPACITY && self.is_cached(offset, count), piped.is_wary());
+        let is_cached = count <= Piped::CAPACITY && self.is_cached(offset, count);
+        let is_wary = is_cached && piped.is_wary();
         let read = move || {
+            let began = Instant::now();
             let filled = piped.fill(&file.fd, offset, count);
             file.note(filled);
+            // On the blocking pool it was expected to.
+            if is_cached && began.elapsed() > LONG {
+                piped.make_wary();
+            }
             match filled {
                 Ok(length) => Ok(file.reply(piped, length, &pool, offset, count)),
                 Err(_) => file.read_here(&pool, offset, count).map(Data::from).map_err(os),
