@@ -2,7 +2,7 @@
 //!
 //! Everything of a connection runs in one task. A request whose answer is there at once costs no
 //! allocation beyond its reply; the others are polled here too, so no lock is shared with other
-//! connections but that of the pipes for large reads. Replies that are ready leave together.
+//! connections. Replies that are ready leave together.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

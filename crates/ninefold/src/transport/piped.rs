@@ -10,8 +10,9 @@
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock};
 
+use crossbeam_queue::ArrayQueue;
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
 use rustix::process::Signal;
@@ -36,10 +37,14 @@ const WITHOUT: usize = 1000;
 /// Reads of a connection after such a one for which a wait is reckoned with.
 const WARY: usize = 256;
 
-static POOL: Pool = Pool { idle: Mutex::new(Vec::new()), made: AtomicUsize::new(0), without: AtomicUsize::new(0) };
+static POOL: LazyLock<Pool> = LazyLock::new(|| Pool {
+    idle: ArrayQueue::new(IDLE),
+    made: AtomicUsize::new(0),
+    without: AtomicUsize::new(0),
+});
 
 struct Pool {
-    idle: Mutex<Vec<Pipe>>,
+    idle: ArrayQueue<Pipe>,
     /// Pipes there are, idle ones with them.
     made: AtomicUsize,
     /// Reads to come for which none is asked for.
@@ -53,12 +58,8 @@ struct Pipe {
 }
 
 impl Pool {
-    fn idle(&self) -> MutexGuard<'_, Vec<Pipe>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn take(&self) -> Option<Pipe> {
-        if let Some(pipe) = self.idle().pop() {
+        if let Some(pipe) = self.idle.pop() {
             return Some(pipe);
         }
         if count_down(&self.without) {
@@ -76,14 +77,11 @@ impl Pool {
 
     /// `empty`: whether it may be used again.
     fn give_back(&self, pipe: Pipe, empty: bool) {
-        let mut idle = self.idle();
-        if empty && idle.len() < IDLE {
-            idle.push(pipe);
-            return;
+        let left = if empty { self.idle.push(pipe).err() } else { Some(pipe) };
+        if let Some(pipe) = left {
+            drop(pipe);
+            self.made.fetch_sub(1, Ordering::Relaxed);
         }
-        drop(idle);
-        drop(pipe);
-        self.made.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -95,9 +93,9 @@ fn count_down(count: &AtomicUsize) -> bool {
 
 /// Closes the empty pipes that are kept; `false` where there are none. For who needs their descriptors.
 pub(crate) fn close_idle_pipes() -> bool {
-    let pipes = std::mem::take(&mut *POOL.idle());
-    POOL.made.fetch_sub(pipes.len(), Ordering::Relaxed);
-    !pipes.is_empty()
+    let closed = std::iter::from_fn(|| POOL.idle.pop()).take(IDLE).map(drop).count();
+    POOL.made.fetch_sub(closed, Ordering::Relaxed);
+    closed > 0
 }
 
 /// Whether splice(2) to a connection that is gone, which raises SIGPIPE, leaves this process alive: it ignores the signal, as
@@ -256,6 +254,7 @@ impl Drop for Piped {
 #[cfg(test)]
 mod tests {
     use std::io::Write;
+    use std::sync::{Mutex, PoisonError};
 
     use super::*;
 

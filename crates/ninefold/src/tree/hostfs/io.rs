@@ -6,10 +6,11 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
+use crossbeam_queue::SegQueue;
 use ninefold_proto::{Errno, Error};
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::{Errno as Os, ReadWriteFlags, pread, preadv2, pwrite, pwritev2};
@@ -18,7 +19,7 @@ use tokio::io::Interest;
 use super::creds::{Identity, Loan};
 use super::file::HostFile;
 use super::open::{Flow, OpenFile};
-use super::{Pace, lock, os};
+use super::{Pace, os};
 use crate::server::{Answer, Cx, Data};
 
 /// The smallest buffer, and so the power of two that class 0 of the pool stands for.
@@ -36,16 +37,12 @@ const COPY: usize = 4096;
 /// Alignment that O_DIRECT asks of memory, offsets and lengths on every common disk.
 const ALIGN: usize = 4096;
 
-/// Buffers for reads, used again without being cleared.
+/// Buffers for reads, used again without being cleared. All connections share it, and none waits for another.
 #[derive(Default, Debug)]
 pub(super) struct BufferPool {
-    idle: Mutex<Idle>,
-}
-
-#[derive(Default, Debug)]
-struct Idle {
-    classes: [Vec<Vec<u8>>; CLASSES],
-    bytes: usize,
+    classes: [SegQueue<Vec<u8>>; CLASSES],
+    /// Bytes of all that are idle, and of one that is about to be.
+    idle: AtomicUsize,
 }
 
 /// A buffer that goes back to its pool.
@@ -59,13 +56,22 @@ impl BufferPool {
     /// A buffer of at least `len` bytes, whatever is in them.
     fn take(self: &Arc<BufferPool>, len: usize) -> Buffer {
         let size = len.max(MIN_BUFFER).next_power_of_two();
-        let idle = class(size).and_then(|class| {
-            let mut idle = lock(&self.idle);
-            let bytes = idle.classes[class].pop();
-            idle.bytes -= bytes.as_ref().map_or(0, Vec::len);
-            bytes
-        });
+        let idle = class(size).and_then(|class| self.classes[class].pop());
+        if idle.is_some() {
+            self.idle.fetch_sub(size, Ordering::Relaxed);
+        }
         Buffer { bytes: idle.unwrap_or_else(|| vec![0; size]), used: 0, pool: self.clone() }
+    }
+
+    /// Keeps it for another read, unless enough are kept.
+    fn give_back(&self, bytes: Vec<u8>) {
+        let size = bytes.len();
+        let Some(class) = class(size) else { return };
+        if self.idle.fetch_add(size, Ordering::Relaxed) + size <= MAX_IDLE {
+            self.classes[class].push(bytes);
+        } else {
+            self.idle.fetch_sub(size, Ordering::Relaxed);
+        }
     }
 }
 
@@ -95,13 +101,7 @@ impl AsRef<[u8]> for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        let bytes = std::mem::take(&mut self.bytes);
-        let Some(class) = class(bytes.len()) else { return };
-        let mut idle = lock(&self.pool.idle);
-        if idle.bytes + bytes.len() <= MAX_IDLE {
-            idle.bytes += bytes.len();
-            idle.classes[class].push(bytes);
-        }
+        self.pool.give_back(std::mem::take(&mut self.bytes));
     }
 }
 
@@ -428,8 +428,8 @@ mod tests {
     fn a_short_reply_does_not_keep_a_long_buffer() {
         let pool = Arc::new(BufferPool::default());
         let short = pool.take(1 << 20).into_reply(COPY + 1);
-        assert_eq!((short.len(), lock(&pool.idle).bytes), (COPY + 1, 1 << 20));
+        assert_eq!((short.len(), pool.idle.load(Ordering::Relaxed)), (COPY + 1, 1 << 20));
         let long = pool.take(1 << 20).into_reply(1 << 20);
-        assert_eq!((long.len(), lock(&pool.idle).bytes), (1 << 20, 0));
+        assert_eq!((long.len(), pool.idle.load(Ordering::Relaxed)), (1 << 20, 0));
     }
 }

@@ -19,6 +19,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use crossbeam_queue::SegQueue;
 use ninefold_proto::{Errno, Error};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, openat2, statx};
 
@@ -219,7 +220,7 @@ pub(super) struct Tree {
     cached_lookups: AtomicBool,
     changes: Changes,
     /// Nodes that hold a cached descriptor, each once, oldest first.
-    cached: Mutex<VecDeque<Weak<Node>>>,
+    cached: SegQueue<Weak<Node>>,
     /// Nodes that hold a pinned descriptor.
     pinned: Mutex<VecDeque<Weak<Node>>>,
     /// Descriptors in each ring.
@@ -242,7 +243,7 @@ impl Tree {
             mounts,
             cached_lookups: AtomicBool::new(true),
             changes: Changes::default(),
-            cached: Mutex::default(),
+            cached: SegQueue::new(),
             pinned: Mutex::default(),
             limit: limit.max(1),
         })
@@ -317,8 +318,8 @@ impl Tree {
             }
         }
         node.used.store(true, Ordering::Relaxed);
-        lock(&self.cached).push_back(Arc::downgrade(node));
-        while lock(&self.cached).len() > self.limit && self.evict() {}
+        self.cached.push(Arc::downgrade(node));
+        while self.cached.len() > self.limit && self.evict() {}
         fd
     }
 
@@ -343,10 +344,10 @@ impl Tree {
     fn evict(&self) -> bool {
         loop {
             // Each pass clears a mark, so that the hand comes to an unmarked node in the end.
-            let Some(weak) = lock(&self.cached).pop_front() else { return false };
+            let Some(weak) = self.cached.pop() else { return false };
             let Some(node) = weak.upgrade() else { return true };
             if node.used.swap(false, Ordering::Relaxed) {
-                lock(&self.cached).push_back(weak);
+                self.cached.push(weak);
                 continue;
             }
             let mut held = lock(&node.held);
@@ -541,7 +542,7 @@ impl Tree {
     /// Descriptors held for files that are not open.
     #[cfg(test)]
     pub(super) fn held(&self) -> usize {
-        lock(&self.cached).len()
+        self.cached.len()
     }
 }
 
