@@ -37,11 +37,8 @@ const WITHOUT: usize = 1000;
 /// Reads of a connection after such a one for which a wait is reckoned with.
 const WARY: usize = 256;
 
-static POOL: LazyLock<Pool> = LazyLock::new(|| Pool {
-    idle: ArrayQueue::new(IDLE),
-    made: AtomicUsize::new(0),
-    without: AtomicUsize::new(0),
-});
+static POOL: LazyLock<Pool> =
+    LazyLock::new(|| Pool { idle: ArrayQueue::new(IDLE), made: AtomicUsize::new(0), without: AtomicUsize::new(0) });
 
 struct Pool {
     idle: ArrayQueue<Pipe>,

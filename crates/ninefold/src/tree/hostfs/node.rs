@@ -436,7 +436,7 @@ impl Tree {
             };
             // After so many tries the name changes faster than it can be seen; any of its files will do.
             let mark = (attempt < LOOKUP_TRIES).then_some(mark);
-            if let Some(node) = self.adopt(dir, name, &entry.stx, entry.slow, mark.map(|mark| (mark, key))) {
+            if let Some(node) = self.adopt(dir, name, &entry.stx, entry.slow, mark) {
                 let fd = self.hold(&node, entry.fd);
                 return Ok(Found { node, fd, stx: entry.stx });
             }
@@ -449,19 +449,12 @@ impl Tree {
         self.adopt(dir, name, stx, false, None).expect("unconditional")
     }
 
-    /// The node for an entry that was looked up; None when the name was changed since `unless`.
-    fn adopt(
-        &self,
-        dir: &Arc<Node>,
-        name: &[u8],
-        stx: &Statx,
-        slow: bool,
-        unless: Option<(u64, NameKey)>,
-    ) -> Option<Arc<Node>> {
+    /// The node for an entry that was looked up; None when the name was changed since it was marked `unless`.
+    fn adopt(&self, dir: &Arc<Node>, name: &[u8], stx: &Statx, slow: bool, unless: Option<u64>) -> Option<Arc<Node>> {
         let id = self.id(stx);
         // Declared first so that it is dropped after the locks.
         let existing;
-        let _unchanged = self.changes.unless(unless)?;
+        let _unchanged = self.changes.unless(self.key(dir, name), unless)?;
         let mut links = lock(&dir.links);
         let children = links.children.get_or_insert_default();
         existing = children.get(name).and_then(Weak::upgrade);
@@ -519,7 +512,7 @@ impl Tree {
         let _parent;
         {
             // One at a time: two together could make the circle that neither makes alone.
-            let _unchanged = self.changes.unless(None);
+            let _alone = self.changes.alone();
             moved = {
                 let mut links = lock(&from.links);
                 links.children.as_mut().and_then(|children| children.remove(old))?.upgrade()?
