@@ -43,6 +43,39 @@ impl fmt::Display for Dialect {
     }
 }
 
+/// What two ends agree on: the layout of messages, and what the suffixes behind it say.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Version {
+    pub dialect: Dialect,
+    /// `.ix`: requests that share a tag are a group, and Tcreate opens and cuts a plain file that is there. With 9P2000 and
+    /// .u.
+    pub groups: bool,
+}
+
+impl Version {
+    /// The version string.
+    pub fn as_str(self) -> &'static str {
+        match (self.dialect, self.groups) {
+            (Dialect::Plan9, true) => "9P2000.ix",
+            (Dialect::Unix, true) => "9P2000.u.ix",
+            (dialect, _) => dialect.as_str(),
+        }
+    }
+
+    /// The version whose string is exactly `s`.
+    pub fn parse(s: &[u8]) -> Option<Version> {
+        let groups = [Dialect::Plan9, Dialect::Unix].map(|dialect| Version { dialect, groups: true });
+        let plain = Dialect::ALL.map(Version::from);
+        plain.into_iter().chain(groups).find(|version| version.as_str().as_bytes() == s)
+    }
+}
+
+impl From<Dialect> for Version {
+    fn from(dialect: Dialect) -> Version {
+        Version { dialect, groups: false }
+    }
+}
+
 /// A set of dialects; the column of the message table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DialectSet(u8);
@@ -63,27 +96,35 @@ impl DialectSet {
 /// The version string that ends a negotiation without result.
 pub const UNKNOWN: &str = "unknown";
 
-/// The server's answer to a Tversion: the dialect, or `None` for `unknown`, and the msize to reply.
+/// The server's answer to a Tversion: the version, or `None` for `unknown`, and the msize to reply.
 ///
 /// The offered string is cut at the first suffix that is not known, so the reply is a prefix of the
 /// offer; any other `9P` with a number of 2000 or more gets `9P2000`; the rest, and an msize under
 /// [`MSIZE_MIN`], gets `unknown`. Never an error (version(5)).
-pub fn answer_version(offered: &[u8], msize: u32, msize_max: u32) -> (Option<Dialect>, u32) {
+pub fn answer_version(offered: &[u8], msize: u32, msize_max: u32) -> (Option<Version>, u32) {
     let reply_msize = msize.min(msize_max);
     if msize < MSIZE_MIN {
         return (None, reply_msize);
     }
-    let mut parts = offered.split(|&b| b == b'.');
-    let base = parts.next().unwrap_or_default();
-    let dialect = match base {
-        b"9P2000" => Some(match parts.next() {
-            Some(b"u") => Dialect::Unix,
-            Some(b"L") => Dialect::Linux,
-            _ => Dialect::Plan9,
-        }),
-        _ => base.strip_prefix(b"9P").and_then(leading_number).filter(|&n| n >= 2000).map(|_| Dialect::Plan9),
+    let mut parts = offered.split(|&b| b == b'.').peekable();
+    let version = match parts.next().unwrap_or_default() {
+        b"9P2000" => {
+            let dialect = match parts.peek().copied() {
+                Some(b"u") => Dialect::Unix,
+                Some(b"L") => Dialect::Linux,
+                _ => Dialect::Plan9,
+            };
+            if dialect != Dialect::Plan9 {
+                parts.next();
+            }
+            Some(Version { dialect, groups: dialect != Dialect::Linux && parts.next() == Some(b"ix") })
+        }
+        base => {
+            let number = base.strip_prefix(b"9P").and_then(leading_number);
+            number.filter(|&n| n >= 2000).map(|_| Dialect::Plan9.into())
+        }
     };
-    (dialect, reply_msize)
+    (version, reply_msize)
 }
 
 /// The number that `s` begins with, saturating.
@@ -212,7 +253,7 @@ mod tests {
     use super::*;
 
     fn answer(version: &str) -> Option<&'static str> {
-        answer_version(version.as_bytes(), 8192, 65536).0.map(Dialect::as_str)
+        answer_version(version.as_bytes(), 8192, 65536).0.map(Version::as_str)
     }
 
     #[test]
@@ -225,6 +266,13 @@ mod tests {
         assert_eq!(answer("9P2000.u.zz"), Some("9P2000.u"));
         assert_eq!(answer("9P2000.zz.u"), Some("9P2000"));
         assert_eq!(answer("9P2000."), Some("9P2000"));
+        assert_eq!(answer("9P2000.ix"), Some("9P2000.ix"));
+        assert_eq!(answer("9P2000.ix.s"), Some("9P2000.ix"));
+        assert_eq!(answer("9P2000.ix.u"), Some("9P2000.ix"));
+        assert_eq!(answer("9P2000.u.ix"), Some("9P2000.u.ix"));
+        assert_eq!(answer("9P2000.u.zz.ix"), Some("9P2000.u"));
+        assert_eq!(answer("9P2000.L.ix"), Some("9P2000.L"));
+        assert_eq!(answer("9P2000.ixx"), Some("9P2000"));
     }
 
     #[test]
@@ -239,9 +287,20 @@ mod tests {
 
     #[test]
     fn server_takes_the_smaller_msize_and_refuses_one_under_4096() {
-        assert_eq!(answer_version(b"9P2000.L", 4096, 65536), (Some(Dialect::Linux), 4096));
-        assert_eq!(answer_version(b"9P2000.L", u32::MAX, 65536), (Some(Dialect::Linux), 65536));
+        assert_eq!(answer_version(b"9P2000.L", 4096, 65536), (Some(Dialect::Linux.into()), 4096));
+        assert_eq!(answer_version(b"9P2000.L", u32::MAX, 65536), (Some(Dialect::Linux.into()), 65536));
         assert_eq!(answer_version(b"9P2000.L", 4095, 65536), (None, 4095));
+    }
+
+    #[test]
+    fn every_version_is_the_one_of_its_string() {
+        for dialect in Dialect::ALL {
+            for groups in [false, dialect != Dialect::Linux] {
+                let version = Version { dialect, groups };
+                assert_eq!(Version::parse(version.as_str().as_bytes()), Some(version));
+            }
+        }
+        assert_eq!(Version::parse(b"9P2000.L.ix"), None);
     }
 
     fn ok(version: &str) -> VersionAnswer<'_> {

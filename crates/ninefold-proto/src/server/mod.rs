@@ -19,6 +19,7 @@
 //! the last request that used it.
 
 mod fids;
+mod groups;
 mod limits;
 mod op;
 mod outbox;

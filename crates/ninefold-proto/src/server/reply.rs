@@ -177,7 +177,7 @@ fn getattr(a: &Attr) -> R<'static> {
     }
 }
 
-impl<F: Clone, P: Bulk + From<Vec<u8>>> Session<F, P> {
+impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> Session<F, P, B> {
     /// Whether it reads a directory on, with less room than the messages have.
     fn is_rest_of_a_buffer(&self, after: After) -> bool {
         matches!(after, After::ReadStats { restart: false, count } if count < self.msize - LINUX_OVERHEAD)

@@ -24,6 +24,9 @@ const XATTR_SIZE_MAX: u64 = 65536;
 /// fid of an attribute in the call that made it.
 pub(super) const XATTR_BYTES: usize = 64 * XATTR_SIZE_MAX as usize;
 
+/// Tcreate's mode bit under `.ix`: the file must not be there (protocol.md).
+const OEXCL: u8 = 0x20;
+
 /// Tunlinkat's AT_REMOVEDIR.
 const AT_REMOVEDIR: u32 = 0x200;
 
@@ -92,7 +95,7 @@ enum Use {
     Exclusive,
 }
 
-impl<F: Clone, P: Bulk + From<Vec<u8>>> Session<F, P> {
+impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> Session<F, P, B> {
     pub(super) fn handle_request<'a>(
         &mut self,
         tag: Tag,
@@ -236,7 +239,11 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>> Session<F, P> {
             T::Open { fid, mode } => self.check_open(fid, Open::from_mode(mode, self.dialect)?)?,
             T::Lopen { fid, flags } => self.check_open(fid, Open::from_lflags(flags.0)?)?,
             T::Create { fid, name: n, perm, mode, extension } => {
-                self.check_create(fid, name(n)?, perm.0, Open::from_mode(mode, self.dialect)?, extension)?
+                // Nix's create-or-truncate, and the bit that asks for open(5)'s create.
+                let opens = self.groups.is_some() && mode & OEXCL == 0;
+                let mode = if self.groups.is_some() { mode & !OEXCL } else { mode };
+                let how = Open::from_mode(mode, self.dialect)?;
+                self.check_create(fid, name(n)?, perm.0, how, !opens, extension)?
             }
             T::Lcreate { fid, name: n, flags, mode, gid } => {
                 let how = Open::from_lflags(flags.0)?;
@@ -482,6 +489,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>> Session<F, P> {
         name: Name<'a>,
         perm: u32,
         how: Open,
+        exclusive: bool,
         extension: &'a [u8],
     ) -> Result<Checked<'a, F>, Stop> {
         let handle = self.creatable(fid)?;
@@ -501,7 +509,8 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>> Session<F, P> {
         let special = match kinds {
             0 => {
                 let dm = perm & (dm::APPEND | dm::EXCL | dm::TMP);
-                let op = Op::Create { file, name, mode, dm, gid: None, how, exclusive: true };
+                let how = Open { flags: how.flags | if exclusive { 0 } else { lflags::TRUNC }, ..how };
+                let op = Op::Create { file, name, mode, dm, gid: None, how, exclusive };
                 return Ok(creating(fid, handle, how, op));
             }
             // open(5): a directory is created for reading only.

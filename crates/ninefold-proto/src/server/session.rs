@@ -5,11 +5,12 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::fids::{Fate, Fids, HandleId, Mode};
+use super::groups::{Groups, Member, Room};
 use super::limits::Limits;
 use super::op::{Done, Farewell, FarewellId, Request, RequestId};
 use super::outbox::{Bulk, Outbox};
 use super::reply;
-use crate::dialect::{self, Dialect};
+use crate::dialect::{self, Dialect, Version};
 use crate::error::{Errno, Error};
 use crate::message::{R, T, is_reply};
 use crate::open::Open;
@@ -34,6 +35,8 @@ pub enum Violation {
     HandshakeTimeout,
     #[error("a frame was not finished in time")]
     FrameTimeout,
+    #[error("too many requests share tags with one that waits")]
+    TooManyMembers,
 }
 
 /// What the driver does about a frame.
@@ -59,7 +62,7 @@ enum State {
     /// A dialect is agreed.
     Agreed,
     /// A Tversion came over requests that still run: it is answered when they are done.
-    Resetting { tag: Tag, reply: (Option<Dialect>, u32) },
+    Resetting { tag: Tag, reply: (Option<Version>, u32) },
     /// The peer is gone.
     HungUp,
 }
@@ -140,12 +143,14 @@ impl After {
     }
 }
 
-/// The server's end of one connection. `F` is the driver's handle on a file, `P` its bulk data.
+/// The server's end of one connection. `F` is the driver's handle on a file, `P` its bulk data, `B` its frames.
 #[derive(Debug)]
-pub struct Session<F, P> {
+pub struct Session<F, P, B = Vec<u8>> {
     pub(super) limits: Limits,
     state: State,
     pub(super) dialect: Dialect,
+    /// Whether requests may share a tag, or `None` where they may not.
+    pub(super) groups: Option<Groups<B>>,
     pub(super) msize: u32,
     pub(super) fids: Fids<F>,
     requests: BTreeMap<RequestId, Outstanding>,
@@ -167,15 +172,16 @@ enum Owner {
     Flush(RequestId),
 }
 
-impl<F: Clone, P: Bulk + From<Vec<u8>>> Session<F, P> {
+impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> Session<F, P, B> {
     /// A connection on which nothing was said.
-    pub fn new(limits: Limits) -> Session<F, P> {
+    pub fn new(limits: Limits) -> Session<F, P, B> {
         // Less than the least msize could not carry a stat record.
         let limits = Limits { msize: limits.msize.max(MSIZE_MIN), ..limits };
         Session {
             limits,
             state: State::Start { spoke: false },
             dialect: Dialect::Plan9,
+            groups: None,
             msize: MSIZE_MIN,
             fids: Fids::default(),
             requests: BTreeMap::new(),
@@ -201,7 +207,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>> Session<F, P> {
 
     /// Requests not complete, those that wait included.
     pub fn outstanding(&self) -> usize {
-        self.requests.len()
+        self.requests.len() + self.groups.as_ref().map_or(0, Groups::len)
     }
 
     /// Fids known.
@@ -247,11 +253,41 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>> Session<F, P> {
     /// frame can be held back until a request completes.
     pub fn handle_frame<'a>(
         &mut self,
-        frame: &'a [u8],
+        frame: &'a B,
         may_wait: bool,
         out: &mut Outbox<P>,
     ) -> Result<Event<'a, F>, Violation> {
-        let (header, body) = split_frame(frame).map_err(Violation::Frame)?;
+        self.take(frame, false, may_wait, out)
+    }
+
+    /// The next request that waited for others of its tag, or for a fid, and can be carried out now. It is handed in to
+    /// [`Session::handle_member`] before any other frame.
+    pub fn poll_member(&mut self, out: &mut Outbox<P>) -> Option<B> {
+        loop {
+            match self.groups.as_mut()?.pop()? {
+                (_, Member::Frame(frame)) => return Some(frame),
+                (tag, Member::Refused) => {
+                    self.refuse(tag, no_room(), out);
+                    self.answered(tag);
+                }
+            }
+        }
+    }
+
+    /// Takes a frame from [`Session::poll_member`].
+    pub fn handle_member<'a>(&mut self, frame: &'a B, out: &mut Outbox<P>) -> Result<Event<'a, F>, Violation> {
+        self.take(frame, true, true, out)
+    }
+
+    /// `is_member`: its turn among those of its tag has come.
+    fn take<'a>(
+        &mut self,
+        frame: &'a B,
+        is_member: bool,
+        may_wait: bool,
+        out: &mut Outbox<P>,
+    ) -> Result<Event<'a, F>, Violation> {
+        let (header, body) = split_frame(frame.as_ref()).map_err(Violation::Frame)?;
         let (kind, tag) = (header.kind, header.tag);
         if header.size > self.msize {
             return Err(Violation::Frame(DecodeError::SizeTooLarge { size: header.size, msize: self.msize }));
@@ -269,7 +305,11 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>> Session<F, P> {
             Err(_) if matches!(self.state, State::Start { .. }) && kind != 100 => {
                 return Err(Violation::NoVersion(kind));
             }
+            Err(DecodeError::UnknownType(_)) if !is_member && self.joins(tag) => {
+                return self.wait_in_turn(tag, frame, may_wait);
+            }
             Err(DecodeError::UnknownType(_)) => {
+                self.answered(tag);
                 self.refuse(tag, Error::with_text(Errno::EOPNOTSUPP, "unknown message type"), out);
                 return Ok(Event::Handled);
             }
@@ -278,12 +318,76 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>> Session<F, P> {
         match message {
             T::Version { msize, version } => Ok(self.version(tag, msize, version, out)),
             _ if matches!(self.state, State::Start { .. }) => Err(Violation::NoVersion(kind)),
+            _ if !is_member && self.joins(tag) => self.wait_in_turn(tag, frame, may_wait),
             _ if self.tags.contains_key(&tag) => {
                 self.refuse(tag, Error::with_text(Errno::EBUSY, "duplicate tag"), out);
                 Ok(Event::Handled)
             }
-            T::Flush { oldtag } => Ok(self.flush(tag, oldtag, out)),
-            message => Ok(self.handle_request(tag, message, may_wait, out)),
+            T::Flush { oldtag } => {
+                let event = self.flush(tag, oldtag, out);
+                self.answered_at_once(tag);
+                Ok(event)
+            }
+            message => match self.handle_request(tag, message, may_wait || self.groups.is_some(), out) {
+                Event::Wait => Ok(self.wait_for_fid(tag, frame, is_member, may_wait, out)),
+                event => {
+                    self.answered_at_once(tag);
+                    Ok(event)
+                }
+            },
+        }
+    }
+
+    /// Whether a request with this tag is one of a group of which others are not answered.
+    fn joins(&self, tag: Tag) -> bool {
+        self.groups.as_ref().is_some_and(|groups| self.tags.contains_key(&tag) || groups.has(tag))
+    }
+
+    /// Puts a request behind those of its tag.
+    fn wait_in_turn<'a>(&mut self, tag: Tag, frame: &B, may_wait: bool) -> Result<Event<'a, F>, Violation> {
+        let Some(groups) = &mut self.groups else { return Ok(Event::Handled) };
+        match groups.room(tag, frame, self.limits.unsent) {
+            Room::Yes => groups.push(tag, frame),
+            // What runs will make room. What waits without bound may wait for just the frames that are not read.
+            Room::Full | Room::Never if may_wait => return Ok(Event::Wait),
+            Room::Full => groups.push_refused(tag),
+            Room::Never => return Err(Violation::TooManyMembers),
+        }
+        Ok(Event::Handled)
+    }
+
+    /// Where requests share tags, one that needs a fid in use holds up none but those of its own tag.
+    fn wait_for_fid<'a>(
+        &mut self,
+        tag: Tag,
+        frame: &B,
+        is_member: bool,
+        may_wait: bool,
+        out: &mut Outbox<P>,
+    ) -> Event<'a, F> {
+        let Some(groups) = &mut self.groups else { return Event::Wait };
+        // A member's own place is free.
+        if is_member || groups.room(tag, frame, self.limits.unsent) == Room::Yes {
+            groups.push_blocked(tag, frame);
+        } else if may_wait {
+            return Event::Wait;
+        } else {
+            self.refuse(tag, no_room(), out);
+        }
+        Event::Handled
+    }
+
+    /// A request of this tag is answered: the next one's turn has come.
+    fn answered(&mut self, tag: Tag) {
+        if let Some(groups) = &mut self.groups {
+            groups.answered(tag);
+        }
+    }
+
+    /// The same, unless it is being carried out.
+    fn answered_at_once(&mut self, tag: Tag) {
+        if !self.tags.contains_key(&tag) {
+            self.answered(tag);
         }
     }
 
@@ -298,6 +402,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>> Session<F, P> {
             self.discard(&request, result);
         } else {
             self.tags.remove(&request.tag);
+            self.answered(request.tag);
             // Cancelled before it changed anything: no reply, only the Rflush (flush(5)). A fid that was clunked is
             // gone all the same, and without a reply the client would believe that it is not.
             let undone = !matches!(request.after, After::Farewell { .. });
@@ -310,6 +415,9 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>> Session<F, P> {
         }
         if let Some(parting) = request.parting {
             self.part(request.after.new_fid(), parting, out);
+        }
+        if let Some(groups) = &mut self.groups {
+            groups.unblock();
         }
         self.finish_reset(out);
     }
@@ -428,6 +536,9 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>> Session<F, P> {
             request.void = true;
         }
         self.tags.clear();
+        if let Some(groups) = &mut self.groups {
+            groups.clear();
+        }
         for handle in self.fids.forget_all() {
             self.retire(handle, Fate::default());
         }
@@ -435,15 +546,16 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>> Session<F, P> {
 
     /// Answers the Tversion once everything before it is done, clunks included.
     fn finish_reset(&mut self, out: &mut Outbox<P>) {
-        let State::Resetting { tag, reply: (dialect, msize) } = self.state else { return };
+        let State::Resetting { tag, reply: (version, msize) } = self.state else { return };
         if !self.is_idle() {
             return;
         }
-        let version = dialect.map_or(dialect::UNKNOWN, Dialect::as_str);
-        out.push(tag, &R::Version { msize, version: version.as_bytes() }, Dialect::Plan9);
-        match dialect {
-            Some(dialect) => {
+        let name = version.map_or(dialect::UNKNOWN, Version::as_str);
+        out.push(tag, &R::Version { msize, version: name.as_bytes() }, Dialect::Plan9);
+        match version {
+            Some(Version { dialect, groups }) => {
                 self.dialect = dialect;
+                self.groups = groups.then(Groups::default);
                 self.msize = msize;
                 self.state = State::Agreed;
             }
@@ -455,7 +567,11 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>> Session<F, P> {
     }
 
     /// flush(5): Rflush comes after the reply of the flushed request, if there is one, and never before it is done.
+    /// What waits behind it in its tag is never carried out.
     fn flush(&mut self, tag: Tag, oldtag: Tag, out: &mut Outbox<P>) -> Event<'static, F> {
+        if let Some(groups) = self.groups.as_mut().filter(|_| tag != oldtag) {
+            groups.flush(oldtag);
+        }
         let id = match self.tags.get(&oldtag) {
             // Not outstanding: answered already, or never sent.
             None => {
@@ -475,7 +591,12 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>> Session<F, P> {
     fn answer_flushes(&mut self, flushes: &[Tag], out: &mut Outbox<P>) {
         for tag in flushes {
             self.tags.remove(tag);
+            self.answered(*tag);
             out.push(*tag, &R::Flush {}, self.dialect);
         }
     }
+}
+
+fn no_room() -> Error {
+    Error::with_text(Errno::EAGAIN, "too many requests of this connection wait already")
 }

@@ -55,7 +55,7 @@ impl Bench {
     }
 
     fn frame(&mut self, frame: &[u8], may_wait: bool) -> Did {
-        match self.session.handle_frame(frame, may_wait, &mut self.out) {
+        match self.session.handle_frame(&frame.to_vec(), may_wait, &mut self.out) {
             Ok(Event::Handled) => Did::Handled,
             Ok(Event::Execute(request)) => Did::Execute(request.id),
             Ok(Event::Cancel(ids)) => Did::Cancel(ids),

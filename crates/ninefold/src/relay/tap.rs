@@ -108,8 +108,8 @@ impl Session {
         let Ok((_, body)) = wire::split_frame(frame) else { return };
         if let Ok(R::Version { msize, version }) = R::decode(RVERSION, body, self.dialect) {
             // "unknown" agrees to nothing; a suffix that we do not know changes no layout that we print.
-            if let (Some(dialect), msize) = answer_version(version, msize, self.limit) {
-                self.dialect = dialect;
+            if let (Some(version), msize) = answer_version(version, msize, self.limit) {
+                self.dialect = version.dialect;
                 self.frame_max = msize;
             }
         }

@@ -72,7 +72,7 @@ pub(super) struct Connection {
     stream: Stream,
     peer: Peer,
     id: u64,
-    session: Session<Handle, Data>,
+    session: Session<Handle, Data, Bytes>,
     out: Outbox<Data>,
     outlet: Outlet,
     arrived: BytesMut,
@@ -148,6 +148,7 @@ impl Connection {
             }
             let mut progress = self.poll_running(task);
             progress |= self.poll_farewells(&mut turns);
+            progress |= self.poll_members(task, &mut turns);
             progress |= self.poll_frames(task, &mut turns);
             progress |= self.poll_write(task);
             progress |= self.poll_read(task);
@@ -217,6 +218,21 @@ impl Connection {
         progress
     }
 
+    /// Handles the requests whose turn in their group has come, also when nothing more is read.
+    fn poll_members(&mut self, task: &mut Context<'_>, turns: &mut usize) -> bool {
+        let mut progress = false;
+        while *turns > 0
+            && self.may_start()
+            && let Some(frame) = self.session.poll_member(&mut self.out)
+        {
+            *turns -= 1;
+            progress = true;
+            self.handle(frame, true);
+            self.send_enough(task);
+        }
+        progress
+    }
+
     /// Handles the whole frames that have arrived, as far as the limits allow.
     fn poll_frames(&mut self, task: &mut Context<'_>, turns: &mut usize) -> bool {
         let mut progress = false;
@@ -233,13 +249,11 @@ impl Connection {
                 },
             };
             *turns -= 1;
-            if !self.handle(frame) {
+            if !self.handle(frame, false) {
                 break;
             }
             progress = true;
-            if self.unsent() >= ENOUGH && !self.stalled {
-                self.poll_write(task);
-            }
+            self.send_enough(task);
         }
         let size = frame_size(&self.arrived, self.session.msize());
         let whole = matches!(size, Ok(Some(size)) if size <= self.arrived.len());
@@ -266,11 +280,16 @@ impl Connection {
         self.running.len().saturating_sub(self.parking.count()) < self.server.limits.running
     }
 
-    /// Hands one frame to the session; `false` when it has to wait.
-    fn handle(&mut self, frame: Bytes) -> bool {
-        let may_wait = self.parking.count() == 0;
-        self.session.note_partial_frame(false, Duration::ZERO);
-        match self.session.handle_frame(&frame, may_wait, &mut self.out) {
+    /// Hands one frame to the session; `false` when it has to wait. `is_member`: the session gave it.
+    fn handle(&mut self, frame: Bytes, is_member: bool) -> bool {
+        let event = if is_member {
+            self.session.handle_member(&frame, &mut self.out)
+        } else {
+            let may_wait = self.parking.count() == 0;
+            self.session.note_partial_frame(false, Duration::ZERO);
+            self.session.handle_frame(&frame, may_wait, &mut self.out)
+        };
+        match event {
             Ok(Event::Handled) => {}
             Ok(Event::Execute(request)) => {
                 // The request borrows from the frame, which outlives the call.
@@ -323,6 +342,13 @@ impl Connection {
 
     fn cancel_all(&mut self) {
         self.cancels.values().for_each(|cancel| cancel.cancel());
+    }
+
+    /// Sends when there is much to send.
+    fn send_enough(&mut self, task: &mut Context<'_>) {
+        if self.unsent() >= ENOUGH && !self.stalled {
+            self.poll_write(task);
+        }
     }
 
     fn poll_write(&mut self, task: &mut Context<'_>) -> bool {

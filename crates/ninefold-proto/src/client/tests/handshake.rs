@@ -1,7 +1,7 @@
 //! Negotiation through frames, with every style of refusal that servers in the field have.
 
 use super::*;
-use crate::dialect::Step;
+use crate::dialect::{Step, Version};
 
 /// What a server does about a Tversion.
 type Server = fn(version: &str, msize: u32) -> Does;
@@ -65,7 +65,7 @@ const SERVERS: &[(&str, Server, Dialect, u32)] = &[
         "ours",
         |version, msize| {
             let (dialect, msize) = crate::dialect::answer_version(version.as_bytes(), msize, 8 << 20);
-            Agrees(msize, dialect.map_or("unknown", Dialect::as_str))
+            Agrees(msize, dialect.map_or("unknown", Version::as_str))
         },
         Dialect::Linux,
         1,
