@@ -104,7 +104,7 @@ fn version(data: &[u8]) {
         assert_eq!(agreed, msize.min(most));
         if let Some(dialect) = dialect {
             assert!(msize >= 4096);
-            assert!(dialect == Dialect::Plan9 || offer.starts_with(dialect.as_str().as_bytes()));
+            assert!(dialect == Dialect::Plan9.into() || offer.starts_with(dialect.as_str().as_bytes()));
             assert!(offer.starts_with(b"9P"));
         }
     }

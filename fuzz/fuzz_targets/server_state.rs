@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
 use ninefold_proto::attr::{Attr, Statfs};
+use ninefold_proto::dialect::Version;
 use ninefold_proto::message::{R, T};
 use ninefold_proto::server::{Done, Event, FarewellId, Holder, Limits, Op, Outbox, RequestId, Session};
 use ninefold_proto::stat::{Stat, StatBuf};
@@ -21,6 +22,9 @@ use ninefold_fuzz::model::{Expected, File, Model, Outcome, What};
 const MAX_FIDS: usize = frames::FIDS as usize - 1;
 
 const MSIZE: u32 = 8192;
+
+/// Frames that wait for those of their tag: fewer than the limit, whose effect unit tests show.
+const WAITING: usize = 60;
 
 /// Operations of one program, and requests at one time: more finds nothing new and costs speed.
 const STEPS: usize = 400;
@@ -139,11 +143,12 @@ impl<'i> Run<'i> {
 
     /// Most programs begin as clients do.
     fn start(&mut self) {
-        let dialect = self.input.below(4);
-        if let Some(dialect) = Dialect::ALL.get(dialect) {
-            self.send(frames::version(u16::MAX, MSIZE, dialect.as_str().as_bytes()), true);
+        let offers = ["9P2000", "9P2000.u", "9P2000.L", "9P2000.ix", "9P2000.u.ix"];
+        if let Some(offer) = offers.get(self.input.below(6)) {
+            let dialect = Version::parse(offer.as_bytes()).unwrap().dialect;
+            self.send(frames::version(u16::MAX, MSIZE, offer.as_bytes()), true);
             let row = T::TABLE.iter().find(|row| row.name == "Tattach").unwrap();
-            self.send(frames::frame(row, *dialect, 0, Contents::Tame, &mut Input::new(&[])), true);
+            self.send(frames::frame(row, dialect, 0, Contents::Tame, &mut Input::new(&[])), true);
         }
     }
 
@@ -214,11 +219,34 @@ impl<'i> Run<'i> {
         }
     }
 
-    /// Hands in a frame and checks what the session does about it.
+    /// Hands in a frame and those that have their turn then.
     fn send(&mut self, frame: Vec<u8>, may_wait: bool) {
+        if self.model.waiting() >= WAITING {
+            return;
+        }
+        self.send_one_frame(frame, may_wait, false);
+        self.members();
+    }
+
+    /// Hands in the frames that have their turn.
+    fn members(&mut self) {
+        while let Some(frame) = self.session.poll_member(&mut self.out) {
+            assert!(self.out.is_empty(), "none of so few had no room");
+            let (header, _) = split_frame(&frame).unwrap();
+            self.model.turn(header.tag.0, &frame);
+            self.send_one_frame(frame, true, true);
+        }
+    }
+
+    /// Hands in a frame and checks what the session does about it. `member`: its turn has come.
+    fn send_one_frame(&mut self, frame: Vec<u8>, may_wait: bool, member: bool) {
         let (dialect, msize) = (self.session.dialect(), self.session.msize());
         let resetting = self.model.is_resetting();
-        let event = match self.session.handle_frame(&frame, may_wait, &mut self.out) {
+        let handed = match member {
+            true => self.session.handle_member(&frame, &mut self.out),
+            false => self.session.handle_frame(&frame, may_wait, &mut self.out),
+        };
+        let event = match handed {
             Ok(event) => event,
             Err(violation) => {
                 drop(violation.to_string());
@@ -243,6 +271,17 @@ impl<'i> Run<'i> {
             return;
         }
         assert!(!resetting, "a frame overtook the Tversion before it");
+        // One that waits is known by this alone.
+        if self.session.outstanding() == self.model.outstanding() + self.model.waiting() + 1
+            && matches!(event, Event::Handled)
+            && self.out.is_empty()
+            && (header.kind != 120 && header.kind != 122 || !member && self.model.joins(tag))
+        {
+            let joins = !member && self.model.joins(tag);
+            assert!(joins || self.model.is_busy(), "it waits for nothing");
+            return self.model.wait(tag, frame, !joins);
+        }
+        assert!(member || !self.model.groups || !self.model.joins(tag) || header.kind == 100, "out of turn");
         let mut expected = Vec::new();
         match T::decode(header.kind, body, dialect) {
             Err(_) => {
@@ -339,6 +378,7 @@ impl<'i> Run<'i> {
     }
 
     fn hand_in_again(&mut self) {
+        self.members();
         if let Some(frame) = self.held.take() {
             self.send(frame, true);
         }
@@ -352,7 +392,7 @@ impl<'i> Run<'i> {
         self.model.no_farewell_left();
         assert!(self.session.fids() <= MAX_FIDS);
         assert_eq!(self.session.fids(), self.model.fids());
-        assert_eq!(self.session.outstanding(), self.model.outstanding());
+        assert_eq!(self.session.outstanding(), self.model.outstanding() + self.model.waiting());
     }
 
     fn error(&mut self) -> Error {
@@ -460,7 +500,8 @@ impl<'i> Run<'i> {
         let mut bytes = Vec::new();
         while !self.out.is_empty() {
             let step = 1 + self.input.below(256) * 37;
-            let some: Vec<u8> = self.out.chunks().filter_map(|chunk| chunk.in_memory()).flatten().copied().take(step).collect();
+            let some: Vec<u8> =
+                self.out.chunks().filter_map(|chunk| chunk.in_memory()).flatten().copied().take(step).collect();
             self.out.advance(some.len());
             bytes.extend(some);
         }
@@ -488,10 +529,13 @@ impl<'i> Run<'i> {
         assert_eq!(expected.next(), None, "a reply is missing");
     }
 
-    fn agreed(&self, reply: &R<'_>) {
+    fn agreed(&mut self, reply: &R<'_>) {
         let R::Version { msize, version } = *reply else { panic!("{reply:?}") };
-        match Dialect::from_version(version) {
-            Some(dialect) => assert_eq!((self.session.dialect(), self.session.msize()), (dialect, msize)),
+        match Version::parse(version) {
+            Some(Version { dialect, groups }) => {
+                assert_eq!((self.session.dialect(), self.session.msize()), (dialect, msize));
+                self.model.groups = groups;
+            }
             None => assert_eq!(version, b"unknown"),
         }
     }
@@ -509,7 +553,7 @@ impl<'i> Run<'i> {
             self.complete_one();
             self.part_one();
         }
-        assert!(self.held.is_none(), "a frame is held back for ever");
+        assert!(self.held.is_none() && self.model.waiting() == 0, "a frame is held back for ever");
         assert_eq!(self.model.outstanding(), 0, "a request has no reply");
         self.session.hang_up();
         self.model.hang_up();

@@ -169,7 +169,8 @@ fn tame(field: &FieldInfo, dialect: Dialect, input: &mut Input<'_>, out: &mut Ve
         FieldKind::U64 | FieldKind::Mask => out.extend(number(field, input).to_le_bytes()),
         FieldKind::Str => match field.name {
             "version" => {
-                let offers: [&[u8]; 5] = [b"9P2000", b"9P2000.u", b"9P2000.L", b"9P2000.L.n1", b"9P1"];
+                let offers: [&[u8]; 7] =
+                    [b"9P2000", b"9P2000.u", b"9P2000.L", b"9P2000.L.n1", b"9P1", b"9P2000.ix", b"9P2000.u.ix"];
                 string(input.pick(&offers), out);
             }
             "extension" => {

@@ -3,7 +3,7 @@
 //! The model is told every frame that was taken, every result and every farewell, and says which replies
 //! must have come; it never looks inside the session. A file is a number that is never used twice.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use ninefold_proto::message::T;
 use ninefold_proto::server::{Done, FarewellId, Op, RequestId};
@@ -91,6 +91,9 @@ pub struct Model {
     files: BTreeMap<File, Life>,
     /// The tag of a Tversion that is not answered.
     version: Option<u16>,
+    /// Whether requests may share a tag, and the frames that wait: for those before them in their tag, or for a fid.
+    pub groups: bool,
+    waiting: BTreeMap<u16, VecDeque<Vec<u8>>>,
     hung_up: bool,
     next: u64,
 }
@@ -197,6 +200,38 @@ impl Model {
         self.tags.contains_key(&tag)
     }
 
+    /// Whether frames of this tag wait.
+    pub fn waits(&self, tag: u16) -> bool {
+        self.waiting.contains_key(&tag)
+    }
+
+    /// Whether a request with this tag has others before it.
+    pub fn joins(&self, tag: u16) -> bool {
+        self.groups && (self.tag_in_use(tag) || self.waits(tag))
+    }
+
+    /// Frames that wait.
+    pub fn waiting(&self) -> usize {
+        self.waiting.values().map(VecDeque::len).sum()
+    }
+
+    /// A frame is to wait behind those of its tag, or, because it needs a fid in use, before them.
+    pub fn wait(&mut self, tag: u16, frame: Vec<u8>, first: bool) {
+        assert!(self.groups, "a request waits in its tag without .ix");
+        let frames = self.waiting.entry(tag).or_default();
+        if first { frames.push_front(frame) } else { frames.push_back(frame) }
+    }
+
+    /// The turn of a frame that waited.
+    pub fn turn(&mut self, tag: u16, frame: &[u8]) {
+        assert!(!self.tag_in_use(tag), "begun before the one before it is answered");
+        let frames = self.waiting.get_mut(&tag).expect("a frame that did not wait has its turn");
+        assert_eq!(frames.pop_front().as_deref(), Some(frame), "not the first of its tag");
+        if frames.is_empty() {
+            self.waiting.remove(&tag);
+        }
+    }
+
     fn take(&mut self, tag: u16, pending: Pending) -> u64 {
         let serial = self.next;
         self.next += 1;
@@ -265,6 +300,9 @@ impl Model {
     /// that only its farewell completes.
     #[allow(clippy::type_complexity)] // three answers to one question
     pub fn flush(&mut self, tag: u16, oldtag: u16) -> (Option<Expected>, Option<Result<RequestId, ()>>) {
+        if tag != oldtag {
+            self.waiting.remove(&oldtag);
+        }
         let Some(&(Owner::Request(serial) | Owner::Flush(serial))) = self.tags.get(&oldtag) else {
             return (Some(Expected { tag, what: What::Flush }), None);
         };
@@ -292,6 +330,7 @@ impl Model {
 
     fn forget_everything(&mut self) {
         self.tags.clear();
+        self.waiting.clear();
         self.reserved.clear();
         self.pending.values_mut().for_each(|pending| pending.void = true);
         for file in std::mem::take(&mut self.fids).into_values() {

@@ -6,11 +6,13 @@
 //! 1. hands every whole frame to [`Session::handle_frame`], and does what the [`Event`] says:
 //!    carry out a [`Request`], cancel requests, or hold the frame back and hand it in again after the next completion;
 //! 2. brings each request's result to [`Session::complete`];
-//! 3. after either takes [`Session::poll_farewell`] until it is empty: files to clunk; their results go to
+//! 3. after either takes [`Session::poll_member`] until there is none: frames whose turn has come among those of their tag, for
+//!    [`Session::handle_member`], which says what [`Session::handle_frame`] does;
+//! 4. and then [`Session::poll_farewell`] until it is empty: files to clunk; their results go to
 //!    [`Session::farewell_done`];
-//! 4. sends what is in the [`Outbox`], and asks [`Session::deadline`] how long it may wait for the peer.
+//! 5. sends what is in the [`Outbox`], and asks [`Session::deadline`] how long it may wait for the peer.
 //!
-//! When the connection ends, [`Session::hang_up`] cancels everything; the driver goes on with 2 and 3
+//! When the connection ends, [`Session::hang_up`] cancels everything; the driver goes on with 2 to 4
 //! until [`Session::is_idle`].
 //!
 //! Promises: a tag is free only after its reply or its Rflush; Tclunk and Tremove always forget the

@@ -1,5 +1,7 @@
 //! The session in virtual time: lines in, lines out, results brought in whatever order a test wants.
 
+mod groups;
+
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -37,6 +39,19 @@ enum Did {
     Closed(Violation),
 }
 
+impl Did {
+    fn of(event: Result<Event<'_, File>, Violation>) -> Did {
+        match event {
+            Ok(Event::Handled) => Did::Handled,
+            Ok(Event::Execute(request)) => Did::Execute(request.id),
+            Ok(Event::Cancel(ids)) => Did::Cancel(ids),
+            Ok(Event::CancelAll) => Did::CancelAll,
+            Ok(Event::Wait) => Did::Wait,
+            Err(violation) => Did::Closed(violation),
+        }
+    }
+}
+
 impl Bench {
     /// Nothing said yet.
     fn new() -> Bench {
@@ -45,8 +60,12 @@ impl Bench {
 
     /// Version agreed, fid 0 attached to a directory.
     fn attached(dialect: Dialect) -> Bench {
+        Bench::attached_as(dialect, dialect.as_str())
+    }
+
+    fn attached_as(dialect: Dialect, version: &str) -> Bench {
         let mut b = Bench::new();
-        b.send(&format!("Tversion tag -1 msize 8192 version '{dialect}'"));
+        b.send(&format!("Tversion tag -1 msize 8192 version '{version}'"));
         let n_uname = if dialect == Dialect::Plan9 { "" } else { " n_uname 0" };
         let id = b.begin(&format!("Tattach tag 1 fid 0 afid -1 uname 'u' aname ''{n_uname}"));
         b.done(id, Done::Attached { qid: DIR, file: 1, read_only: false });
@@ -55,14 +74,13 @@ impl Bench {
     }
 
     fn frame(&mut self, frame: &[u8], may_wait: bool) -> Did {
-        match self.session.handle_frame(&frame.to_vec(), may_wait, &mut self.out) {
-            Ok(Event::Handled) => Did::Handled,
-            Ok(Event::Execute(request)) => Did::Execute(request.id),
-            Ok(Event::Cancel(ids)) => Did::Cancel(ids),
-            Ok(Event::CancelAll) => Did::CancelAll,
-            Ok(Event::Wait) => Did::Wait,
-            Err(violation) => Did::Closed(violation),
-        }
+        Did::of(self.session.handle_frame(&frame.to_vec(), may_wait, &mut self.out))
+    }
+
+    /// Begins what has its turn: the request, or what else came of it.
+    fn member(&mut self) -> Option<Did> {
+        let frame = self.session.poll_member(&mut self.out)?;
+        Some(Did::of(self.session.handle_member(&frame, &mut self.out)))
     }
 
     fn send(&mut self, line: &str) -> Did {

@@ -76,7 +76,7 @@ pub struct Create<'a> {
     /// The new file's group, where the dialect says one.
     pub gid: Option<u32>,
     pub open: Open,
-    /// Fail with EEXIST when the name exists. Always so in 9P2000 and .u.
+    /// Fail with EEXIST when the name exists. Always so in 9P2000 and .u without `.ix`.
     pub exclusive: bool,
 }
 
