@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use ninefold_proto::open::{Open, lflags};
 use ninefold_proto::stat::dm;
-use ninefold_proto::{Errno, Error, Qid};
+use ninefold_proto::{Dialect, Errno, Error, Qid};
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Statx, fcntl_getfl, fcntl_setfl, linkat, mkdirat,
     mknodat, openat2, renameat, renameat_with, symlinkat, unlinkat,
@@ -50,9 +50,23 @@ impl Made {
 
 const S_ISGID: u32 = 0o2000;
 
+/// How often a create looks for the file that was there and now is not.
+const CREATE_TRIES: usize = 8;
+
 impl HostFile {
     /// Makes and opens a plain file, or opens the one that is there.
     pub(super) fn create_file(&self, name: Box<[u8]>, made: Made) -> Result<Created, Error> {
+        let mut tries = CREATE_TRIES;
+        loop {
+            match self.make_file(&name, &made) {
+                // What was there may have been taken away between the two looks at the name.
+                Err(error) if error.errno == Errno::ENOENT && !made.exclusive && tries > 1 => tries -= 1,
+                result => return result,
+            }
+        }
+    }
+
+    fn make_file(&self, name: &[u8], made: &Made) -> Result<Created, Error> {
         let export = &self.session.export;
         let dir = self.fd(Pace::MayWait)?;
         let marks = made.dm & (dm::APPEND | dm::EXCL);
@@ -60,17 +74,22 @@ impl HostFile {
         if marks & dm::APPEND != 0 {
             flags |= OFlags::APPEND;
         }
-        let change = export.tree.change((&self.node, &name), (&self.node, &name));
+        let change = export.tree.change((&self.node, name), (&self.node, name));
         let group = self.become_maker(made.gid)?;
         let mode = Mode::from_raw_mode(made.mode & 0o7777);
         let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         let resolve = within | ResolveFlags::NO_XDEV;
-        let open = |flags| export.tree.with_room(|| openat2(&dir, &*name, flags, mode, resolve));
+        let open = |flags| export.tree.with_room(|| openat2(&dir, name, flags, mode, resolve));
         let (fd, fresh) = match open(flags | OFlags::EXCL) {
             Ok(fd) => (fd, true),
             // EXDEV: something is mounted on the name, which the kernel finds before that the name is there.
             Err(Os::EXIST | Os::XDEV) if made.exclusive || made.open.has(lflags::EXCL) => {
                 return Err(Errno::EEXIST.into());
+            }
+            Err(Os::EXIST | Os::XDEV) if self.session.dialect != Dialect::Linux => {
+                // The lookup waits for changes of the name.
+                drop(change);
+                return self.open_there(name, made.open);
             }
             Err(Os::EXIST | Os::XDEV) => {
                 let result = match open(flags) {
@@ -79,9 +98,8 @@ impl HostFile {
                 };
                 match result {
                     Err(Os::XDEV) => {
-                        // The lookup waits for changes of the name.
                         drop(change);
-                        return self.open_mounted(&name, made.open);
+                        return self.open_there(name, made.open);
                     }
                     result => (result.map_err(os)?, false),
                 }
@@ -103,7 +121,7 @@ impl HostFile {
             Ok(finished) => finished,
             Err(error) => {
                 if fresh {
-                    let _ = unlinkat(&dir, &*name, AtFlags::empty());
+                    let _ = unlinkat(&dir, name, AtFlags::empty());
                 }
                 return Err(error);
             }
@@ -114,7 +132,7 @@ impl HostFile {
             let plain = fcntl_getfl(&fd).map_err(os)? & !OFlags::NONBLOCK;
             fcntl_setfl(&fd, plain).map_err(os)?;
         }
-        let node = export.tree.made(&self.node, &name, &stx);
+        let node = export.tree.made(&self.node, name, &stx);
         drop(change);
         let file = HostFile::new(self.session.clone(), node);
         file.opened_as(fd, kind, &made.open, claim)?;
@@ -122,12 +140,16 @@ impl HostFile {
         Ok(Created { qid, file: Arc::new(file) })
     }
 
-    /// Opens the file that is mounted on a name, as a create does that finds one.
-    fn open_mounted(&self, name: &[u8], how: Open) -> Result<Created, Error> {
+    /// Opens the file that a create finds under its name as any other open does, its marks and its permissions included.
+    /// .L has this for what is mounted on a name, 9P2000 and .u for plain files only (protocol.md, `.ix`).
+    fn open_there(&self, name: &[u8], how: Open) -> Result<Created, Error> {
         let session = &self.session;
         let found = session.export.tree.lookup(&self.node, name, &session.who, Pace::MayWait)?;
-        if found.node.is_dir() {
-            return Err(Errno::EISDIR.into());
+        match found.node.kind {
+            FileType::RegularFile => {}
+            FileType::Directory => return Err(Errno::EISDIR.into()),
+            _ if session.dialect == Dialect::Linux => {}
+            _ => return Err(Error::with_text(Errno::EEXIST, "file exists and is not a plain file")),
         }
         let file = HostFile::new(session.clone(), found.node);
         let qid = file.open_node(how, Pace::MayWait)?;

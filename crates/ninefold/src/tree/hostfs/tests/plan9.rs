@@ -188,6 +188,80 @@ async fn an_exclusive_file_is_open_once_at_a_time() {
     drop(made);
 }
 
+/// As Tcreate does under `.ix` where the name may be there.
+fn cut(name: &str, access: u8, dm: u32) -> Create<'_> {
+    let open = Open::from_mode(access | omode::TRUNC, Dialect::Plan9).unwrap();
+    Create { dm, open, exclusive: false, ..plain(name, 0o666) }
+}
+
+#[tokio::test]
+async fn a_create_of_a_file_that_is_there_is_an_open_of_that_file_as_it_is() {
+    let host = Host::new();
+    host.put("f", b"hello");
+    for root in [plan9(&host).await, unix(&host).await] {
+        let create = async |what| root.create(&host.cx, what).wait().await;
+        // Without the right to execute nothing is cut off.
+        host.put("f", b"hello");
+        assert_eq!(errno(create(cut("f", omode::EXEC, 0)).await.map(drop)), Errno::EACCES);
+        assert_eq!(std::fs::read(host.path("f")).unwrap(), b"hello");
+        // What is asked of a new file is nothing to one that is there.
+        let there = create(cut("f", omode::WRITE, dm::APPEND | dm::EXCL)).await.unwrap();
+        assert_eq!(there.qid.kind, QidType::FILE);
+        for part in [&b"one"[..], b"two"] {
+            there.file.write(&host.cx, 0, Bytes::from_static(part)).wait().await.unwrap();
+        }
+        assert_eq!(std::fs::read(host.path("f")).unwrap(), b"two");
+        create(cut("f", omode::READ, 0)).await.unwrap();
+        assert_eq!(std::fs::read(host.path("f")).unwrap(), b"");
+        there.file.clunk(&host.cx).wait().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_create_keeps_what_an_append_only_file_has_and_one_of_exclusive_use_that_is_open() {
+    let host = Host::new();
+    let root = plan9(&host).await;
+    for (name, dm) in [("log", dm::APPEND), ("lock", dm::EXCL)] {
+        let Ok(made) = root.create(&host.cx, Create { dm, ..plain(name, 0o666) }).wait().await else {
+            have("user xattrs in the temporary directory", false);
+            return;
+        };
+        made.file.write(&host.cx, 0, Bytes::from_static(b"one")).wait().await.unwrap();
+        if dm == dm::EXCL {
+            let error = root.create(&host.cx, cut(name, omode::WRITE, 0)).wait().await.err().unwrap();
+            assert_eq!((error.errno, &*error.text()), (Errno::EBUSY, "exclusive access file"));
+            assert_eq!(std::fs::read(host.path(name)).unwrap(), b"one");
+        }
+        made.file.clunk(&host.cx).wait().await.unwrap();
+    }
+    let log = root.create(&host.cx, cut("log", omode::WRITE, 0)).wait().await.unwrap();
+    assert_eq!(log.qid.kind, QidType::APPEND);
+    log.file.write(&host.cx, 0, Bytes::from_static(b"two")).wait().await.unwrap();
+    assert_eq!(std::fs::read(host.path("log")).unwrap(), b"onetwo");
+    let lock = root.create(&host.cx, cut("lock", omode::WRITE, 0)).wait().await.unwrap();
+    assert_eq!(std::fs::read(host.path("lock")).unwrap(), b"");
+    let second = host.at(&root, "lock").await;
+    assert_eq!(errno(open(&host, &second, 0).await), Errno::EBUSY, "it is claimed");
+    lock.file.clunk(&host.cx).wait().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_create_opens_no_directory_no_link_and_no_pipe_that_is_there() {
+    let host = Host::new();
+    host.put("f", b"hello");
+    host.mkdir("d");
+    symlink("f", host.path("l")).unwrap();
+    let root = unix(&host).await;
+    root.mknod(&host.cx, name_of("p"), 0o010_600, 0, None).wait().await.unwrap();
+    for (name, expected) in [("d", Errno::EISDIR), ("l", Errno::EEXIST), ("p", Errno::EEXIST)] {
+        for access in [omode::READ, omode::WRITE, omode::RDWR] {
+            let result = root.create(&host.cx, cut(name, access, 0)).wait().await;
+            assert_eq!(errno(result.map(drop)), expected, "{name}");
+        }
+    }
+    assert_eq!(std::fs::read(host.path("f")).unwrap(), b"hello");
+}
+
 #[tokio::test]
 async fn a_wstat_changes_everything_asked() {
     let host = Host::new();
