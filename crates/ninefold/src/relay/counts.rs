@@ -67,13 +67,17 @@ pub struct Counter {
 struct Waiting {
     by_tag: HashMap<Tag, VecDeque<Request>>,
     count: usize,
+    /// The serial number of the next one.
+    next: u64,
 }
 
 #[derive(Clone, Debug)]
 struct Request {
     name: String,
     since: Instant,
-    /// Of a Tflush: the tag of the request that gets no reply when this one has its own.
+    /// Counts the requests of the connection.
+    serial: u64,
+    /// Of a Tflush: the tag whose requests before it get no reply when this one has its own.
     oldtag: Option<Tag>,
 }
 
@@ -82,9 +86,11 @@ struct Request {
 const WAITING_MAX: usize = 1 << 16;
 
 impl Waiting {
-    fn push(&mut self, tag: Tag, request: Request) {
+    fn push(&mut self, tag: Tag, name: String, since: Instant, oldtag: Option<Tag>) {
         if self.count < WAITING_MAX {
-            self.by_tag.entry(tag).or_default().push_back(request);
+            let serial = self.next;
+            self.next += 1;
+            self.by_tag.entry(tag).or_default().push_back(Request { name, since, serial, oldtag });
             self.count += 1;
         }
     }
@@ -99,8 +105,11 @@ impl Waiting {
         request
     }
 
-    fn forget(&mut self, tag: Tag) {
-        self.count -= self.by_tag.remove(&tag).map_or(0, |queue| queue.len());
+    /// Forgets what came under `tag` before the request `serial`.
+    fn forget(&mut self, tag: Tag, serial: u64) {
+        while self.by_tag.get(&tag).and_then(VecDeque::front).is_some_and(|request| request.serial < serial) {
+            self.pop(tag);
+        }
     }
 }
 
@@ -127,7 +136,7 @@ impl Counter {
                 let Some((kind, tag)) = kind_and_tag else { return };
                 let name = name(kind, seen.dialect);
                 let oldtag = frame.filter(|_| kind == TFLUSH).and_then(|frame| oldtag(frame, seen.dialect));
-                waiting.push(tag, Request { name: name.clone(), since: now, oldtag });
+                waiting.push(tag, name.clone(), now, oldtag);
                 let count = counts.by_type.entry(name).or_default();
                 count.requests += 1;
                 count.bytes_to_server += size;
@@ -141,8 +150,9 @@ impl Counter {
                     *waiting = Waiting::default();
                 }
                 let Some(request) = request else { return };
-                if let Some(oldtag) = request.oldtag.filter(|_| kind == TFLUSH + 1) {
-                    waiting.forget(oldtag);
+                // A Tflush of its own tag is one of the group, and flushes nothing.
+                if let Some(oldtag) = request.oldtag.filter(|oldtag| kind == TFLUSH + 1 && *oldtag != tag) {
+                    waiting.forget(oldtag, request.serial);
                 }
                 let count = counts.by_type.entry(request.name).or_default();
                 count.bytes_to_client += size;
@@ -241,6 +251,26 @@ mod tests {
         f.r(13, 1, &R::Remove {});
         assert_eq!(f.count("Tclunk").latency.count(), 0);
         assert_eq!(f.count("Tremove").latency.mean(), Some(Duration::from_millis(3)));
+        assert_eq!(f.counter.waiting.lock().unwrap().count, 0);
+    }
+
+    #[test]
+    fn a_flush_forgets_only_what_came_before_it_and_nothing_of_its_own_tag() {
+        let f = Fixture::new();
+        f.t(0, 1, &T::Clunk { fid: Fid(1) });
+        f.t(1, 2, &T::Flush { oldtag: Tag(1) });
+        // Behind the Tflush, as a client sends that does not wait for the Rflush.
+        f.t(2, 1, &T::Remove { fid: Fid(1) });
+        f.r(3, 2, &R::Flush {});
+        f.r(6, 1, &R::Remove {});
+        assert_eq!(f.count("Tclunk").latency.count(), 0);
+        assert_eq!(f.count("Tremove").latency.mean(), Some(Duration::from_millis(4)));
+
+        f.t(10, 1, &T::Flush { oldtag: Tag(1) });
+        f.t(10, 1, &T::Readlink { fid: Fid(1) });
+        f.r(11, 1, &R::Flush {});
+        f.r(15, 1, &R::Lerror { ecode: Errno::EBADF.0 });
+        assert_eq!(f.count("Treadlink").latency.mean(), Some(Duration::from_millis(5)));
         assert_eq!(f.counter.waiting.lock().unwrap().count, 0);
     }
 
