@@ -8,7 +8,9 @@ use libfuzzer_sys::fuzz_target;
 use ninefold_proto::attr::{Attr, Statfs};
 use ninefold_proto::dialect::Version;
 use ninefold_proto::message::{R, T};
-use ninefold_proto::server::{Done, Event, FarewellId, Holder, Limits, Op, Outbox, RequestId, Session};
+use ninefold_proto::server::{
+    Done, Event, FarewellId, Holder, Limits, Member, Op, Outbox, RequestId, Session, Violation,
+};
 use ninefold_proto::stat::{Stat, StatBuf};
 use ninefold_proto::types::{Fid, Qid, QidType};
 use ninefold_proto::wire::{frame_size, split_frame};
@@ -16,15 +18,12 @@ use ninefold_proto::{Dialect, Errno, Error};
 
 use ninefold_fuzz::frames::{self, Contents, TAGS};
 use ninefold_fuzz::input::Input;
-use ninefold_fuzz::model::{Expected, File, Model, Outcome, What};
+use ninefold_fuzz::model::{Expected, File, Model, Outcome, Place, Room, What};
 
 /// One less than the fids that frames name, so that the limit is met.
 const MAX_FIDS: usize = frames::FIDS as usize - 1;
 
 const MSIZE: u32 = 8192;
-
-/// Frames that wait for those of their tag: fewer than the limit, whose effect unit tests show.
-const WAITING: usize = 60;
 
 /// Operations of one program, and requests at one time: more finds nothing new and costs speed.
 const STEPS: usize = 400;
@@ -126,13 +125,18 @@ struct Run<'i> {
 }
 
 impl<'i> Run<'i> {
-    fn new(input: Input<'i>) -> Run<'i> {
-        let limits = Limits { msize: MSIZE, fids: MAX_FIDS, ..Limits::default() };
+    fn new(mut input: Input<'i>) -> Run<'i> {
+        let mut limits = Limits { msize: MSIZE, fids: MAX_FIDS, ..Limits::default() };
+        // Most programs are too short for the limits that a server has.
+        limits.group = input.pick(&[limits.group, 1, 2, 4]);
+        limits.waiting = input.pick(&[limits.waiting, 1, 3, 6]);
+        limits.refused = input.pick(&[limits.refused, 0, 1, 4]);
+        limits.unsent = input.pick(&[limits.unsent, 1, 40, 200]);
         Run {
             input,
             session: Session::new(limits),
             out: Outbox::default(),
-            model: Model::default(),
+            model: Model::new(limits),
             running: Vec::new(),
             parting: Vec::new(),
             held: None,
@@ -221,36 +225,63 @@ impl<'i> Run<'i> {
 
     /// Hands in a frame and those that have their turn then.
     fn send(&mut self, frame: Vec<u8>, may_wait: bool) {
-        if self.model.waiting() >= WAITING {
-            return;
-        }
-        self.send_one_frame(frame, may_wait, false);
+        self.send_one_frame(frame, may_wait, None);
         self.members();
     }
 
-    /// Hands in the frames that have their turn.
+    /// Hands in what has its turn.
     fn members(&mut self) {
-        while let Some(frame) = self.session.poll_member(&mut self.out) {
-            assert!(self.out.is_empty(), "none of so few had no room");
-            let (header, _) = split_frame(&frame).unwrap();
-            self.model.turn(header.tag.0, &frame);
-            self.send_one_frame(frame, true, true);
+        while let Some(member) = self.session.poll_member() {
+            match self.model.turn(member.tag().0, member.frame()) {
+                Place::Frame(frame) => self.send_one_frame(frame, true, Some(&member)),
+                Place::Refused(farewell) => self.refused(&member, farewell),
+            }
         }
+        self.model.none_is_left_waiting();
+    }
+
+    /// The turn of one that had no room: an error, and the fid of a Tclunk or Tremove is gone.
+    fn refused(&mut self, member: &Member<Vec<u8>>, farewell: Option<(Fid, u8)>) {
+        let (dialect, msize) = (self.session.dialect(), self.session.msize());
+        let tag = member.tag().0;
+        let event = self.session.handle_member(member, &mut self.out).expect("what is refused breaks nothing");
+        let expected = match farewell.filter(|(fid, _)| self.model.can_go(*fid)) {
+            Some((fid, number)) => {
+                let cancelled = self.model.clunked(tag, fid, number);
+                match event {
+                    Event::Handled => assert!(cancelled.is_empty()),
+                    Event::Cancel(ids) => assert_eq!(ids, cancelled),
+                    event => panic!("{event:?} for what is refused"),
+                }
+                Vec::new()
+            }
+            None => {
+                assert!(matches!(event, Event::Handled));
+                Vec::from([Expected { tag, what: What::Error }])
+            }
+        };
+        self.check(dialect, msize, &expected);
+        self.settle_farewells();
     }
 
     /// Hands in a frame and checks what the session does about it. `member`: its turn has come.
-    fn send_one_frame(&mut self, frame: Vec<u8>, may_wait: bool, member: bool) {
+    fn send_one_frame(&mut self, frame: Vec<u8>, may_wait: bool, member: Option<&Member<Vec<u8>>>) {
         let (dialect, msize) = (self.session.dialect(), self.session.msize());
         let resetting = self.model.is_resetting();
         let handed = match member {
-            true => self.session.handle_member(&frame, &mut self.out),
-            false => self.session.handle_frame(&frame, may_wait, &mut self.out),
+            Some(member) => self.session.handle_member(member, &mut self.out),
+            None => self.session.handle_frame(&frame, may_wait, &mut self.out),
         };
         let event = match handed {
             Ok(event) => event,
             Err(violation) => {
                 drop(violation.to_string());
                 assert!(self.out.is_empty());
+                if violation == Violation::TooManyMembers {
+                    let tag = split_frame(&frame).unwrap().0.tag.0;
+                    assert!(!may_wait && self.model.joins(tag), "too many of what need not wait");
+                    assert_eq!(self.model.room(tag, &frame), Room::Never);
+                }
                 self.session.hang_up();
                 self.model.hang_up();
                 return self.settle_farewells();
@@ -263,27 +294,50 @@ impl<'i> Run<'i> {
             assert!(matches!(event, Event::Handled));
             return;
         }
+        let message = T::decode(header.kind, body, dialect);
+        let joins = member.is_none() && self.model.joins(tag) && header.kind != 100;
+        let room = self.model.room(tag, &frame);
         if let Event::Wait = event {
-            assert!(self.model.is_busy(), "a frame is held back for nothing");
+            assert!(member.is_none(), "what has its turn is held back");
             assert!(may_wait || resetting, "a frame is held back that may not wait");
             assert!(self.out.is_empty());
+            let held_up = || message.as_ref().is_ok_and(|message| self.model.is_held_up(message));
+            match () {
+                () if resetting => assert!(self.model.is_busy(), "a frame is held back for nothing"),
+                () if joins => assert_ne!(room, Room::Yes, "there is room"),
+                () if self.model.groups => assert!(room != Room::Yes && held_up(), "there is room, or a free fid"),
+                () => assert!(held_up(), "its fids are free"),
+            }
             self.held = Some(frame);
             return;
         }
         assert!(!resetting, "a frame overtook the Tversion before it");
-        // One that waits is known by this alone.
+        if joins {
+            assert!(matches!(event, Event::Handled) && self.out.is_empty(), "out of turn");
+            let farewell = match message {
+                Ok(T::Clunk { fid } | T::Remove { fid }) => Some((fid, header.kind)),
+                _ => None,
+            };
+            match room {
+                Room::Yes => self.model.wait(tag, Place::Frame(frame)),
+                Room::Full => self.model.wait(tag, Place::Refused(farewell)),
+                Room::Never => panic!("taken, and there is no room for it"),
+            }
+            return self.settle_farewells();
+        }
+        // One that waits for a fid is known by this alone.
         if self.session.outstanding() == self.model.outstanding() + self.model.waiting() + 1
             && matches!(event, Event::Handled)
             && self.out.is_empty()
-            && (header.kind != 120 && header.kind != 122 || !member && self.model.joins(tag))
+            && (header.kind != 120 && header.kind != 122)
         {
-            let joins = !member && self.model.joins(tag);
-            assert!(joins || self.model.is_busy(), "it waits for nothing");
-            return self.model.wait(tag, frame, !joins);
+            assert!(member.is_some() || room == Room::Yes, "there is no room for it");
+            let message = message.expect("what does not decode waits for no fid");
+            self.model.block(tag, frame.clone(), &message);
+            return self.settle_farewells();
         }
-        assert!(member || !self.model.groups || !self.model.joins(tag) || header.kind == 100, "out of turn");
         let mut expected = Vec::new();
-        match T::decode(header.kind, body, dialect) {
+        match message {
             Err(_) => {
                 assert!(matches!(event, Event::Handled));
                 expected.push(Expected { tag, what: What::Error });

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use ninefold_proto::message::T;
-use ninefold_proto::server::{Done, FarewellId, Op, RequestId};
+use ninefold_proto::server::{Done, FarewellId, Limits, Op, RequestId};
 use ninefold_proto::types::Fid;
 use ninefold_proto::{Errno, Error};
 
@@ -79,6 +79,22 @@ enum Owner {
     Flush(u64),
 }
 
+/// What stands in a request's place while it waits.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Place {
+    Frame(Vec<u8>),
+    /// There was no room for it; the fid and the number of a Tclunk or Tremove.
+    Refused(Option<(Fid, u8)>),
+}
+
+/// Whether a frame may wait.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Room {
+    Yes,
+    Full,
+    Never,
+}
+
 /// The model.
 #[derive(Default)]
 pub struct Model {
@@ -91,9 +107,12 @@ pub struct Model {
     files: BTreeMap<File, Life>,
     /// The tag of a Tversion that is not answered.
     version: Option<u16>,
-    /// Whether requests may share a tag, and the frames that wait: for those before them in their tag, or for a fid.
+    /// Whether requests may share a tag, and what waits: for those before it in its tag, or for a fid.
     pub groups: bool,
-    waiting: BTreeMap<u16, VecDeque<Vec<u8>>>,
+    waiting: BTreeMap<u16, VecDeque<Place>>,
+    /// Tags whose first one waits for a fid, with the fids that it names.
+    blocked: BTreeMap<u16, Vec<u32>>,
+    limits: Limits,
     hung_up: bool,
     next: u64,
 }
@@ -170,7 +189,25 @@ fn brought(done: &Done<File, Vec<u8>>) -> Option<(File, bool)> {
     }
 }
 
+/// The fids that a request needs to be free: those of its files, the one that it makes, and that of its extension.
+fn names(message: &T<'_>) -> Vec<u32> {
+    let mut fids: Vec<u32> = fids_of(message).iter().map(|fid| fid.0).collect();
+    match *message {
+        T::Attach { fid, .. } | T::Xattrcreate { fid, .. } => fids.push(fid.0),
+        T::Walk { newfid, .. } | T::Xattrwalk { newfid, .. } => fids.push(newfid.0),
+        T::Create { extension, .. } => {
+            fids.extend(std::str::from_utf8(extension).ok().and_then(|text| text.trim().parse::<u32>().ok()));
+        }
+        _ => {}
+    }
+    fids
+}
+
 impl Model {
+    pub fn new(limits: Limits) -> Model {
+        Model { limits, ..Model::default() }
+    }
+
     /// Whether a request or a farewell is on its way, so that a frame may be held back for it.
     pub fn is_busy(&self) -> bool {
         !self.running.is_empty() || self.files.values().any(|life| life.parting)
@@ -215,21 +252,71 @@ impl Model {
         self.waiting.values().map(VecDeque::len).sum()
     }
 
-    /// A frame is to wait behind those of its tag, or, because it needs a fid in use, before them.
-    pub fn wait(&mut self, tag: u16, frame: Vec<u8>, first: bool) {
-        assert!(self.groups, "a request waits in its tag without .ix");
-        let frames = self.waiting.entry(tag).or_default();
-        if first { frames.push_front(frame) } else { frames.push_back(frame) }
+    /// Whether `frame` may wait.
+    pub fn room(&self, tag: u16, frame: &[u8]) -> Room {
+        let places = || self.waiting.values().flatten();
+        let bytes: usize = places().map(|place| if let Place::Frame(frame) = place { frame.len() } else { 0 }).sum();
+        let refused = places().filter(|place| matches!(place, Place::Refused(_))).count();
+        let of_tag = self.waiting.get(&tag).map_or(0, VecDeque::len);
+        let fits = bytes == 0 || bytes + frame.len() <= self.limits.unsent;
+        match () {
+            () if of_tag + 1 < self.limits.group && self.waiting() < self.limits.waiting && fits => Room::Yes,
+            () if refused < self.limits.refused => Room::Full,
+            () => Room::Never,
+        }
     }
 
-    /// The turn of a frame that waited.
-    pub fn turn(&mut self, tag: u16, frame: &[u8]) {
+    /// A request is to wait behind those of its tag.
+    pub fn wait(&mut self, tag: u16, place: Place) {
+        assert!(self.groups, "a request waits in its tag without .ix");
+        self.waiting.entry(tag).or_default().push_back(place);
+    }
+
+    /// One needs a fid in use: it waits before those of its tag.
+    pub fn block(&mut self, tag: u16, frame: Vec<u8>, message: &T<'_>) {
+        assert!(self.groups, "a request waits for a fid without .ix");
+        assert!(self.is_held_up(message), "it waits for a fid that nothing uses");
+        self.waiting.entry(tag).or_default().push_front(Place::Frame(frame));
+        assert!(self.blocked.insert(tag, names(message)).is_none(), "two of a tag wait for fids");
+    }
+
+    /// The turn of what waited.
+    pub fn turn(&mut self, tag: u16, frame: Option<&Vec<u8>>) -> Place {
         assert!(!self.tag_in_use(tag), "begun before the one before it is answered");
-        let frames = self.waiting.get_mut(&tag).expect("a frame that did not wait has its turn");
-        assert_eq!(frames.pop_front().as_deref(), Some(frame), "not the first of its tag");
-        if frames.is_empty() {
+        let places = self.waiting.get_mut(&tag).expect("what did not wait has its turn");
+        let place = places.pop_front().expect("no line is empty");
+        match &place {
+            Place::Frame(first) => assert_eq!(frame, Some(first), "not the first of its tag"),
+            Place::Refused(_) => assert_eq!(frame, None, "not the first of its tag"),
+        }
+        if places.is_empty() {
             self.waiting.remove(&tag);
         }
+        self.blocked.remove(&tag);
+        place
+    }
+
+    fn in_use(&self, fid: u32) -> bool {
+        self.reserved.contains(&fid) || self.fids.get(&fid).is_some_and(|file| self.files[file].uses > 0)
+    }
+
+    /// Whether something uses a fid that a request names, or waits for it.
+    pub fn is_held_up(&self, message: &T<'_>) -> bool {
+        names(message).iter().any(|fid| self.in_use(*fid) || self.blocked.values().any(|names| names.contains(fid)))
+    }
+
+    /// All that could have its turn had it.
+    pub fn none_is_left_waiting(&self) {
+        for tag in self.waiting.keys().filter(|tag| !self.tag_in_use(**tag)) {
+            let fids = self.blocked.get(tag).unwrap_or_else(|| panic!("tag {tag} waits for nothing"));
+            assert!(fids.iter().any(|fid| self.in_use(*fid)), "tag {tag} waits for fids {fids:?}, which are free");
+        }
+    }
+
+    /// Whether the fid of a Tclunk is known or about to be, and not clunked already.
+    pub fn can_go(&self, fid: Fid) -> bool {
+        let makes = |pending: &Pending| !pending.void && reserved(pending.after) == Some(fid.0);
+        self.fids.contains_key(&fid.0) || self.pending.values().any(|p| makes(p) && p.clunk.is_none())
     }
 
     fn take(&mut self, tag: u16, pending: Pending) -> u64 {
@@ -302,6 +389,7 @@ impl Model {
     pub fn flush(&mut self, tag: u16, oldtag: u16) -> (Option<Expected>, Option<Result<RequestId, ()>>) {
         if tag != oldtag {
             self.waiting.remove(&oldtag);
+            self.blocked.remove(&oldtag);
         }
         let Some(&(Owner::Request(serial) | Owner::Flush(serial))) = self.tags.get(&oldtag) else {
             return (Some(Expected { tag, what: What::Flush }), None);
@@ -331,6 +419,7 @@ impl Model {
     fn forget_everything(&mut self) {
         self.tags.clear();
         self.waiting.clear();
+        self.blocked.clear();
         self.reserved.clear();
         self.pending.values_mut().for_each(|pending| pending.void = true);
         for file in std::mem::take(&mut self.fids).into_values() {

@@ -95,6 +95,7 @@ struct Client {
     probe: Arc<Probe>,
     server: Arc<Server>,
     served: tokio::task::JoinHandle<()>,
+    dialect: Dialect,
 }
 
 /// The bound of a wait that ought to end at once; time is virtual.
@@ -102,6 +103,11 @@ const SOON: Duration = Duration::from_secs(3600);
 
 impl Client {
     fn connect(limits: Limits) -> Client {
+        Client::connect_over(limits, Stream::other)
+    }
+
+    /// `carry` makes of the far end what the server serves.
+    fn connect_over(limits: Limits, carry: impl FnOnce(DuplexStream) -> Stream) -> Client {
         let probe = Arc::new(Probe {
             reads: AtomicUsize::new(0),
             files: AtomicUsize::new(0),
@@ -111,8 +117,8 @@ impl Client {
         });
         let server = Server::builder().export("", Arc::new(Tree(probe.clone())), false).limits(limits).build();
         let (stream, far) = tokio::io::duplex(4096);
-        let served = tokio::spawn(server.serve(far, Peer::Stdio));
-        Client { stream, probe, server, served }
+        let served = tokio::spawn(server.serve(carry(far), Peer::Stdio));
+        Client { stream, probe, server, served, dialect: Dialect::Linux }
     }
 
     /// Version, attach on fid 0, and fid 1 open.
@@ -125,8 +131,18 @@ impl Client {
         c
     }
 
+    /// The same under `.ix`.
+    async fn grouped(limits: Limits, carry: impl FnOnce(DuplexStream) -> Stream) -> Client {
+        let mut c = Client { dialect: Dialect::Plan9, ..Client::connect_over(limits, carry) };
+        c.ask("Tversion tag -1 msize 65536 version '9P2000.ix'").await;
+        c.ask("Tattach tag 1 fid 0 afid -1 uname 'u' aname ''").await;
+        c.ask("Twalk tag 1 fid 0 newfid 1 nwname 0").await;
+        c.ask("Topen tag 1 fid 1 mode 0").await;
+        c
+    }
+
     async fn send(&mut self, line: &str) {
-        let frame = parse(line, Dialect::Linux).unwrap();
+        let frame = parse(line, self.dialect).unwrap();
         tokio::time::timeout(SOON, self.stream.write_all(&frame)).await.unwrap().unwrap();
     }
 
@@ -136,7 +152,7 @@ impl Client {
         let size = u32::from_le_bytes(frame[..4].try_into().unwrap());
         frame.resize(size as usize, 0);
         self.stream.read_exact(&mut frame[4..]).await.unwrap();
-        print(&frame, Dialect::Linux, Data::Elided).to_string()
+        print(&frame, self.dialect, Data::Elided).to_string()
     }
 
     async fn ask(&mut self, line: &str) -> String {
@@ -497,4 +513,180 @@ async fn a_peer_that_takes_its_last_replies_byte_by_byte_is_left_in_the_end() {
         c.stream.read_u8().await.unwrap();
     }
     assert!(began.elapsed() < limits.frame + Duration::from_secs(20), "{:?}", began.elapsed());
+}
+
+/// A stream that says of a peer that is gone what a socket does after a reset.
+struct Reset(DuplexStream);
+
+impl AsyncRead for Reset {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        match Pin::new(&mut self.0).poll_read(cx, buf) {
+            Poll::Ready(Ok(())) if buf.filled().len() == before => {
+                Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()))
+            }
+            read => read,
+        }
+    }
+}
+
+impl AsyncWrite for Reset {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}
+
+/// Reads of a group whose replies are far larger together than may be unsent.
+const MANY: usize = 20;
+
+/// One group of which the first read waits to be cancelled, and so does the one behind it.
+async fn with_two_waits(carry: impl FnOnce(DuplexStream) -> Stream) -> Client {
+    let mut c = Client::grouped(Limits::default(), carry).await;
+    c.send("Tread tag 9 fid 1 offset 2 count 5").await;
+    c.send("Tread tag 9 fid 1 offset 2 count 5").await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(c.probe.reads.load(Ordering::SeqCst), 1);
+    c
+}
+
+/// One group whose first read the test lets go on, with [`MANY`] large reads behind it.
+async fn with_many_replies(carry: impl FnOnce(DuplexStream) -> Stream) -> Client {
+    let mut c = Client::grouped(Limits { unsent: 100_000, ..Limits::default() }, carry).await;
+    c.send("Tread tag 9 fid 1 offset 1 count 5").await;
+    for _ in 0..MANY {
+        c.send("Tread tag 9 fid 1 offset 0 count 60000").await;
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(c.probe.reads.load(Ordering::SeqCst), 1);
+    c
+}
+
+impl Client {
+    /// The connection ends by itself, and every file is taken leave of.
+    async fn ends(self) {
+        tokio::time::timeout(SOON, self.served).await.expect("the connection stays").unwrap();
+        assert_eq!(self.probe.clunks.load(Ordering::SeqCst), self.probe.files.load(Ordering::SeqCst));
+    }
+
+    /// Lets the first read of a group go on; then the limit of unsent replies stops those behind it.
+    async fn goes_on_to_the_limit(&self) {
+        self.probe.gate.add_permits(1);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let begun = self.probe.reads.load(Ordering::SeqCst);
+        assert!((2..5).contains(&begun), "{begun} were begun");
+    }
+
+    async fn starts_to_drain(&self) -> tokio::task::JoinHandle<()> {
+        let server = self.server.clone();
+        let drained = tokio::spawn(async move { server.drain().await });
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        drained
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn waits_of_one_group_are_cancelled_one_after_another_when_the_peer_closes_its_direction() {
+    let mut c = with_two_waits(Stream::other).await;
+    c.stream.shutdown().await.unwrap();
+    for _ in 0..2 {
+        assert!(c.receive().await.starts_with("Rerror tag 9 "));
+    }
+    assert!(c.is_closed().await);
+    c.ends().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_with_more_replies_than_the_limit_is_answered_whole_after_the_peer_has_closed_its_direction() {
+    let mut c = with_many_replies(Stream::other).await;
+    c.stream.shutdown().await.unwrap();
+    c.goes_on_to_the_limit().await;
+    assert_eq!(c.receive().await, "Rread tag 9 count 5 ...");
+    for _ in 0..MANY {
+        assert_eq!(c.receive().await, "Rread tag 9 count 60000 ...");
+    }
+    assert!(c.is_closed().await);
+    c.ends().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_group_a_drain_cancels_the_wait_and_starts_nothing_behind_it() {
+    let mut c = with_two_waits(Stream::other).await;
+    let drained = c.starts_to_drain().await;
+    assert!(c.receive().await.starts_with("Rerror tag 9 "));
+    assert!(c.is_closed().await);
+    assert_eq!(c.probe.reads.load(Ordering::SeqCst), 1);
+    c.ends().await;
+    tokio::time::timeout(SOON, drained).await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_group_with_more_replies_than_the_limit_a_drain_answers_what_was_begun() {
+    let mut c = with_many_replies(Stream::other).await;
+    c.goes_on_to_the_limit().await;
+    let begun = c.probe.reads.load(Ordering::SeqCst);
+    let drained = c.starts_to_drain().await;
+    assert_eq!(c.receive().await, "Rread tag 9 count 5 ...");
+    for _ in 1..begun {
+        assert_eq!(c.receive().await, "Rread tag 9 count 60000 ...");
+    }
+    assert!(c.is_closed().await);
+    assert_eq!(c.probe.reads.load(Ordering::SeqCst), begun);
+    c.ends().await;
+    tokio::time::timeout(SOON, drained).await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_is_reset_ends_whatever_waits_in_its_groups() {
+    for closed_before in [false, true] {
+        for many in [false, true] {
+            // Where the end of its requests came before, only sending tells that it is gone.
+            let carry: fn(DuplexStream) -> Stream =
+                if closed_before { Stream::other } else { |far| Stream::other(Reset(far)) };
+            let mut c = if many { with_many_replies(carry).await } else { with_two_waits(carry).await };
+            if closed_before {
+                c.stream.shutdown().await.unwrap();
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            if many {
+                c.goes_on_to_the_limit().await;
+            }
+            // A stream of its own in the peer's place, so that the old one is gone.
+            c.stream = tokio::io::duplex(1).0;
+            c.ends().await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_closes_and_takes_no_replies_does_not_hold_up_the_end_of_its_groups() {
+    for (many, drain) in [(false, false), (false, true), (true, false), (true, true)] {
+        let mut c = if many { with_many_replies(Stream::other).await } else { with_two_waits(Stream::other).await };
+        if !drain {
+            // Before the limit: beyond it the server reads nothing, and does not hear of it.
+            c.stream.shutdown().await.unwrap();
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        if many {
+            c.goes_on_to_the_limit().await;
+        }
+        if drain {
+            c.starts_to_drain().await;
+        }
+        // The stream stays, and nobody reads from it.
+        let stream = std::mem::replace(&mut c.stream, tokio::io::duplex(1).0);
+        let (probe, begun) = (c.probe.clone(), c.probe.reads.load(Ordering::SeqCst));
+        c.ends().await;
+        if many {
+            assert_eq!(probe.reads.load(Ordering::SeqCst), begun, "what nobody will take is not read");
+        }
+        drop(stream);
+    }
 }

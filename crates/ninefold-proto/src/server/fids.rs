@@ -65,6 +65,8 @@ pub(super) struct Fate {
 #[derive(Debug)]
 pub(super) struct Handle<F> {
     pub file: F,
+    /// The fid that it was made for, or none. What waits for it is queued by this.
+    pub fid: Option<Fid>,
     pub kind: QidType,
     pub mode: Mode,
     pub dir: DirPosition,
@@ -175,15 +177,16 @@ impl<F> Fids<F> {
 
     /// Gives `fid` a new handle.
     pub fn establish(&mut self, fid: Fid, file: F, qid: Qid, mode: Mode, read_only: bool) {
-        let id = self.insert(file, qid, mode, read_only);
+        let id = self.insert(file, Some(fid), qid, mode, read_only);
         self.slots.insert(fid.0, Slot::Live(id));
     }
 
-    /// A handle without a fid.
-    pub fn insert(&mut self, file: F, qid: Qid, mode: Mode, read_only: bool) -> HandleId {
+    /// A handle, not yet known by a fid.
+    pub fn insert(&mut self, file: F, fid: Option<Fid>, qid: Qid, mode: Mode, read_only: bool) -> HandleId {
         self.value_bytes += mode.value_bytes();
         let handle = Handle {
             file,
+            fid,
             kind: qid.kind,
             mode,
             dir: DirPosition::default(),

@@ -1,30 +1,62 @@
 //! Requests that share a tag (`.ix`): each is carried out when the one before it is answered. [`Groups`] holds those that
-//! wait.
+//! wait, for those before them or for a fid in use.
+//!
+//! What waits for a fid stands in that fid's queue. When the fid may be free the queue is tried from its head on, until one
+//! still has to wait; nothing that comes later passes it.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-use crate::types::Tag;
+use super::limits::Limits;
+use crate::types::{Fid, Tag};
 
-/// Members of one tag that may wait for an answer, the one that runs with them (protocol.md).
-const OF_TAG: usize = 64;
+/// Tattach's number.
+const TATTACH: u8 = 104;
 
-/// The same of a connection.
-const OF_CONNECTION: usize = 4096;
-
-/// Members that may be told, in their turn, that they were too many, while those before them wait for something that may never
-/// come. A client that goes on beyond that hears nothing any more.
-const REFUSED: usize = 1 << 16;
-
-/// Frames of fewer bytes are kept as copies: a slice of the driver's buffer keeps all of that alive.
-const COPIED: usize = 32 << 10;
-
-/// A request that waits for its turn.
+/// What stands in a request's place.
 #[derive(Debug)]
-pub(super) enum Member<B> {
+pub(super) enum Kept<B> {
     Frame(B),
-    /// There was no room for it.
-    Refused,
+    /// There was no room for it. The fid of a Tclunk or Tremove, here with its number, is forgotten all the same, in its
+    /// turn.
+    Refused(Option<(Fid, u8)>),
+}
+
+impl<B: AsRef<[u8]>> Kept<B> {
+    fn bytes(&self) -> usize {
+        match self {
+            Kept::Frame(frame) => frame.as_ref().len(),
+            Kept::Refused(_) => 0,
+        }
+    }
+
+    fn is_attach(&self) -> bool {
+        matches!(self, Kept::Frame(frame) if frame.as_ref().get(4) == Some(&TATTACH))
+    }
+}
+
+/// A request whose turn has come.
+#[derive(Debug)]
+pub struct Member<B> {
+    pub(super) tag: Tag,
+    pub(super) kept: Kept<B>,
+    /// It waited for this fid, which may be free now.
+    pub(super) woken: Option<Fid>,
+}
+
+impl<B> Member<B> {
+    /// The tag that it shares.
+    pub fn tag(&self) -> Tag {
+        self.tag
+    }
+
+    /// The frame, from which what is to be carried out borrows; `None`: it is only to be refused.
+    pub fn frame(&self) -> Option<&B> {
+        match &self.kept {
+            Kept::Frame(frame) => Some(frame),
+            Kept::Refused(_) => None,
+        }
+    }
 }
 
 /// Whether a request may wait here.
@@ -37,23 +69,43 @@ pub(super) enum Room {
     Never,
 }
 
+/// Those that wait of one tag.
+#[derive(Debug)]
+struct Line<B> {
+    members: VecDeque<Kept<B>>,
+    /// The first one is in the queue of this fid.
+    blocked: Option<Fid>,
+}
+
 #[derive(Debug)]
 pub(super) struct Groups<B> {
-    waiting: BTreeMap<Tag, VecDeque<Member<B>>>,
+    /// No line is empty.
+    waiting: BTreeMap<Tag, Line<B>>,
     /// Tags whose first waiting member may be carried out now.
     ready: VecDeque<Tag>,
-    /// Tags whose first waiting member needs a fid that is in use.
-    blocked: Vec<Tag>,
+    /// Tags whose first waiting member needs a fid that is in use, by the fid. No queue is empty.
+    blocked: BTreeMap<Fid, VecDeque<Tag>>,
+    /// Fids whose queue is being tried.
+    waking: VecDeque<Fid>,
     members: usize,
     refused: usize,
+    attaches: usize,
     /// Of the frames.
     bytes: usize,
 }
 
 impl<B> Default for Groups<B> {
     fn default() -> Self {
-        let (waiting, ready, blocked) = (BTreeMap::new(), VecDeque::new(), Vec::new());
-        Groups { waiting, ready, blocked, members: 0, refused: 0, bytes: 0 }
+        Groups {
+            waiting: BTreeMap::new(),
+            ready: VecDeque::new(),
+            blocked: BTreeMap::new(),
+            waking: VecDeque::new(),
+            members: 0,
+            refused: 0,
+            attaches: 0,
+            bytes: 0,
+        }
     }
 }
 
@@ -63,47 +115,73 @@ impl<B: AsRef<[u8]> + Clone + From<Vec<u8>>> Groups<B> {
         self.waiting.contains_key(&tag)
     }
 
+    /// Whether members wait for `fid`.
+    pub fn has_queue(&self, fid: Fid) -> bool {
+        self.blocked.contains_key(&fid)
+    }
+
     /// Members that wait.
     pub fn len(&self) -> usize {
         self.members
     }
 
-    /// Whether `frame` may wait behind those of its tag; `bytes_max` bounds all that wait.
-    pub fn room(&self, tag: Tag, frame: &B, bytes_max: usize) -> Room {
-        let of_tag = self.waiting.get(&tag).map_or(0, VecDeque::len);
-        let fits = self.bytes == 0 || self.bytes + frame.as_ref().len() <= bytes_max;
+    /// Tattaches that wait.
+    pub fn attaches(&self) -> usize {
+        self.attaches
+    }
+
+    /// Whether `frame` may wait behind those of its tag.
+    pub fn room(&self, tag: Tag, frame: &B, limits: &Limits) -> Room {
+        let of_tag = self.waiting.get(&tag).map_or(0, |line| line.members.len());
+        let fits = self.bytes == 0 || self.bytes + frame.as_ref().len() <= limits.unsent;
         match () {
-            () if of_tag + 1 < OF_TAG && self.members < OF_CONNECTION && fits => Room::Yes,
-            () if self.refused < REFUSED => Room::Full,
+            // With the one that runs.
+            () if of_tag + 1 < limits.group && self.members < limits.waiting && fits => Room::Yes,
+            () if self.refused < limits.refused => Room::Full,
             () => Room::Never,
         }
     }
 
-    /// Behind the others of its tag.
+    /// Behind the others of its tag. The frame is copied: a slice of the driver's buffer keeps all of that alive.
     pub fn push(&mut self, tag: Tag, frame: &B) {
-        let frame = self.keep(frame);
-        self.waiting.entry(tag).or_default().push_back(Member::Frame(frame));
+        self.keep(tag, Kept::Frame(B::from(frame.as_ref().to_vec())), VecDeque::push_back);
     }
 
     /// The place of one that had no room, so that its error comes in its turn.
-    pub fn push_refused(&mut self, tag: Tag) {
+    pub fn push_refused(&mut self, tag: Tag, farewell: Option<(Fid, u8)>) {
         self.refused += 1;
-        self.members += 1;
-        self.waiting.entry(tag).or_default().push_back(Member::Refused);
+        self.keep(tag, Kept::Refused(farewell), VecDeque::push_back);
     }
 
-    /// Before the others of its tag: it needs a fid that is in use.
-    pub fn push_blocked(&mut self, tag: Tag, frame: &B) {
-        let frame = self.keep(frame);
-        self.waiting.entry(tag).or_default().push_front(Member::Frame(frame));
-        self.blocked.push(tag);
+    /// A request that needs `fid`, which is in use, waits for it before the others of its tag, behind all that wait for the
+    /// fid.
+    pub fn push_blocked(&mut self, tag: Tag, frame: &B, fid: Fid) {
+        self.block(tag, B::from(frame.as_ref().to_vec()), fid, VecDeque::push_back);
     }
 
-    fn keep(&mut self, frame: &B) -> B {
-        let bytes = frame.as_ref();
+    /// The same for one that waited before. One that was woken for the fid keeps its place: it still has to wait, and so have
+    /// those behind it.
+    pub fn push_blocked_again(&mut self, tag: Tag, frame: &B, fid: Fid, woken: Option<Fid>) {
+        if woken == Some(fid) {
+            self.waking.retain(|waking| *waking != fid);
+            self.block(tag, frame.clone(), fid, VecDeque::push_front);
+        } else {
+            self.block(tag, frame.clone(), fid, VecDeque::push_back);
+        }
+    }
+
+    fn block(&mut self, tag: Tag, frame: B, fid: Fid, place: fn(&mut VecDeque<Tag>, Tag)) {
+        self.keep(tag, Kept::Frame(frame), VecDeque::push_front).blocked = Some(fid);
+        place(self.blocked.entry(fid).or_default(), tag);
+    }
+
+    fn keep(&mut self, tag: Tag, kept: Kept<B>, place: fn(&mut VecDeque<Kept<B>>, Kept<B>)) -> &mut Line<B> {
         self.members += 1;
-        self.bytes += bytes.len();
-        if bytes.len() < COPIED { B::from(bytes.to_vec()) } else { frame.clone() }
+        self.bytes += kept.bytes();
+        self.attaches += usize::from(kept.is_attach());
+        let line = self.waiting.entry(tag).or_insert_with(|| Line { members: VecDeque::new(), blocked: None });
+        place(&mut line.members, kept);
+        line
     }
 
     /// The member of `tag` before those that wait is answered.
@@ -113,30 +191,61 @@ impl<B: AsRef<[u8]> + Clone + From<Vec<u8>>> Groups<B> {
         }
     }
 
-    /// A request is complete: fids may be free.
-    pub fn unblock(&mut self) {
-        self.ready.extend(self.blocked.drain(..));
+    /// A request that used `fid`, or was to make it, is complete.
+    pub fn freed(&mut self, fid: Fid) {
+        if self.has_queue(fid) && !self.waking.contains(&fid) {
+            self.waking.push_back(fid);
+        }
     }
 
     /// The next member to be carried out.
-    pub fn pop(&mut self) -> Option<(Tag, Member<B>)> {
-        let tag = self.ready.pop_front()?;
-        let members = self.waiting.get_mut(&tag)?;
-        let member = members.pop_front()?;
-        if members.is_empty() {
-            self.waiting.remove(&tag);
+    pub fn pop(&mut self) -> Option<Member<B>> {
+        loop {
+            let (tag, woken) = match (self.ready.pop_front(), self.waking.front()) {
+                (Some(tag), _) => (tag, None),
+                (None, Some(&fid)) => match self.blocked.get(&fid).and_then(|queue| queue.front().copied()) {
+                    Some(tag) => {
+                        self.leave_queue(tag, fid);
+                        (tag, Some(fid))
+                    }
+                    // The end of the queue, or all of it was flushed.
+                    None => {
+                        self.waking.pop_front();
+                        continue;
+                    }
+                },
+                (None, None) => return None,
+            };
+            let line = self.waiting.get_mut(&tag);
+            debug_assert!(line.is_some(), "a tag of which none waits has its turn");
+            let Some(line) = line else { continue };
+            line.blocked = None;
+            let kept = line.members.pop_front();
+            if line.members.is_empty() {
+                self.waiting.remove(&tag);
+            }
+            let Some(kept) = kept else { continue };
+            self.forget(&kept);
+            return Some(Member { tag, kept, woken });
         }
-        self.forget(&member);
-        Some((tag, member))
     }
 
     /// Those of a tag that was flushed are never carried out.
     pub fn flush(&mut self, tag: Tag) {
-        for member in self.waiting.remove(&tag).into_iter().flatten() {
-            self.forget(&member);
+        let Some(line) = self.waiting.remove(&tag) else { return };
+        if let Some(fid) = line.blocked {
+            self.leave_queue(tag, fid);
         }
+        line.members.iter().for_each(|kept| self.forget(kept));
         self.ready.retain(|ready| *ready != tag);
-        self.blocked.retain(|blocked| *blocked != tag);
+    }
+
+    fn leave_queue(&mut self, tag: Tag, fid: Fid) {
+        let Some(queue) = self.blocked.get_mut(&fid) else { return };
+        queue.retain(|blocked| *blocked != tag);
+        if queue.is_empty() {
+            self.blocked.remove(&fid);
+        }
     }
 
     /// All are void.
@@ -144,11 +253,10 @@ impl<B: AsRef<[u8]> + Clone + From<Vec<u8>>> Groups<B> {
         *self = Groups::default();
     }
 
-    fn forget(&mut self, member: &Member<B>) {
+    fn forget(&mut self, kept: &Kept<B>) {
         self.members -= 1;
-        match member {
-            Member::Frame(frame) => self.bytes -= frame.as_ref().len(),
-            Member::Refused => self.refused -= 1,
-        }
+        self.bytes -= kept.bytes();
+        self.attaches -= usize::from(kept.is_attach());
+        self.refused -= usize::from(matches!(kept, Kept::Refused(_)));
     }
 }

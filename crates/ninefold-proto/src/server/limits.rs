@@ -16,6 +16,13 @@ pub struct Limits {
     /// Bytes of replies that wait for a slow reader and of requests that run; over it no request is started. Requests
     /// that wait may hold as many again.
     pub unsent: usize,
+    /// Requests of one tag that are not answered, under `.ix`. Over it nothing more is read, or, where a request of the
+    /// connection is parked, what comes is told so in its turn: EAGAIN.
+    pub group: usize,
+    /// Requests of a connection that wait for those of their tag before them, or for a fid in use. Over it the same.
+    pub waiting: usize,
+    /// Requests that may be told EAGAIN in their turn. A client that goes on beyond that hears nothing any more.
+    pub refused: usize,
     /// From the connection's start to its first Tversion.
     pub handshake: Duration,
     /// From a frame's first byte to its last. At 1 MiB and 56 kbit/s a frame takes 150 s.
@@ -30,6 +37,9 @@ impl Default for Limits {
             running: 256,
             parked: 1024,
             unsent: 4 << 20,
+            group: 64,
+            waiting: 4096,
+            refused: 1 << 16,
             handshake: Duration::from_secs(10),
             frame: Duration::from_secs(300),
         }

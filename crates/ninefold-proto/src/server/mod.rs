@@ -6,8 +6,8 @@
 //! 1. hands every whole frame to [`Session::handle_frame`], and does what the [`Event`] says:
 //!    carry out a [`Request`], cancel requests, or hold the frame back and hand it in again after the next completion;
 //! 2. brings each request's result to [`Session::complete`];
-//! 3. after either takes [`Session::poll_member`] until there is none: frames whose turn has come among those of their tag, for
-//!    [`Session::handle_member`], which says what [`Session::handle_frame`] does;
+//! 3. after either takes [`Session::poll_member`] until there is none: requests whose turn has come among those of their tag,
+//!    for [`Session::handle_member`], which says what [`Session::handle_frame`] does;
 //! 4. and then [`Session::poll_farewell`] until it is empty: files to clunk; their results go to
 //!    [`Session::farewell_done`];
 //! 5. sends what is in the [`Outbox`], and asks [`Session::deadline`] how long it may wait for the peer.
@@ -29,6 +29,7 @@ mod reply;
 mod request;
 mod session;
 
+pub use groups::Member;
 pub use limits::Limits;
 pub use op::{Done, Farewell, FarewellId, Holder, Op, Request, RequestId, Special, XattrWrite};
 pub use outbox::{Bulk, Chunk, Outbox};

@@ -268,7 +268,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
                 Reply::Plain { number, qid: Some(qid) }
             }
             (
-                After::Plain { number: number @ (20 | 26 | 50 | 70 | 74 | 76 | 126) } | After::Farewell { number },
+                After::Plain { number: number @ (20 | 26 | 50 | 70 | 74 | 76 | 126) } | After::Farewell { number, .. },
                 Done::Unit,
             ) => Reply::Plain { number, qid: None },
             // A file server that answers something else than it was asked, or more than was asked for. A file that
@@ -343,7 +343,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
 
     /// Takes leave of a file that no fid will ever stand for.
     fn orphan(&mut self, file: F, qid: Qid, mode: Mode, read_only: bool) {
-        let id = self.fids.insert(file, qid, mode, read_only);
+        let id = self.fids.insert(file, None, qid, mode, read_only);
         self.retire(id, Fate::default());
     }
 }

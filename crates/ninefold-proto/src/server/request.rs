@@ -30,6 +30,9 @@ const OEXCL: u8 = 0x20;
 /// Tunlinkat's AT_REMOVEDIR.
 const AT_REMOVEDIR: u32 = 0x200;
 
+/// Tremove's number.
+const TREMOVE: u8 = 122;
+
 /// Tlock's flag that asks to wait (`P9_LOCK_FLAGS_BLOCK`), and reclaim, which changes nothing here.
 const LOCK_BLOCK: u32 = 1;
 const LOCK_RECLAIM: u32 = 2;
@@ -38,8 +41,8 @@ const LOCK_RECLAIM: u32 = 2;
 pub(super) enum Stop {
     /// It is answered with this error.
     Refused(Error),
-    /// It must wait for one that runs.
-    Busy,
+    /// It must wait for one that runs, or that waits before it, for this fid.
+    Busy(Fid),
 }
 
 impl From<Error> for Stop {
@@ -56,6 +59,15 @@ impl From<Errno> for Stop {
 
 fn refused<V>(errno: Errno, text: &'static str) -> Result<V, Stop> {
     Err(Stop::Refused(Error::with_text(errno, text)))
+}
+
+fn unknown_fid() -> Error {
+    Error::with_text(Errno::EBADF, "unknown fid")
+}
+
+/// Too many requests of the connection wait.
+pub(super) fn no_room() -> Error {
+    Error::with_text(Errno::EAGAIN, "too many requests of this connection wait already")
 }
 
 fn bad_name(bad: BadName) -> Error {
@@ -96,39 +108,42 @@ enum Use {
 }
 
 impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> Session<F, P, B> {
+    /// Carries out a request, or says what is to be; `Err`: it must wait for this fid.
     pub(super) fn handle_request<'a>(
         &mut self,
         tag: Tag,
         message: T<'a>,
         may_wait: bool,
         out: &mut Outbox<P>,
-    ) -> Event<'a, F> {
+    ) -> Result<Event<'a, F>, Fid> {
         let result = match message {
-            T::Clunk { fid } | T::Remove { fid } => match self.farewell(tag, fid, message.number()) {
+            T::Clunk { fid } | T::Remove { fid } => match self.farewell(tag, fid, message.number(), false) {
                 Ok(waits) if waits.is_empty() => Ok(()),
-                Ok(waits) => return Event::Cancel(waits),
-                Err(stop) => Err(stop),
+                Ok(waits) => return Ok(Event::Cancel(waits)),
+                Err(error) => Err(Stop::Refused(error)),
             },
             T::Read { fid, offset, count } if self.is_xattr(fid) => self.xattr_read(tag, fid, offset, count, out),
             T::Write { fid, offset, data } if self.is_xattr(fid) => self.xattr_write(tag, fid, offset, data.0, out),
             T::Xattrcreate { fid, name, attr_size, flags } => self.xattr_create(tag, fid, name, attr_size, flags, out),
             message => match self.check(message) {
-                Ok(checked) => return Event::Execute(self.begin(tag, checked)),
+                Ok(checked) => return Ok(Event::Execute(self.begin(tag, checked))),
                 Err(stop) => Err(stop),
             },
         };
         match result {
-            Ok(()) => Event::Handled,
-            Err(Stop::Refused(error)) => {
-                self.refuse(tag, error, out);
-                Event::Handled
-            }
-            Err(Stop::Busy) if may_wait => Event::Wait,
-            Err(Stop::Busy) => {
+            Ok(()) => {}
+            Err(Stop::Refused(error)) => self.refuse(tag, error, out),
+            Err(Stop::Busy(fid)) if may_wait => return Err(fid),
+            Err(Stop::Busy(_)) => {
                 self.refuse(tag, Error::with_text(Errno::EBUSY, "fid is in use by another request"), out);
-                Event::Handled
             }
         }
+        Ok(Event::Handled)
+    }
+
+    /// Whether others wait for a fid; what waited for one itself stands behind nobody.
+    fn has_queue(&self, fid: Fid) -> bool {
+        !self.woken && self.groups.as_ref().is_some_and(|groups| groups.has_queue(fid))
     }
 
     fn begin<'a>(&mut self, tag: Tag, checked: Checked<'a, F>) -> Request<'a, F> {
@@ -148,12 +163,20 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         let id = match self.fids.lookup(fid) {
             Lookup::Live(id) => id,
             // A walk that is not done may make it: a client that does not wait for its replies.
-            Lookup::Reserved => return Err(Stop::Busy),
+            Lookup::Reserved => return Err(Stop::Busy(fid)),
             Lookup::Unknown => return refused(Errno::EBADF, "unknown fid"),
         };
         let Some(handle) = self.fids.get(id) else { return refused(Errno::EBADF, "unknown fid") };
+        if how == Use::Exclusive && handle.is_open() && !handle.is_dir() {
+            // None of them works on an open file. It is not to wait, and hold up others, for a read that may never end.
+            return refused(Errno::EBADF, "fid is open");
+        }
+        if self.has_queue(fid) {
+            return Err(Stop::Busy(fid));
+        }
+        let Some(handle) = self.fids.get(id) else { return refused(Errno::EBADF, "unknown fid") };
         if handle.exclusive || (how == Use::Exclusive && handle.uses > 0) {
-            return Err(Stop::Busy);
+            return Err(Stop::Busy(fid));
         }
         Ok(id)
     }
@@ -193,7 +216,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         match self.fids.lookup(fid) {
             Lookup::Unknown if self.fids.len() >= self.limits.fids => refused(Errno::EMFILE, "too many fids"),
             Lookup::Unknown => Ok(()),
-            Lookup::Reserved => Err(Stop::Busy),
+            Lookup::Reserved => Err(Stop::Busy(fid)),
             Lookup::Live(_) => refused(Errno::EBADF, "fid in use"),
         }
     }
@@ -591,27 +614,34 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
 
     /// Tclunk and Tremove: the fid is gone from now on, whatever comes of it (clunk(5), remove(5)). The requests
     /// that still use the file are to wait no longer, or the farewell might never come.
-    fn farewell(&mut self, tag: Tag, fid: Fid, number: u8) -> Result<Vec<RequestId>, Stop> {
+    ///
+    /// `refused`: it had no room. The fid goes, with an error; nothing is removed.
+    pub(super) fn farewell(&mut self, tag: Tag, fid: Fid, number: u8, refused: bool) -> Result<Vec<RequestId>, Error> {
+        let after = After::Farewell { number, refused };
         let id = match self.fids.lookup(fid) {
             Lookup::Live(id) => id,
-            Lookup::Reserved => return self.farewell_ahead(tag, fid, number),
-            Lookup::Unknown => return refused(Errno::EBADF, "unknown fid"),
+            Lookup::Reserved => return self.farewell_ahead(tag, fid, after),
+            Lookup::Unknown => return Err(unknown_fid()),
         };
         self.fids.forget(fid);
+        if let Some(groups) = &mut self.groups {
+            // What waits for it need not any longer: it is not known.
+            groups.freed(fid);
+        }
         let waits = self.users(id);
-        let request = self.admit(tag, After::Farewell { number }, [None, None]);
-        self.retire_for(id, request, number);
+        let request = self.admit(tag, after, [None, None]);
+        self.retire_for(id, request, number, refused);
         Ok(waits)
     }
 
     /// The same for a fid that is not made yet, by a client that does not wait for its replies. Holding it back could
     /// hold up a Tflush; refusing it would leave a fid that the client believes gone.
-    fn farewell_ahead(&mut self, tag: Tag, fid: Fid, number: u8) -> Result<Vec<RequestId>, Stop> {
+    fn farewell_ahead(&mut self, tag: Tag, fid: Fid, after: After) -> Result<Vec<RequestId>, Error> {
         match self.maker(fid) {
             Some((_, request)) if request.parting.is_none() => {}
-            _ => return refused(Errno::EBADF, "unknown fid"),
+            _ => return Err(unknown_fid()),
         }
-        let parting = self.admit(tag, After::Farewell { number }, [None, None]);
+        let parting = self.admit(tag, after, [None, None]);
         let Some((maker, request)) = self.maker(fid) else { return Ok(Vec::new()) };
         request.parting = Some(parting);
         Ok(Vec::from([maker]))
@@ -620,15 +650,18 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
     /// Goes on with a Tclunk or Tremove that came before its fid was made, which it now was, or not.
     pub(super) fn part(&mut self, fid: Option<Fid>, parting: RequestId, out: &mut Outbox<P>) {
         match (fid.and_then(|fid| self.fids.forget(fid)), self.after(parting)) {
-            (Some(id), Some(After::Farewell { number })) => self.retire_for(id, parting, number),
-            _ => self.complete(parting, Err(Error::with_text(Errno::EBADF, "unknown fid")), out),
+            (Some(id), Some(After::Farewell { number, refused })) => self.retire_for(id, parting, number, refused),
+            _ => self.complete(parting, Err(unknown_fid()), out),
         }
     }
 
-    fn retire_for(&mut self, id: HandleId, request: RequestId, number: u8) {
-        let remove = number == 122;
+    fn retire_for(&mut self, id: HandleId, request: RequestId, number: u8, refused: bool) {
+        let remove = number == TREMOVE && !refused;
         let read_only = self.fids.get(id).is_some_and(|handle| handle.read_only);
-        let error = (remove && read_only).then(|| Errno::EROFS.into());
+        let error = match () {
+            () if refused => Some(no_room()),
+            () => (remove && read_only).then(|| Errno::EROFS.into()),
+        };
         self.retire(id, Fate { request: Some(request), remove, error });
     }
 

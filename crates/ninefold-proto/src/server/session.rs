@@ -5,11 +5,12 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::fids::{Fate, Fids, HandleId, Mode};
-use super::groups::{Groups, Member, Room};
+use super::groups::{Groups, Kept, Member, Room};
 use super::limits::Limits;
 use super::op::{Done, Farewell, FarewellId, Request, RequestId};
 use super::outbox::{Bulk, Outbox};
 use super::reply;
+use super::request::no_room;
 use crate::dialect::{self, Dialect, Version};
 use crate::error::{Errno, Error};
 use crate::message::{R, T, is_reply};
@@ -125,9 +126,10 @@ pub(super) enum After {
     Plain {
         number: u8,
     },
-    /// Tclunk, Tremove: answered by the farewell.
+    /// Tclunk, Tremove: answered by the farewell; with an error, whatever comes of it, where it was `refused`.
     Farewell {
         number: u8,
+        refused: bool,
     },
 }
 
@@ -151,6 +153,8 @@ pub struct Session<F, P, B = Vec<u8>> {
     pub(super) dialect: Dialect,
     /// Whether requests may share a tag, or `None` where they may not.
     pub(super) groups: Option<Groups<B>>,
+    /// The request that is taken waited for a fid, and stands behind nobody now.
+    pub(super) woken: bool,
     pub(super) msize: u32,
     pub(super) fids: Fids<F>,
     requests: BTreeMap<RequestId, Outstanding>,
@@ -162,6 +166,16 @@ pub struct Session<F, P, B = Vec<u8>> {
     /// Since the connection's start: when the frame that is coming in began.
     frame_began: Option<Duration>,
     bulk: core::marker::PhantomData<P>,
+}
+
+/// How a request comes to be looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Turn {
+    Arrived,
+    /// It waited for those of its tag before it, or for the fid that `woken` tells.
+    Came {
+        woken: Option<Fid>,
+    },
 }
 
 /// Whose a tag in use is.
@@ -182,6 +196,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
             state: State::Start { spoke: false },
             dialect: Dialect::Plan9,
             groups: None,
+            woken: false,
             msize: MSIZE_MIN,
             fids: Fids::default(),
             requests: BTreeMap::new(),
@@ -194,10 +209,12 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         }
     }
 
-    /// The largest frame that may come now. Before a dialect is agreed only Tversion may, which is short; before
-    /// an attach nothing needs more than the longest strings, and a stranger holds no more memory.
+    /// The largest frame that may come now. Before a dialect is agreed only Tversion may, which is short; without a fid,
+    /// and without a Tattach that is being carried out or waits for its turn, nothing needs more than the longest
+    /// strings, and a stranger holds no more memory.
     pub fn msize(&self) -> u32 {
-        if self.fids.len() == 0 { self.msize.min(UNATTACHED_FRAME) } else { self.msize }
+        let attaches = self.fids.len() > 0 || self.groups.as_ref().is_some_and(|groups| groups.attaches() > 0);
+        if attaches { self.msize } else { self.msize.min(UNATTACHED_FRAME) }
     }
 
     /// The agreed dialect.
@@ -220,9 +237,14 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         matches!(self.state, State::Resetting { .. })
     }
 
+    /// Whether the connection is lost, or ended.
+    pub fn is_hung_up(&self) -> bool {
+        self.state == State::HungUp
+    }
+
     /// Whether nothing is outstanding and no file is left.
     pub fn is_idle(&self) -> bool {
-        self.requests.is_empty() && self.fids.handles() == 0 && self.parting == 0
+        self.outstanding() == 0 && self.fids.handles() == 0 && self.parting == 0
     }
 
     /// Until when the peer has time for what it is about; `None`: as long as it likes.
@@ -257,33 +279,44 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         may_wait: bool,
         out: &mut Outbox<P>,
     ) -> Result<Event<'a, F>, Violation> {
-        self.take(frame, false, may_wait, out)
+        self.take(frame, Turn::Arrived, may_wait, out)
     }
 
     /// The next request that waited for others of its tag, or for a fid, and can be carried out now. It is handed in to
-    /// [`Session::handle_member`] before any other frame.
-    pub fn poll_member(&mut self, out: &mut Outbox<P>) -> Option<B> {
-        loop {
-            match self.groups.as_mut()?.pop()? {
-                (_, Member::Frame(frame)) => return Some(frame),
-                (tag, Member::Refused) => {
-                    self.refuse(tag, no_room(), out);
-                    self.answered(tag);
-                }
+    /// [`Session::handle_member`] before anything else.
+    pub fn poll_member(&mut self) -> Option<Member<B>> {
+        self.groups.as_mut()?.pop()
+    }
+
+    /// Takes what [`Session::poll_member`] brought. It may be one that is only to be refused.
+    pub fn handle_member<'a>(&mut self, member: &'a Member<B>, out: &mut Outbox<P>) -> Result<Event<'a, F>, Violation> {
+        match &member.kept {
+            Kept::Frame(frame) => {
+                self.woken = member.woken.is_some();
+                let event = self.take(frame, Turn::Came { woken: member.woken }, true, out);
+                self.woken = false;
+                event
             }
+            Kept::Refused(farewell) => Ok(self.refuse_in_turn(member.tag, *farewell, out)),
         }
     }
 
-    /// Takes a frame from [`Session::poll_member`].
-    pub fn handle_member<'a>(&mut self, frame: &'a B, out: &mut Outbox<P>) -> Result<Event<'a, F>, Violation> {
-        self.take(frame, true, true, out)
+    fn refuse_in_turn<'a>(&mut self, tag: Tag, farewell: Option<(Fid, u8)>, out: &mut Outbox<P>) -> Event<'a, F> {
+        match farewell.map(|(fid, number)| self.farewell(tag, fid, number, true)) {
+            None | Some(Err(_)) => {
+                self.refuse(tag, no_room(), out);
+                self.answered(tag);
+                Event::Handled
+            }
+            Some(Ok(waits)) if waits.is_empty() => Event::Handled,
+            Some(Ok(waits)) => Event::Cancel(waits),
+        }
     }
 
-    /// `is_member`: its turn among those of its tag has come.
     fn take<'a>(
         &mut self,
         frame: &'a B,
-        is_member: bool,
+        turn: Turn,
         may_wait: bool,
         out: &mut Outbox<P>,
     ) -> Result<Event<'a, F>, Violation> {
@@ -305,8 +338,8 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
             Err(_) if matches!(self.state, State::Start { .. }) && kind != 100 => {
                 return Err(Violation::NoVersion(kind));
             }
-            Err(DecodeError::UnknownType(_)) if !is_member && self.joins(tag) => {
-                return self.wait_in_turn(tag, frame, may_wait);
+            Err(DecodeError::UnknownType(_)) if turn == Turn::Arrived && self.joins(tag) => {
+                return self.wait_in_turn(tag, frame, None, may_wait);
             }
             Err(DecodeError::UnknownType(_)) => {
                 self.answered(tag);
@@ -318,7 +351,13 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         match message {
             T::Version { msize, version } => Ok(self.version(tag, msize, version, out)),
             _ if matches!(self.state, State::Start { .. }) => Err(Violation::NoVersion(kind)),
-            _ if !is_member && self.joins(tag) => self.wait_in_turn(tag, frame, may_wait),
+            message if turn == Turn::Arrived && self.joins(tag) => {
+                let farewell = match message {
+                    T::Clunk { fid } | T::Remove { fid } => Some((fid, kind)),
+                    _ => None,
+                };
+                self.wait_in_turn(tag, frame, farewell, may_wait)
+            }
             _ if self.tags.contains_key(&tag) => {
                 self.refuse(tag, Error::with_text(Errno::EBUSY, "duplicate tag"), out);
                 Ok(Event::Handled)
@@ -329,8 +368,8 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
                 Ok(event)
             }
             message => match self.handle_request(tag, message, may_wait || self.groups.is_some(), out) {
-                Event::Wait => Ok(self.wait_for_fid(tag, frame, is_member, may_wait, out)),
-                event => {
+                Err(fid) => Ok(self.wait_for_fid(tag, frame, fid, turn, may_wait, out)),
+                Ok(event) => {
                     self.answered_at_once(tag);
                     Ok(event)
                 }
@@ -344,13 +383,19 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
     }
 
     /// Puts a request behind those of its tag.
-    fn wait_in_turn<'a>(&mut self, tag: Tag, frame: &B, may_wait: bool) -> Result<Event<'a, F>, Violation> {
+    fn wait_in_turn<'a>(
+        &mut self,
+        tag: Tag,
+        frame: &B,
+        farewell: Option<(Fid, u8)>,
+        may_wait: bool,
+    ) -> Result<Event<'a, F>, Violation> {
         let Some(groups) = &mut self.groups else { return Ok(Event::Handled) };
-        match groups.room(tag, frame, self.limits.unsent) {
+        match groups.room(tag, frame, &self.limits) {
             Room::Yes => groups.push(tag, frame),
             // What runs will make room. What waits without bound may wait for just the frames that are not read.
             Room::Full | Room::Never if may_wait => return Ok(Event::Wait),
-            Room::Full => groups.push_refused(tag),
+            Room::Full => groups.push_refused(tag, farewell),
             Room::Never => return Err(Violation::TooManyMembers),
         }
         Ok(Event::Handled)
@@ -361,18 +406,20 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         &mut self,
         tag: Tag,
         frame: &B,
-        is_member: bool,
+        fid: Fid,
+        turn: Turn,
         may_wait: bool,
         out: &mut Outbox<P>,
     ) -> Event<'a, F> {
         let Some(groups) = &mut self.groups else { return Event::Wait };
-        // A member's own place is free.
-        if is_member || groups.room(tag, frame, self.limits.unsent) == Room::Yes {
-            groups.push_blocked(tag, frame);
-        } else if may_wait {
-            return Event::Wait;
-        } else {
-            self.refuse(tag, no_room(), out);
+        match turn {
+            // Its own place is free.
+            Turn::Came { woken } => groups.push_blocked_again(tag, frame, fid, woken),
+            Turn::Arrived if groups.room(tag, frame, &self.limits) == Room::Yes => {
+                groups.push_blocked(tag, frame, fid);
+            }
+            Turn::Arrived if may_wait => return Event::Wait,
+            Turn::Arrived => self.refuse(tag, no_room(), out),
         }
         Event::Handled
     }
@@ -394,6 +441,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
     /// Brings the result of a request.
     pub fn complete(&mut self, id: RequestId, result: Result<Done<F, P>, Error>, out: &mut Outbox<P>) {
         let Some(request) = self.requests.remove(&id) else { return };
+        let used = request.handles.map(|handle| handle.and_then(|handle| self.fids.get(handle)?.fid));
         for handle in request.handles.into_iter().flatten() {
             self.release(handle);
         }
@@ -417,7 +465,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
             self.part(request.after.new_fid(), parting, out);
         }
         if let Some(groups) = &mut self.groups {
-            groups.unblock();
+            used.into_iter().chain([request.after.new_fid()]).flatten().for_each(|fid| groups.freed(fid));
         }
         self.finish_reset(out);
     }
@@ -453,6 +501,13 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
             self.complete(id, result.map(|()| Done::Unit), out);
         }
         self.finish_reset(out);
+    }
+
+    /// What waits for its turn or for a fid is never carried out, nor answered.
+    pub fn drop_members(&mut self) {
+        if let Some(groups) = &mut self.groups {
+            groups.clear();
+        }
     }
 
     /// The connection is lost, or must end: wake all waits; complete what is outstanding.
@@ -536,9 +591,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
             request.void = true;
         }
         self.tags.clear();
-        if let Some(groups) = &mut self.groups {
-            groups.clear();
-        }
+        self.drop_members();
         for handle in self.fids.forget_all() {
             self.retire(handle, Fate::default());
         }
@@ -595,8 +648,4 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
             out.push(*tag, &R::Flush {}, self.dialect);
         }
     }
-}
-
-fn no_room() -> Error {
-    Error::with_text(Errno::EAGAIN, "too many requests of this connection wait already")
 }

@@ -1,6 +1,7 @@
 //! The session in virtual time: lines in, lines out, results brought in whatever order a test wants.
 
 mod groups;
+mod random_groups;
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -79,8 +80,8 @@ impl Bench {
 
     /// Begins what has its turn: the request, or what else came of it.
     fn member(&mut self) -> Option<Did> {
-        let frame = self.session.poll_member(&mut self.out)?;
-        Some(Did::of(self.session.handle_member(&frame, &mut self.out)))
+        let member = self.session.poll_member()?;
+        Some(Did::of(self.session.handle_member(&member, &mut self.out)))
     }
 
     fn send(&mut self, line: &str) -> Did {

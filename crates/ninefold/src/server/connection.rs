@@ -142,10 +142,7 @@ impl Connection {
         let mut turns = TURN;
         self.stalled = false;
         loop {
-            if self.closing() && self.session.outstanding() == 0 && !self.session.is_resetting() {
-                // Before the farewells are polled: nothing else may come to wake them.
-                self.session.hang_up();
-            }
+            self.hang_up_at_the_end();
             let mut progress = self.poll_running(task);
             progress |= self.poll_farewells(&mut turns);
             progress |= self.poll_members(task, &mut turns);
@@ -165,6 +162,16 @@ impl Connection {
             if !progress && !self.poll_timer(task) {
                 return Poll::Pending;
             }
+        }
+    }
+
+    /// Hangs up when all is answered, or nobody is left to answer. Before the farewells are polled: nothing else may come
+    /// to wake them.
+    fn hang_up_at_the_end(&mut self) {
+        let over = self.deaf || self.session.outstanding() == 0;
+        if self.closing() && over && !self.session.is_resetting() && !self.session.is_hung_up() {
+            self.cancel_all();
+            self.session.hang_up();
         }
     }
 
@@ -223,11 +230,12 @@ impl Connection {
         let mut progress = false;
         while *turns > 0
             && self.may_start()
-            && let Some(frame) = self.session.poll_member(&mut self.out)
+            && let Some(member) = self.session.poll_member()
         {
             *turns -= 1;
             progress = true;
-            self.handle(frame, true);
+            let event = self.session.handle_member(&member, &mut self.out);
+            self.act_on(event, member.frame());
             self.send_enough(task);
         }
         progress
@@ -249,9 +257,14 @@ impl Connection {
                 },
             };
             *turns -= 1;
-            if !self.handle(frame, false) {
+            let may_wait = self.parking.count() == 0;
+            self.session.note_partial_frame(false, Duration::ZERO);
+            let event = self.session.handle_frame(&frame, may_wait, &mut self.out);
+            if matches!(event, Ok(Event::Wait)) {
+                self.held = Some(frame);
                 break;
             }
+            self.act_on(event, Some(&frame));
             progress = true;
             self.send_enough(task);
         }
@@ -280,27 +293,26 @@ impl Connection {
         self.running.len().saturating_sub(self.parking.count()) < self.server.limits.running
     }
 
-    /// Hands one frame to the session; `false` when it has to wait. `is_member`: the session gave it.
-    fn handle(&mut self, frame: Bytes, is_member: bool) -> bool {
-        let event = if is_member {
-            self.session.handle_member(&frame, &mut self.out)
-        } else {
-            let may_wait = self.parking.count() == 0;
-            self.session.note_partial_frame(false, Duration::ZERO);
-            self.session.handle_frame(&frame, may_wait, &mut self.out)
-        };
+    /// Does what the session says of a frame; one that has to wait is its caller's.
+    fn act_on(&mut self, event: Result<Event<'_, Handle>, Violation>, frame: Option<&Bytes>) {
         match event {
-            Ok(Event::Handled) => {}
+            Ok(Event::Handled | Event::Wait) => {}
             Ok(Event::Execute(request)) => {
                 // The request borrows from the frame, which outlives the call.
+                let Some(frame) = frame else { return };
                 let server = self.server.clone();
                 let (id, bytes) = (request.id, bulk_bytes(&request));
                 let cx = self.cx().with_bulk(bytes);
-                match dispatch::survive(|| dispatch::execute(&server, &self.peer, &cx, request, &frame)) {
+                match dispatch::survive(|| dispatch::execute(&server, &self.peer, &cx, request, frame)) {
                     Answer::Now(result) => self.session.complete(id, result, &mut self.out),
                     Answer::Later(future) => {
                         self.in_flight += bytes;
-                        self.cancels.insert(id, std::mem::take(&mut self.spare_cancel));
+                        let cancel = std::mem::take(&mut self.spare_cancel);
+                        if self.closing() {
+                            // The others were cancelled when the closing began.
+                            cancel.cancel();
+                        }
+                        self.cancels.insert(id, cancel);
                         self.running.push(Box::pin(async move {
                             Finished::Request(id, bytes, dispatch::outlive(future).await)
                         }));
@@ -311,13 +323,8 @@ impl Connection {
                 ids.iter().filter_map(|id| self.cancels.get(id)).for_each(|cancel| cancel.cancel());
             }
             Ok(Event::CancelAll) => self.cancel_all(),
-            Ok(Event::Wait) => {
-                self.held = Some(frame);
-                return false;
-            }
             Err(violation) => self.end(End::Broken(violation)),
         }
-        true
     }
 
     /// A context for the next request. One that was kept by a future is not used again.
@@ -354,9 +361,11 @@ impl Connection {
     fn poll_write(&mut self, task: &mut Context<'_>) -> bool {
         if self.deaf {
             // What nobody takes keeps no memory, and no pipes from others, until the last request is done.
+            let cleared = self.unsent() > 0;
             self.out = Outbox::default();
             self.outlet.clear();
-            return false;
+            // Room for what waits.
+            return cleared;
         }
         let mut progress = false;
         while self.unsent() > 0 && !self.deaf {
@@ -459,8 +468,12 @@ impl Connection {
         self.cancel_all();
         match end {
             // What was begun is still answered, also to a peer that closed only its own direction; the session
-            // hangs up when it is.
+            // hangs up when it is. What waits for its turn has come from that peer before the end of its requests; a
+            // server that drains starts nothing more.
             End::Drained | End::Lost(None) => {
+                if matches!(end, End::Drained) {
+                    self.session.drop_members();
+                }
                 debug!(connection = self.id, peer = %self.peer, "no more requests");
                 return;
             }

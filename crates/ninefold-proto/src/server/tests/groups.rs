@@ -1,7 +1,8 @@
 //! Requests that share a tag.
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::sync::Arc;
 use alloc::vec;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 
@@ -16,6 +17,8 @@ fn next(b: &mut Bench) -> RequestId {
         other => panic!("{other:?} {:?}", b.replies()),
     }
 }
+
+const NO_ROOM: &str = "Rerror tag 5 ename 'too many requests of this connection wait already'";
 
 fn walked(file: File) -> Done<File, Vec<u8>> {
     Done::Walked { qids: [PLAIN].to_vec(), file: Some(file) }
@@ -102,10 +105,7 @@ fn a_group_that_waits_for_a_fid_holds_up_no_other_and_can_be_flushed() {
     b.send("Tstat tag 3 fid 0");
     let other = b.begin("Tstat tag 4 fid 0");
     b.fail(other, Errno::EIO);
-    // It is tried again, and still has to wait.
-    while let Some(did) = b.member() {
-        assert_eq!(did, Did::Handled);
-    }
+    assert_eq!(b.member(), None, "what is done has nothing to do with its fid");
     assert_eq!(b.replies(), ["Rerror tag 4 ename 'i/o error'"]);
     assert_eq!(b.send("Tstat tag 9 fid 1"), Did::Handled);
     assert_eq!(b.ask("Tflush tag 10 oldtag 9"), "Rflush tag 10");
@@ -142,8 +142,9 @@ fn more_than_the_limit_are_not_read_or_are_told_in_their_turn_where_one_waits_wi
         b.fail(id, Errno::EIO);
     }
     b.replies();
+    assert_eq!(b.member(), Some(Did::Handled));
     assert_eq!(b.member(), None);
-    assert_eq!(b.replies(), ["Rerror tag 5 ename 'too many requests of this connection wait already'"]);
+    assert_eq!(b.replies(), [NO_ROOM]);
     b.begin("Tstat tag 5 fid 0");
 }
 
@@ -240,82 +241,208 @@ fn tcreate_opens_and_cuts_a_file_that_is_there_unless_it_is_asked_not_to() {
     assert!(b.ask("Tcreate tag 1 fid 0 name 'n' perm 420 mode 33").starts_with("Rerror"), "only under .ix");
 }
 
-/// Whatever comes, is done and is flushed in whatever order: every request is answered once, in the order of its tag, or was
-/// flushed; and none is carried out before those of its tag before it are answered.
 #[test]
-fn random_groups_are_answered_as_if_each_had_been_waited_for() {
-    for seed in 0..3000_u64 {
-        let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        let mut draw = |below: u64| {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            random % below
-        };
-        let mut b = ix();
-        b.open(1);
-        // What is to be answered, by tag: the offset is in the data of the reply.
-        let mut expected: BTreeMap<u64, VecDeque<u64>> = BTreeMap::new();
-        let mut running: Vec<(RequestId, u64)> = Vec::new();
-        // Flushes that are not answered: the tag flushed, and how many of it were carried out then.
-        let mut flushes: BTreeMap<u64, u64> = BTreeMap::new();
-        let mut offset = 0;
-        for step in 0..60 {
-            match draw(5) {
-                0..=1 if step < 50 => {
-                    let tag = 10 + draw(4);
-                    if flushes.values().any(|flushed| *flushed == tag) {
-                        continue;
-                    }
-                    offset += 1;
-                    let line = format!("Tread tag {tag} fid 1 offset {offset} count 8");
-                    match b.send(&line) {
-                        Did::Execute(id) => {
-                            assert!(expected.get(&tag).is_none_or(VecDeque::is_empty), "seed {seed}: out of turn");
-                            running.push((id, offset));
-                        }
-                        Did::Handled => {}
-                        other => panic!("seed {seed}: {other:?}"),
-                    }
-                    expected.entry(tag).or_default().push_back(offset);
-                }
-                2 if step < 50 => {
-                    let (tag, flush) = (10 + draw(4), 100 + step);
-                    if flushes.values().any(|flushed| *flushed == tag) {
-                        continue;
-                    }
-                    flushes.insert(flush, tag);
-                    b.send(&format!("Tflush tag {flush} oldtag {tag}"));
-                    // Only the first can have begun.
-                    expected.entry(tag).or_default().truncate(1);
-                }
-                _ if !running.is_empty() => {
-                    let (id, offset) = running.swap_remove(draw(running.len() as u64) as usize);
-                    b.done(id, Done::Data(format!("{offset:08}").into_bytes()));
-                }
-                _ => {}
-            }
-            while let Some(frame) = b.session.poll_member(&mut b.out) {
-                match b.session.handle_member(&frame, &mut b.out) {
-                    Ok(Event::Execute(Request { id, op: Op::Read { offset, .. }, .. })) => running.push((id, offset)),
-                    other => panic!("seed {seed}: {other:?}"),
-                }
-            }
-            for line in b.replies() {
-                let words: Vec<_> = line.split(' ').collect();
-                let tag: u64 = words[2].parse().unwrap();
-                if words[0] == "Rflush" {
-                    let flushed = flushes.remove(&tag).expect("a flush that was not asked");
-                    assert!(expected[&flushed].is_empty(), "seed {seed}: Rflush before what was begun");
-                    continue;
-                }
-                let offset: u64 = words[5].trim_matches('\'').parse().unwrap();
-                let first = expected.get_mut(&tag).and_then(VecDeque::pop_front);
-                assert_eq!(first, Some(offset), "seed {seed} tag {tag}");
-            }
-            let tags = expected.values().filter(|waiting| !waiting.is_empty()).count();
-            assert_eq!(running.len(), tags, "seed {seed}: one of each tag runs");
+fn what_waits_for_a_fid_goes_on_in_the_order_in_which_it_came() {
+    let mut b = ix();
+    b.walk(1, DIR);
+    let in_place = |tag: u32| format!("Twalk tag {tag} fid 1 newfid 1 nwname 1 0:x");
+    let moved = |file| Done::Walked { qids: [DIR].to_vec(), file: Some(file) };
+    let first = b.begin(&in_place(2));
+    assert_eq!(b.send("Tstat tag 3 fid 1"), Did::Handled);
+    assert_eq!(b.send(&in_place(4)), Did::Handled);
+    assert_eq!(b.send("Tstat tag 5 fid 1"), Did::Handled);
+    b.done(first, moved(50));
+    let stat = next(&mut b);
+    assert_eq!(b.member(), Some(Did::Handled), "it cannot run beside the stat");
+    assert_eq!(b.member(), None, "nor can what stands behind it pass it");
+    assert_eq!(b.send("Tstat tag 6 fid 1"), Did::Handled, "nor what comes then");
+    b.fail(stat, Errno::EIO);
+    let walk = next(&mut b);
+    assert_eq!(b.member(), Some(Did::Handled));
+    b.done(walk, moved(51));
+    let last = [next(&mut b), next(&mut b)];
+    assert_eq!(b.member(), None);
+    last.into_iter().for_each(|id| b.fail(id, Errno::EIO));
+    let tags: Vec<_> = b.replies().iter().map(|line| line.split(' ').nth(2).unwrap().to_string()).collect();
+    assert_eq!(tags, ["2", "3", "4", "5", "6"]);
+}
+
+#[test]
+fn of_a_queue_that_is_flushed_from_its_head_on_the_rest_goes_on() {
+    let mut b = ix();
+    b.walk(1, PLAIN);
+    let open = b.begin("Topen tag 2 fid 1 mode 0");
+    for tag in 3..6 {
+        b.send(&format!("Tstat tag {tag} fid 1"));
+    }
+    b.done(open, Done::Opened { qid: PLAIN });
+    b.replies();
+    assert_eq!(b.ask("Tflush tag 100 oldtag 3"), "Rflush tag 100");
+    next(&mut b);
+    assert_eq!(b.ask("Tflush tag 100 oldtag 5"), "Rflush tag 100");
+    assert_eq!(b.member(), None);
+    assert_eq!(b.session.outstanding(), 1);
+}
+
+#[test]
+fn a_request_that_needs_two_fids_waits_for_one_after_the_other() {
+    let mut b = Bench::attached_as(Dialect::Unix, "9P2000.u.ix");
+    b.walk(1, DIR);
+    b.walk(2, PLAIN);
+    let dir = b.begin("Twalk tag 3 fid 1 newfid 1 nwname 1 0:x");
+    let file = b.begin("Topen tag 4 fid 2 mode 0");
+    // DMLINK: fid 1 is to be that of a new name of fid 2.
+    assert_eq!(b.send("Tcreate tag 5 fid 1 name 'n' perm 0x01000000 mode 0 extension '2'"), Did::Handled);
+    b.done(dir, Done::Walked { qids: [DIR].to_vec(), file: Some(50) });
+    assert_eq!(b.member(), Some(Did::Handled));
+    assert_eq!(b.member(), None);
+    b.done(file, Done::Opened { qid: PLAIN });
+    next(&mut b);
+}
+
+#[test]
+fn what_can_never_be_done_with_an_open_file_does_not_wait_for_its_reads() {
+    let mut b = ix();
+    b.open(1);
+    b.begin("Tread tag 5 fid 1 offset 0 count 1");
+    assert_eq!(b.ask("Topen tag 6 fid 1 mode 0"), "Rerror tag 6 ename 'fid is open'");
+    assert_eq!(b.ask("Twalk tag 6 fid 1 newfid 1 nwname 0"), "Rerror tag 6 ename 'fid is open'");
+    b.begin("Twrite tag 6 fid 1 offset 0 count 1 'x'");
+}
+
+/// A frame that counts how often its bytes are copied.
+#[derive(Clone, Debug)]
+struct Frame(Arc<[u8]>);
+
+static COPIES: AtomicUsize = AtomicUsize::new(0);
+
+impl AsRef<[u8]> for Frame {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl From<Vec<u8>> for Frame {
+    fn from(bytes: Vec<u8>) -> Frame {
+        COPIES.fetch_add(1, Ordering::SeqCst);
+        Frame(bytes.into())
+    }
+}
+
+#[test]
+fn a_frame_that_waits_is_copied_once_whatever_its_size_and_however_often_it_is_tried() {
+    let mut session: Session<File, Vec<u8>, Frame> = Session::new(Limits::default());
+    let mut out = Outbox::default();
+    let mut send = |session: &mut Session<_, _, Frame>, line: &str| {
+        let frame = Frame(parse(line, Dialect::Plan9).unwrap().into());
+        match session.handle_frame(&frame, true, &mut out) {
+            Ok(Event::Execute(request)) => Some(request.id),
+            Ok(Event::Handled) => None,
+            other => panic!("{line}: {other:?}"),
         }
-        assert_eq!(b.session.outstanding(), expected.values().map(VecDeque::len).sum::<usize>(), "seed {seed}");
+    };
+    let mut replies = Outbox::default();
+    send(&mut session, "Tversion tag -1 msize 65536 version '9P2000.ix'");
+    let attach = send(&mut session, "Tattach tag 1 fid 0 afid -1 uname 'u' aname ''").unwrap();
+    session.complete(attach, Ok(Done::Attached { qid: DIR, file: 1, read_only: false }), &mut replies);
+    let walk = send(&mut session, "Twalk tag 1 fid 0 newfid 1 nwname 0").unwrap();
+    let stats: Vec<_> = (10..20).map(|tag| send(&mut session, &format!("Tstat tag {tag} fid 0")).unwrap()).collect();
+    let data = "x".repeat(60_000);
+    assert_eq!(send(&mut session, &format!("Twrite tag 1 fid 0 offset 0 count 60000 '{data}'")), None);
+    assert_eq!(COPIES.load(Ordering::SeqCst), 1, "a large one would keep the buffer that it came in");
+    assert_eq!(send(&mut session, "Twalk tag 2 fid 0 newfid 0 nwname 0"), None);
+    for id in stats {
+        session.complete(id, Err(Errno::EIO.into()), &mut replies);
+        while let Some(member) = session.poll_member() {
+            assert!(matches!(session.handle_member(&member, &mut replies), Ok(Event::Handled)));
+        }
+    }
+    session.complete(walk, Err(Errno::EIO.into()), &mut replies);
+    assert_eq!(COPIES.load(Ordering::SeqCst), 2);
+}
+
+#[test]
+fn those_without_room_are_refused_one_at_a_time_and_a_fid_that_was_to_go_is_gone() {
+    let mut b = ix();
+    b.session.limits.group = 1;
+    let (kept, removed) = (b.open(1), b.walk(2, PLAIN));
+    let made = b.begin("Twalk tag 7 fid 0 newfid 3 nwname 1 0:x");
+    let read = b.begin("Tread tag 5 fid 1 offset 0 count 1");
+    for line in
+        ["Tstat tag 5 fid 1", "Tclunk tag 5 fid 1", "Tremove tag 5 fid 2", "Tclunk tag 5 fid 3", "Tclunk tag 5 fid 4"]
+    {
+        let frame = parse(line, Dialect::Plan9).unwrap();
+        assert_eq!(b.frame(&frame, false), Did::Handled, "{line}");
+    }
+    let other = b.begin("Tread tag 6 fid 1 offset 0 count 1");
+    b.done(read, Done::Data(b"x".to_vec()));
+    b.replies();
+    assert_eq!(b.member(), Some(Did::Handled));
+    assert_eq!(b.replies(), [NO_ROOM]);
+    assert_eq!(b.member(), Some(Did::Cancel(vec![other])), "what uses the file is to wait no longer");
+    b.farewells();
+    assert_eq!(b.member(), None, "the farewell is not over");
+    b.fail(other, Errno::EINTR);
+    b.farewells();
+    assert_eq!(b.replies()[1..], [NO_ROOM]);
+    assert_eq!(b.member(), Some(Did::Handled));
+    b.farewells();
+    assert_eq!(b.replies(), [NO_ROOM]);
+    assert_eq!(b.farewells, [(kept, false), (removed, false)], "nothing was removed");
+    assert_eq!(b.member(), Some(Did::Cancel(vec![made])), "its walk is not done");
+    b.done(made, walked(99));
+    b.farewells();
+    assert_eq!(b.replies()[1..], [NO_ROOM]);
+    assert_eq!(b.farewells.last(), Some(&(99, false)));
+    assert_eq!(b.member(), Some(Did::Handled));
+    assert_eq!(b.replies(), [NO_ROOM]);
+    assert_eq!((b.session.fids(), b.session.outstanding()), (1, 0));
+}
+
+#[test]
+fn a_session_is_not_idle_and_takes_large_frames_while_a_tattach_waits_for_its_turn() {
+    let mut b = Bench::new();
+    b.send("Tversion tag -1 msize 1048576 version '9P2000.ix'");
+    b.replies();
+    assert_eq!(b.session.msize(), 256 << 10);
+    let attach = b.begin("Tattach tag 1 fid 0 afid -1 uname 'u' aname ''");
+    assert_eq!(b.session.msize(), 1 << 20);
+    b.done(attach, Done::Attached { qid: DIR, file: 1, read_only: false });
+    b.send("Tclunk tag 1 fid 0");
+    assert_eq!(b.session.msize(), 256 << 10);
+    b.send("Tattach tag 1 fid 0 afid -1 uname 'u' aname ''");
+    assert_eq!(b.session.msize(), 1 << 20);
+    b.farewells();
+    assert!(!b.session.is_idle(), "its turn has come");
+    let attach = next(&mut b);
+    assert_eq!(b.session.msize(), 1 << 20);
+    b.fail(attach, Errno::EIO);
+    assert!(b.session.is_idle());
+    assert_eq!(b.session.msize(), 256 << 10);
+}
+
+#[test]
+fn what_waits_can_be_dropped_while_what_runs_is_answered() {
+    let mut b = ix();
+    b.open(1);
+    let read = b.begin("Tread tag 5 fid 1 offset 0 count 1");
+    b.send("Tstat tag 5 fid 0");
+    b.session.drop_members();
+    b.done(read, Done::Data(b"x".to_vec()));
+    assert_eq!(b.member(), None);
+    assert_eq!(b.replies(), ["Rread tag 5 count 1 'x'"]);
+    assert_eq!(b.session.outstanding(), 0);
+}
+
+#[test]
+fn tcreate_under_ix_changes_nothing_where_the_export_may_not_be_changed() {
+    let mut b = Bench::new();
+    b.send("Tversion tag -1 msize 8192 version '9P2000.ix'");
+    let id = b.begin("Tattach tag 1 fid 0 afid -1 uname 'u' aname ''");
+    b.done(id, Done::Attached { qid: DIR, file: 1, read_only: true });
+    b.replies();
+    for mode in [0, 1, 2, 3] {
+        let line = format!("Tcreate tag 1 fid 0 name 'f' perm 420 mode {mode}");
+        assert_eq!(b.ask(&line), "Rerror tag 1 ename 'read-only file system'");
     }
 }
