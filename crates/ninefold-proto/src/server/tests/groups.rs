@@ -285,6 +285,17 @@ fn of_a_queue_that_is_flushed_from_its_head_on_the_rest_goes_on() {
 }
 
 #[test]
+fn what_waits_for_a_fid_that_is_clunked_is_refused_at_once() {
+    let mut b = ix();
+    b.walk(1, PLAIN);
+    let open = b.begin("Topen tag 2 fid 1 mode 0");
+    b.send("Tstat tag 3 fid 1");
+    assert_eq!(b.send("Tclunk tag 4 fid 1"), Did::Cancel(vec![open]));
+    assert_eq!(b.member(), Some(Did::Handled));
+    assert_eq!(b.replies(), ["Rerror tag 3 ename 'unknown fid'"]);
+}
+
+#[test]
 fn a_request_that_needs_two_fids_waits_for_one_after_the_other() {
     let mut b = Bench::attached_as(Dialect::Unix, "9P2000.u.ix");
     b.walk(1, DIR);
