@@ -10,7 +10,7 @@
 //! |---|---|
 //! | `dialect NAME` | the lines below are in that dialect: `9P2000`, `9P2000.u` or `9P2000.L`; the first step of a file |
 //! | `include FILE` | the lines of FILE, which lies beside this one, stand here |
-//! | `needs WORD` | skip the file where the target lacks WORD: `root`, or any word that the caller withholds |
+//! | `needs WORD` | skip the file where the target lacks WORD: `root`, `read-only` (a target that may not be changed, for which only such files are), or any word that the caller withholds |
 //! | `T…` | sent as it stands, by [`print::parse`](ninefold_proto::print::parse) |
 //! | `raw 0x…` | sent as it stands: these bytes, whether a frame or not |
 //! | `R…` | a message that must come; `*` in place of the name stands for any message |
@@ -48,5 +48,5 @@ mod pattern;
 mod run;
 mod script;
 
-pub use run::{Failure, Outcome, Target, run};
+pub use run::{Failure, Outcome, READ_ONLY, Target, run};
 pub use script::Script;

@@ -16,7 +16,7 @@ use std::thread;
 use std::time::Duration;
 
 use ninefold::transport::{Address, Place};
-use ninefold_conformance::transcript::{Outcome, Script, Target, run};
+use ninefold_conformance::transcript::{Outcome, READ_ONLY, Script, Target, run};
 use ninefold_proto::Dialect;
 use ninefold_proto::message::{R, T};
 use rustix::fs::{CWD, FileType, Mode, XattrFlags, makedev, mknodat, setxattr};
@@ -67,8 +67,8 @@ impl Drop for Server {
     }
 }
 
-/// Starts a server of `tree` on a port that the system chooses.
-fn start(tree: &Tree<'_>) -> Server {
+/// Starts a server of `tree` on a port that the system chooses; `read_only`: nobody may change the tree through it.
+fn start(tree: &Tree<'_>, read_only: bool) -> Server {
     let mut command = Command::new(&*NINEFOLD);
     command.arg("serve");
     match tree {
@@ -76,6 +76,9 @@ fn start(tree: &Tree<'_>) -> Server {
         Tree::Memory => command.arg("--ram"),
     };
     command.args(["--listen", "9p://127.0.0.1:0"]);
+    if read_only {
+        command.arg("--read-only");
+    }
     if geteuid().is_root() {
         // Nobody else's server can act as another user; what needs one is skipped.
         command.arg("--trust-uids");
@@ -116,22 +119,28 @@ fn hostfs(transcript: &str) {
     for dir in [dir.path(), &export] {
         fs::set_permissions(dir, Permissions::from_mode(0o755)).unwrap();
     }
-    let server = start(&Tree::Host(&export));
+    let script = load(transcript);
+    let read_only = script.needs().iter().any(|word| word == READ_ONLY);
+    let server = start(&Tree::Host(&export), read_only);
     let mut target = Target::new(server.address.clone());
     target.dir = Some(export);
     target.lacks.extend(facts);
-    replay("hostfs", transcript, &target);
+    target.read_only = read_only;
+    replay("hostfs", transcript, &script, &target);
 }
 
 fn ramfs(transcript: &str) {
-    let server = start(&Tree::Memory);
-    replay("ramfs", transcript, &Target::new(server.address.clone()));
+    let server = start(&Tree::Memory, false);
+    replay("ramfs", transcript, &load(transcript), &Target::new(server.address.clone()));
 }
 
-fn replay(tree: &str, transcript: &str, target: &Target) {
+fn load(transcript: &str) -> Script {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(transcript);
-    let script = Script::load(&path).unwrap_or_else(|e| panic!("{e:#}"));
-    match run(&script, target) {
+    Script::load(&path).unwrap_or_else(|e| panic!("{e:#}"))
+}
+
+fn replay(tree: &str, transcript: &str, script: &Script, target: &Target) {
+    match run(script, target) {
         Ok(Outcome::Passed) => {}
         Ok(Outcome::Skipped(why)) => skip(&format!("{tree} {transcript}"), &why),
         Err(failure) => panic!("{failure}"),

@@ -25,6 +25,9 @@ struct Args {
     /// Skip the transcripts that need this; may be given several times
     #[arg(long, value_name = "WORD")]
     without: Vec<String>,
+    /// The tree may not be changed: replay the transcripts that need that, and no others
+    #[arg(long)]
+    read_only: bool,
     /// Seconds that any wait may take
     #[arg(long, default_value_t = 5.0, value_name = "SECONDS")]
     deadline: f64,
@@ -50,6 +53,7 @@ fn replay(args: &Args) -> anyhow::Result<bool> {
     target.lacks.extend(lacks);
     target.dir.clone_from(&args.dir);
     target.deadline = deadline;
+    target.read_only = args.read_only;
     if let Some(dir) = &args.dir {
         // What is in it after a transcript is removed, so nobody's files may be there before.
         let mut entries = fs::read_dir(dir).with_context(|| dir.display().to_string())?;

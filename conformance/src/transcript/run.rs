@@ -37,7 +37,12 @@ pub struct Target {
     pub deadline: Duration,
     /// Words of `needs` lines that the target lacks, each with the reason.
     pub lacks: BTreeMap<String, String>,
+    /// The tree may not be changed: it is for the scripts that need that, and for no others.
+    pub read_only: bool,
 }
+
+/// The word of a `needs` line for a tree that may not be changed.
+pub const READ_ONLY: &str = "read-only";
 
 impl Target {
     /// The tree that the address names, in a target that lacks nothing but what this process cannot do for it.
@@ -47,7 +52,7 @@ impl Target {
             lacks.insert("root".to_owned(), "not run by root".to_owned());
         }
         let aname = address.aname.as_deref().map(String::from_utf8_lossy).unwrap_or_default().into_owned();
-        Target { address, aname, dir: None, deadline: DEADLINE, lacks }
+        Target { address, aname, dir: None, deadline: DEADLINE, lacks, read_only: false }
     }
 }
 
@@ -78,6 +83,11 @@ impl std::error::Error for Failure {}
 pub fn run(script: &Script, target: &Target) -> Result<Outcome, Failure> {
     if let Some(why) = script.needs().iter().find_map(|word| target.lacks.get(word)) {
         return Ok(Outcome::Skipped(why.clone()));
+    }
+    match (script.needs().iter().any(|word| word == READ_ONLY), target.read_only) {
+        (true, false) => return Ok(Outcome::Skipped("the tree may be changed".to_owned())),
+        (false, true) => return Ok(Outcome::Skipped("the tree may not be changed".to_owned())),
+        _ => {}
     }
     if script.needs_directory() && target.dir.is_none() {
         return Ok(Outcome::Skipped("the exported directory is not known".to_owned()));
