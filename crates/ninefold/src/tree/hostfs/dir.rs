@@ -4,195 +4,94 @@
 //! brings more entries than a reply holds: [`DirStream`] keeps the rest, so a reader that goes on
 //! where it stopped costs no seek and loses nothing.
 //!
+//! There is no getdents(2) that refuses to wait for a disk, so it is made on the blocking pool; but only what was not read
+//! ahead costs a request that hop.
+//!
 //! The qid of an entry is made from `d_ino`, without looking at the file, and so has version 0. That
 //! number is the covered directory's where something is mounted; only there the entry is looked up.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::TryLockError;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use ninefold_proto::stat::DirEntry;
-use ninefold_proto::{Errno, Error, Qid};
-use rustix::fs::{FileType, RawDir, SeekFrom, seek};
+use ninefold_proto::{Errno, Error, Qid, QidType};
+use rustix::fs::{FileType, RawDir, RawDirEntry, SeekFrom, seek};
 
-use super::creds::Identity;
+use super::creds::{Identity, Loan};
+use super::dir_stream::{CHUNK, DirStream, Growing, Next};
 use super::file::HostFile;
-use super::node::Entry;
-use super::{Pace, lock, os, qid};
-use crate::server::DirSink;
-
-/// Bytes a getdents(2) may fill: what glibc's readdir(3) asks for.
-const CHUNK: usize = 32 << 10;
-
-/// Entries that were read and not told yet.
-#[derive(Default, Debug)]
-pub(super) struct DirStream {
-    entries: Vec<Slot>,
-    names: Vec<u8>,
-    /// The first entry not told.
-    next: usize,
-    /// The cookie that the first entry not told follows.
-    at: u64,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Slot {
-    ino: u64,
-    cookie: u64,
-    kind: FileType,
-    /// Where its name ends in `names`; it begins where the one before ends.
-    end: usize,
-}
-
-impl DirStream {
-    /// Goes to a cookie that an entry was told with, or 0.
-    fn go(&mut self, fd: &OwnedFd, cookie: u64) -> Result<(), Error> {
-        if self.at == cookie && (cookie != 0 || self.next > 0) {
-            return Ok(());
-        }
-        // One that was never told is the kernel's to judge. Refused, all stays as it is: what was read is still ahead.
-        seek(fd, SeekFrom::Start(cookie)).map_err(os)?;
-        self.forget();
-        self.at = cookie;
-        Ok(())
-    }
-
-    fn forget(&mut self) {
-        *self = DirStream { at: self.at, ..DirStream::default() };
-    }
-
-    fn peek(&self) -> Option<(Slot, &[u8])> {
-        let slot = *self.entries.get(self.next)?;
-        let start = if self.next == 0 { 0 } else { self.entries[self.next - 1].end };
-        Some((slot, &self.names[start..slot.end]))
-    }
-
-    fn advance(&mut self) {
-        self.at = self.entries[self.next].cookie;
-        self.next += 1;
-    }
-
-    /// Reads more. False at the end of the directory.
-    fn fill(&mut self, fd: &OwnedFd) -> Result<bool, Error> {
-        self.forget();
-        let mut chunk = Vec::with_capacity(CHUNK);
-        let mut raw = RawDir::new(fd, chunk.spare_capacity_mut());
-        loop {
-            match raw.next() {
-                None => break,
-                // A directory that was removed has no entries any more.
-                Some(Err(rustix::io::Errno::NOENT)) => break,
-                Some(Err(error)) => return Err(os(error)),
-                Some(Ok(entry)) => {
-                    self.names.extend_from_slice(entry.file_name().to_bytes());
-                    self.entries.push(Slot {
-                        ino: entry.ino(),
-                        cookie: entry.next_entry_cookie(),
-                        kind: entry.file_type(),
-                        end: self.names.len(),
-                    });
-                }
-            }
-            if raw.is_buffer_empty() {
-                break;
-            }
-        }
-        Ok(!self.entries.is_empty())
-    }
-
-    /// Bytes that the entries not told yet will take in a reply, at least.
-    fn waiting(&self) -> usize {
-        let told = if self.next == 0 { 0 } else { self.entries[self.next - 1].end };
-        (self.entries.len() - self.next) * 24 + self.names.len() - told
-    }
-}
+use super::node::{Entry, FileId};
+use super::open::OpenFile;
+use super::{Export, Pace, Session, os, qid};
+use crate::server::{Answer, DirSink};
 
 impl HostFile {
     /// Entries of .L from the cookie `offset` on.
-    pub(super) fn read_entries(&self, offset: u64, max: u32, pace: Pace) -> Result<Bytes, Error> {
-        let open = self.opened()?;
-        let mut stream = match pace {
-            Pace::MayWait => lock(&open.dir),
-            Pace::Inline => match open.dir.try_lock() {
-                Ok(stream) => stream,
-                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-                Err(TryLockError::WouldBlock) => return Err(Errno::EAGAIN.into()),
-            },
+    pub(super) fn read_entries(&self, offset: u64, max: u32) -> Answer<Bytes> {
+        let open = match self.opened() {
+            Ok(open) => open,
+            Err(error) => return Answer::err(error),
         };
-        // Inline only what needs neither the disk nor a second reply.
-        if pace == Pace::Inline && (stream.at != offset || offset == 0 || stream.waiting() < max as usize) {
-            return Err(Errno::EAGAIN.into());
-        }
-        stream.go(&open.fd, offset)?;
-        let mounted = self.session.export.tree.mounts.points(open.fd.as_fd());
-        if pace == Pace::Inline && mounted.is_some() {
-            return Err(Errno::EAGAIN.into());
-        }
-        let mut sink = DirSink::new(max);
-        loop {
-            let Some((slot, name)) = stream.peek() else {
-                if pace == Pace::Inline || !stream.fill(&open.fd)? {
-                    break;
-                }
-                continue;
-            };
-            let covered = mounted.as_ref().is_some_and(|names| names.contains(name));
-            let (kind, qid) = self.entry_qid(&open.fd, slot, name, covered);
-            if !sink.push(&DirEntry { qid, offset: slot.cookie, kind: dirent_type(kind), name }) {
-                if sink.is_empty() {
-                    return Err(Errno::EINVAL.into());
-                }
-                break;
+        let Some(dir) = &open.dir else { return Answer::err(Errno::ENOTDIR) };
+        let max = max as usize;
+        if let Some((reply, read_on)) = dir.tell(offset, max) {
+            if read_on {
+                self.start_reading(&open);
             }
-            stream.advance();
+            return Answer::Now(reply);
         }
-        Ok(sink.into_bytes())
+        let file = self.clone();
+        Answer::later(async move {
+            let dir = open.dir.as_ref().ok_or(Errno::ENOTDIR)?;
+            dir.wait(offset, max, || file.start_reading(&open)).await
+        })
     }
 
-    fn entry_qid(&self, fd: &OwnedFd, slot: Slot, name: &[u8], covered: bool) -> (FileType, Qid) {
-        let export = &self.session.export;
-        let dialect = self.session.dialect;
-        let qid = |kind, dev, ino| Qid { kind: qid::kind(kind, dialect), version: 0, path: export.qids.path(dev, ino) };
+    fn start_reading(&self, open: &Arc<OpenFile>) {
+        // Not the fid's node: it may be clunked while something is read ahead, and is to let go of its file then.
         let id = self.node.id;
-        match name {
-            b"." => (FileType::Directory, qid(FileType::Directory, id.dev, id.ino)),
-            b".." => {
-                let id = self.node.parent().map_or(id, |parent| parent.id);
-                (FileType::Directory, qid(FileType::Directory, id.dev, id.ino))
+        let parent = self.node.parent().map_or(id, |parent| parent.id);
+        let (lister, open) = (Lister { session: self.session.clone(), id, parent }, open.clone());
+        tokio::task::spawn_blocking(move || {
+            let _loan = Loan;
+            if let Some(dir) = &open.dir {
+                lister.read_on(&open.fd, dir);
             }
-            _ if covered || slot.kind == FileType::Unknown => match self.look_up(fd, name) {
-                Ok(entry) => {
-                    let kind = qid::file_type(&entry.stx);
-                    (kind, qid(kind, qid::device(&entry.stx), entry.stx.stx_ino))
-                }
-                // Gone, or a mount that nobody may enter: it is told as the directory has it.
-                Err(_) => (slot.kind, qid(slot.kind, id.dev, slot.ino)),
-            },
-            _ => (slot.kind, qid(slot.kind, id.dev, slot.ino)),
-        }
-    }
-
-    /// An entry, whoever asks: permission to read the directory is permission to see what it lists.
-    fn look_up(&self, fd: &OwnedFd, name: &[u8]) -> Result<Entry, Error> {
-        Identity::of_server().assume()?;
-        self.session.export.tree.open_entry(fd.as_fd(), name, Pace::MayWait)
+        });
     }
 
     /// Stat records from the cookie `at` on, and the cookie behind them.
     pub(super) fn read_records(&self, at: u64, max: u32) -> Result<(Bytes, u64), Error> {
         let open = self.opened()?;
-        let mut stream = lock(&open.dir);
-        stream.go(&open.fd, at)?;
+        let mut parts = open.dir.as_ref().ok_or(Errno::ENOTDIR)?.parts();
+        parts.set_max(CHUNK);
+        if parts.is_elsewhere(at) {
+            go(&open.fd, at)?;
+            parts.went(at);
+        }
+        let mut chunk = Vec::new();
         let mut sink = DirSink::new(max);
         loop {
-            let Some((_, name)) = stream.peek() else {
-                if stream.fill(&open.fd)? {
-                    continue;
+            let Some(name) = parts.peek() else {
+                match parts.take_stop() {
+                    None => {}
+                    Some(Err(error)) if sink.is_empty() => return Err(error),
+                    // Behind what is told it is looked for again.
+                    Some(_) => break,
                 }
-                break;
+                chunk.reserve(CHUNK);
+                let mut growing = parts.grow();
+                let more = read_chunk(&open.fd, &mut chunk, &mut growing, |entry, _| {
+                    // The file is looked at when it is told of.
+                    (entry.file_type(), Qid { kind: QidType::FILE, version: 0, path: entry.ino() })
+                });
+                parts.grown(growing, more);
+                continue;
             };
-            if name != b"." && name != b".." {
-                let record = self.look_up(&open.fd, name).and_then(|entry| self.record_of_entry(&entry, name));
+            if &*name != b"." && &*name != b".." {
+                let record = look_up(&self.session.export, &open.fd, &name)
+                    .and_then(|entry| self.record_of_entry(&entry, &name));
                 match record {
                     Ok(record) if sink.push_stat(&record.as_stat(), self.session.dialect) => {}
                     Ok(_) if sink.is_empty() => return Err(Errno::EINVAL.into()),
@@ -208,9 +107,105 @@ impl HostFile {
                     Err(_) => {}
                 }
             }
-            stream.advance();
+            parts.advance();
         }
-        Ok((sink.into_bytes(), stream.at))
+        Ok((sink.into_bytes(), parts.at()))
+    }
+}
+
+/// Reads a directory for .L.
+struct Lister {
+    session: Arc<Session>,
+    id: FileId,
+    parent: FileId,
+}
+
+/// Lets those who wait know when the thread that reads for them panics.
+struct Fails<'s>(Option<&'s DirStream>);
+
+impl Drop for Fails<'_> {
+    fn drop(&mut self) {
+        if let Some(dir) = self.0 {
+            dir.fail();
+        }
+    }
+}
+
+impl Lister {
+    /// Reads until nobody waits and enough is read ahead.
+    fn read_on(&self, fd: &OwnedFd, dir: &DirStream) {
+        let mut fails = Fails(Some(dir));
+        let mut chunk = Vec::with_capacity(CHUNK);
+        loop {
+            match dir.next() {
+                Next::Go(cookie) => dir.went(cookie, go(fd, cookie)),
+                Next::Read(mut growing) => {
+                    let mounted = self.session.export.tree.mounts.points(fd.as_fd());
+                    let more = read_chunk(fd, &mut chunk, &mut growing, |entry, name| {
+                        let covered = mounted.as_ref().is_some_and(|names| names.contains(name));
+                        self.kind_and_qid(fd, entry, name, covered)
+                    });
+                    dir.read(growing, more);
+                }
+                Next::Stop => break,
+            }
+        }
+        fails.0 = None;
+    }
+
+    fn kind_and_qid(&self, fd: &OwnedFd, entry: &RawDirEntry<'_>, name: &[u8], covered: bool) -> (FileType, Qid) {
+        let Session { export, dialect, .. } = &*self.session;
+        let told = |kind, dev, ino| {
+            (kind, Qid { kind: qid::kind(kind, *dialect), version: 0, path: export.qids.path(dev, ino) })
+        };
+        let listed = entry.file_type();
+        match name {
+            b"." => told(FileType::Directory, self.id.dev, self.id.ino),
+            b".." => told(FileType::Directory, self.parent.dev, self.parent.ino),
+            _ if covered || listed == FileType::Unknown => match look_up(export, fd, name) {
+                Ok(entry) => told(qid::file_type(&entry.stx), qid::device(&entry.stx), entry.stx.stx_ino),
+                // Gone, or a mount that nobody may enter: it is told as the directory has it.
+                Err(_) => told(listed, self.id.dev, entry.ino()),
+            },
+            _ => told(listed, self.id.dev, entry.ino()),
+        }
+    }
+}
+
+/// An entry, whoever asks: permission to read the directory is permission to see what it lists.
+fn look_up(export: &Export, fd: &OwnedFd, name: &[u8]) -> Result<Entry, Error> {
+    Identity::of_server().assume()?;
+    export.tree.open_entry(fd.as_fd(), name, Pace::MayWait)
+}
+
+/// Goes to a cookie that an entry was told with, or 0. One that was never told is the kernel's to judge.
+fn go(fd: &OwnedFd, cookie: u64) -> Result<(), Error> {
+    seek(fd, SeekFrom::Start(cookie)).map_err(os).map(drop)
+}
+
+/// Makes one getdents(2), and puts what it brings into `growing` with the kind and qid that `tell` gives. False at the end.
+fn read_chunk(
+    fd: &OwnedFd,
+    chunk: &mut Vec<u8>,
+    growing: &mut Growing,
+    tell: impl Fn(&RawDirEntry<'_>, &[u8]) -> (FileType, Qid),
+) -> Result<bool, Error> {
+    growing.reserve();
+    let mut raw = RawDir::new(fd, chunk.spare_capacity_mut());
+    loop {
+        match raw.next() {
+            // A directory that was removed has no entries any more.
+            None | Some(Err(rustix::io::Errno::NOENT)) => return Ok(false),
+            Some(Err(error)) => return Err(os(error)),
+            Some(Ok(entry)) => {
+                let name = entry.file_name().to_bytes();
+                let (kind, qid) = tell(&entry, name);
+                growing.push(&DirEntry { qid, offset: entry.next_entry_cookie(), kind: dirent_type(kind), name });
+            }
+        }
+        if raw.is_buffer_empty() {
+            return Ok(true);
+        }
     }
 }
 

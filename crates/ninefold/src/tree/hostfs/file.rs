@@ -133,7 +133,7 @@ impl File for HostFile {
     }
 
     fn readdir(&self, _cx: &Cx, offset: u64, max: u32) -> Answer<Bytes> {
-        self.attempt(move |file, pace| file.read_entries(offset, max, pace))
+        self.read_entries(offset, max)
     }
 
     fn read_stats(&self, _cx: &Cx, at: u64, max: u32) -> Answer<(Bytes, u64)> {
@@ -165,6 +165,9 @@ impl File for HostFile {
         // All that the fid kept from others ends before the answer, lest the client's next request still meets it:
         // its claim of a file for exclusive use, or the name under which NFS keeps a removed file in its directory.
         let open = self.open.take();
+        if let Some(dir) = open.as_ref().and_then(|open| open.dir.as_ref()) {
+            dir.end();
+        }
         let release = |file: &HostFile, open: &OpenFile| file.session.export.locks.release(file.key(), open.holder);
         if !self.named().is_gone() && !self.node.is_gone() && !open.as_ref().is_some_and(|open| open.closes_slowly()) {
             if let Some(open) = open {

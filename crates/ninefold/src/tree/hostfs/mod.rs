@@ -20,6 +20,7 @@ mod attr;
 mod changes;
 mod creds;
 mod dir;
+mod dir_stream;
 mod file;
 mod ids;
 mod io;
@@ -53,6 +54,7 @@ pub use file::HostFile;
 use crate::server::{Answer, Attach, Cx, File, FileServer};
 use crate::tree::locks::LockTable;
 use creds::Identity;
+use dir_stream::Ahead;
 use ids::Ids;
 use io::BufferPool;
 use mounts::{Mounts, proc_path};
@@ -101,6 +103,8 @@ struct Export {
     ids: Ids,
     locks: Arc<LockTable>,
     buffers: Arc<BufferPool>,
+    /// What is read of directories before it is asked for.
+    ahead: Arc<Ahead>,
     /// Files marked for exclusive use that are open now.
     exclusive: Mutex<HashSet<FileId>>,
     /// /proc/self/fd.
@@ -153,6 +157,7 @@ impl HostFs {
             ids: Ids::default(),
             locks: Arc::default(),
             buffers: Arc::default(),
+            ahead: Arc::default(),
             exclusive: Mutex::default(),
             proc_fd,
             path: path.into_bytes(),

@@ -14,7 +14,7 @@ use rustix::fs::{FileType, Mode, OFlags, fcntl_getfl, fcntl_setfl, openat};
 use tokio::io::unix::AsyncFd;
 
 use super::creds::Identity;
-use super::dir::DirStream;
+use super::dir_stream::DirStream;
 use super::file::HostFile;
 use super::node::{FileId, look};
 use super::{Export, Pace, lock, os};
@@ -27,8 +27,8 @@ pub(super) struct OpenFile {
     pub(super) flow: Flow,
     /// Its file system answers from another program or machine.
     pub(super) slow: bool,
-    /// A directory's entries read but not told yet.
-    pub(super) dir: Mutex<DirStream>,
+    /// A directory's entries.
+    pub(super) dir: Option<DirStream>,
     /// Held while the file is open, if it is for exclusive use.
     _exclusive: Option<Exclusive>,
 }
@@ -237,7 +237,9 @@ impl HostFile {
         };
         self.node.add_opened(&fd);
         let holder = self.session.export.next_holder();
-        let open = OpenFile { fd, holder, flow, slow: self.node.slow, dir: Mutex::default(), _exclusive: exclusive };
+        // What another program or machine would have to bring is not asked for before it is wanted.
+        let dir = (kind == FileType::Directory).then(|| DirStream::new(fast, &self.session.export.ahead));
+        let open = OpenFile { fd, holder, flow, slow: self.node.slow, dir, _exclusive: exclusive };
         self.open.set(open)
     }
 }

@@ -1,5 +1,6 @@
 //! A directory of the host driven through the contract, as the server would.
 
+mod dirs;
 mod entries;
 mod files;
 mod identity;
