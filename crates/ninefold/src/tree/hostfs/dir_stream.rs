@@ -111,8 +111,8 @@ pub(super) struct Parts {
     stop: Option<Result<(), Error>>,
     /// The cookie that the first entry not told follows.
     at: u64,
-    /// Something was read since the directory was at its start.
-    moved: bool,
+    /// The kernel went here, and nothing was read since.
+    fresh: bool,
     /// The kernel stands elsewhere than behind the last entry here.
     astray: bool,
     /// The stop was told: what follows it is for whoever asks behind it.
@@ -120,15 +120,16 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// Whether the kernel must go to `cookie` first. To 0 always, for what came in meanwhile.
+    /// Whether the kernel must go to `cookie` first. To 0 always, for what came in meanwhile: also since the open(2), where
+    /// some file systems (btrfs, tmpfs of Linux 6.6 to 6.13) draw the line before which they list.
     pub(super) fn is_elsewhere(&self, cookie: u64) -> bool {
-        self.at != cookie || self.astray || (cookie == 0 && self.moved)
+        self.at != cookie || self.astray || (cookie == 0 && !self.fresh)
     }
 
     /// The kernel went to `cookie`.
     pub(super) fn went(&mut self, cookie: u64) {
-        *self =
-            Parts { at: cookie, growing: Growing { max: self.growing.max, ..Growing::default() }, ..Parts::default() };
+        let growing = Growing { max: self.growing.max, ..Growing::default() };
+        *self = Parts { at: cookie, fresh: true, growing, ..Parts::default() };
     }
 
     /// Keeps nothing: the kernel must go back to what was told last.
@@ -139,7 +140,7 @@ impl Parts {
 
     /// Where what is read next belongs.
     pub(super) fn grow(&mut self) -> Growing {
-        self.moved = true;
+        self.fresh = false;
         self.over = false;
         let max = self.growing.max;
         std::mem::replace(&mut self.growing, Growing { max, ..Growing::default() })
@@ -617,6 +618,17 @@ mod tests {
     }
 
     #[test]
+    fn a_directory_is_read_from_its_start_as_it_is_then_and_not_as_it_was_opened() {
+        let all = Arc::default();
+        let dir = Dir::new(true, &all);
+        assert!(dir.stream.tell(0, 4096).is_none());
+        assert!(dir.stream.parts().is_elsewhere(0));
+        let (reply, _told) = oneshot::channel();
+        assert!(dir.stream.begin(Waiter { cookie: 0, max: 4096, placed: false, reply }));
+        assert!(matches!(dir.stream.next(), Next::Go(0)));
+    }
+
+    #[test]
     fn a_count_for_no_entry_costs_none() {
         let all = Arc::default();
         let mut dir = Dir::new(true, &all);
@@ -632,6 +644,8 @@ mod tests {
         let mut dir = Dir::new(true, &all);
         let (reply, mut told) = oneshot::channel();
         dir.stream.begin(Waiter { cookie: 0, max: 4096, placed: false, reply });
+        assert!(matches!(dir.stream.next(), Next::Go(0)));
+        dir.stream.went(0, Ok(()));
         let Next::Read(mut growing) = dir.stream.next() else { panic!("something to read") };
         growing.push(&DirEntry { qid: Default::default(), offset: 1, kind: 8, name: entry(1).1.as_bytes() });
         dir.stream.read(growing, Err(Errno::EIO.into()));

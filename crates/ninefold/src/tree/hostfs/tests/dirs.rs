@@ -83,6 +83,20 @@ async fn from_the_start_a_directory_is_as_it_is_now_whatever_was_read_ahead() {
 }
 
 #[tokio::test]
+async fn what_comes_between_open_and_the_first_read_is_listed() {
+    let host = with_files(3);
+    let root = host.root().await;
+    let dir = opened(&host, &root, "d").await;
+    host.put("d/new", b"");
+    assert!(list(&host, &dir, 4096).await.iter().any(|entry| entry.0 == "new"));
+    let root = host.attach(Dialect::Plan9, User::of_process()).await;
+    let dir = opened(&host, &root, "d").await;
+    host.put("d/newer", b"");
+    let (records, _) = dir.read_stats(&host.cx, 0, 8 << 10).wait().await.unwrap();
+    assert!(stats(&records, Dialect::Plan9).any(|stat| stat.unwrap().name == b"newer"));
+}
+
+#[tokio::test]
 async fn every_cookie_can_be_gone_back_to_in_any_order() {
     let host = with_files(5000);
     let root = host.root().await;
@@ -93,6 +107,7 @@ async fn every_cookie_can_be_gone_back_to_in_any_order() {
     for max in [100, 4096, 64 << 10, 1 << 20].into_iter().cycle().take(60) {
         at = at * 31 % (all.len() - 1);
         let part = part(&host, &dir, all[at].1, max).await;
+        assert!(!part.is_empty(), "{max} bytes behind entry {at}");
         assert_eq!(part, all[at + 1..][..part.len()], "{max} bytes behind entry {at}");
     }
     // An entry that is gone leaves its cookie where it was.
