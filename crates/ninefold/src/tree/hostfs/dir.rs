@@ -8,7 +8,7 @@
 //! ahead costs a request that hop.
 //!
 //! The qid of an entry is made from `d_ino`, without looking at the file, and so has version 0. That
-//! number is the covered directory's where something is mounted; only there the entry is looked up.
+//! number is the covered directory's where something is mounted; only there the entry is looked up, when somebody waits for it.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use ninefold_proto::{Errno, Error, Qid, QidType};
 use rustix::fs::{FileType, RawDir, RawDirEntry, SeekFrom, seek};
 
 use super::creds::{Identity, Loan};
-use super::dir_stream::{CHUNK, DirStream, Growing, Next};
+use super::dir_parts::{Behind, CHUNK, Growing};
+use super::dir_stream::{Next, Reading};
 use super::file::HostFile;
 use super::node::{Entry, FileId};
-use super::open::OpenFile;
 use super::{Export, Pace, Session, os, qid};
 use crate::server::{Answer, DirSink};
 
@@ -33,31 +33,27 @@ impl HostFile {
             Ok(open) => open,
             Err(error) => return Answer::err(error),
         };
-        let Some(dir) = &open.dir else { return Answer::err(Errno::ENOTDIR) };
+        let Some(dir) = open.dir.clone() else { return Answer::err(Errno::ENOTDIR) };
         let max = max as usize;
-        if let Some((reply, read_on)) = dir.tell(offset, max) {
-            if read_on {
-                self.start_reading(&open);
+        if let Some((reply, reading)) = dir.tell(offset, max) {
+            if let Some(reading) = reading {
+                self.start(reading, &open.fd);
             }
             return Answer::Now(reply);
         }
         let file = self.clone();
-        Answer::later(async move {
-            let dir = open.dir.as_ref().ok_or(Errno::ENOTDIR)?;
-            dir.wait(offset, max, || file.start_reading(&open)).await
-        })
+        Answer::later(async move { dir.wait(offset, max, |reading| file.start(reading, &open.fd)).await })
     }
 
-    fn start_reading(&self, open: &Arc<OpenFile>) {
-        // Not the fid's node: it may be clunked while something is read ahead, and is to let go of its file then.
+    fn start(&self, reading: Reading, fd: &Arc<OwnedFd>) {
+        // Not the fid's node, nor what it holds open: it may be clunked while something is read ahead, and is to let go of
+        // its file then.
         let id = self.node.id;
         let parent = self.node.parent().map_or(id, |parent| parent.id);
-        let (lister, open) = (Lister { session: self.session.clone(), id, parent }, open.clone());
+        let (lister, fd) = (Lister { session: self.session.clone(), id, parent }, fd.clone());
         tokio::task::spawn_blocking(move || {
             let _loan = Loan;
-            if let Some(dir) = &open.dir {
-                lister.read_on(&open.fd, dir);
-            }
+            lister.read_on(&fd, reading);
         });
     }
 
@@ -81,12 +77,12 @@ impl HostFile {
                     Some(_) => break,
                 }
                 chunk.reserve(CHUNK);
-                let mut growing = parts.grow();
-                let more = read_chunk(&open.fd, &mut chunk, &mut growing, |entry, _| {
+                let mut growing = parts.grow(None);
+                let behind = read_chunk(&open.fd, &mut chunk, &mut growing, |entry, _, _| {
                     // The file is looked at when it is told of.
-                    (entry.file_type(), Qid { kind: QidType::FILE, version: 0, path: entry.ino() })
+                    Some((entry.file_type(), Qid { kind: QidType::FILE, version: 0, path: entry.ino() }))
                 });
-                parts.grown(growing, more);
+                parts.grown(growing, behind);
                 continue;
             };
             if &*name != b"." && &*name != b".." {
@@ -120,55 +116,51 @@ struct Lister {
     parent: FileId,
 }
 
-/// Lets those who wait know when the thread that reads for them panics.
-struct Fails<'s>(Option<&'s DirStream>);
-
-impl Drop for Fails<'_> {
-    fn drop(&mut self) {
-        if let Some(dir) = self.0 {
-            dir.fail();
-        }
-    }
-}
-
 impl Lister {
     /// Reads until nobody waits and enough is read ahead.
-    fn read_on(&self, fd: &OwnedFd, dir: &DirStream) {
-        let mut fails = Fails(Some(dir));
+    fn read_on(&self, fd: &OwnedFd, mut reading: Reading) {
         let mut chunk = Vec::with_capacity(CHUNK);
         loop {
-            match dir.next() {
-                Next::Go(cookie) => dir.went(cookie, go(fd, cookie)),
+            match reading.next() {
+                Next::Go(cookie) => reading.went(cookie, go(fd, cookie)),
                 Next::Read(mut growing) => {
                     let mounted = self.session.export.tree.mounts.points(fd.as_fd());
-                    let more = read_chunk(fd, &mut chunk, &mut growing, |entry, name| {
+                    let behind = read_chunk(fd, &mut chunk, &mut growing, |entry, name, growing| {
                         let covered = mounted.as_ref().is_some_and(|names| names.contains(name));
-                        self.kind_and_qid(fd, entry, name, covered)
+                        self.kind_and_qid(fd, entry, name, covered, growing)
                     });
-                    dir.read(growing, more);
+                    reading.read(growing, behind);
                 }
-                Next::Stop => break,
+                Next::Stop => return,
             }
         }
-        fails.0 = None;
     }
 
-    fn kind_and_qid(&self, fd: &OwnedFd, entry: &RawDirEntry<'_>, name: &[u8], covered: bool) -> (FileType, Qid) {
+    /// None when it would have to be looked up, and may not be.
+    fn kind_and_qid(
+        &self,
+        fd: &OwnedFd,
+        entry: &RawDirEntry<'_>,
+        name: &[u8],
+        covered: bool,
+        growing: &Growing,
+    ) -> Option<(FileType, Qid)> {
         let Session { export, dialect, .. } = &*self.session;
         let told = |kind, dev, ino| {
             (kind, Qid { kind: qid::kind(kind, *dialect), version: 0, path: export.qids.path(dev, ino) })
         };
         let listed = entry.file_type();
-        match name {
+        Some(match name {
             b"." => told(FileType::Directory, self.id.dev, self.id.ino),
             b".." => told(FileType::Directory, self.parent.dev, self.parent.ino),
+            _ if (covered || listed == FileType::Unknown) && !growing.may_look_up(name) => return None,
             _ if covered || listed == FileType::Unknown => match look_up(export, fd, name) {
                 Ok(entry) => told(qid::file_type(&entry.stx), qid::device(&entry.stx), entry.stx.stx_ino),
                 // Gone, or a mount that nobody may enter: it is told as the directory has it.
                 Err(_) => told(listed, self.id.dev, entry.ino()),
             },
             _ => told(listed, self.id.dev, entry.ino()),
-        }
+        })
     }
 }
 
@@ -183,28 +175,29 @@ fn go(fd: &OwnedFd, cookie: u64) -> Result<(), Error> {
     seek(fd, SeekFrom::Start(cookie)).map_err(os).map(drop)
 }
 
-/// Makes one getdents(2), and puts what it brings into `growing` with the kind and qid that `tell` gives. False at the end.
+/// Makes one getdents(2), and puts what it brings into `growing` with the kind and qid that `tell` gives, up to an entry for
+/// which it gives none.
 fn read_chunk(
     fd: &OwnedFd,
     chunk: &mut Vec<u8>,
     growing: &mut Growing,
-    tell: impl Fn(&RawDirEntry<'_>, &[u8]) -> (FileType, Qid),
-) -> Result<bool, Error> {
+    tell: impl Fn(&RawDirEntry<'_>, &[u8], &Growing) -> Option<(FileType, Qid)>,
+) -> Result<Behind, Error> {
     growing.reserve();
     let mut raw = RawDir::new(fd, chunk.spare_capacity_mut());
     loop {
         match raw.next() {
             // A directory that was removed has no entries any more.
-            None | Some(Err(rustix::io::Errno::NOENT)) => return Ok(false),
+            None | Some(Err(rustix::io::Errno::NOENT)) => return Ok(Behind::End),
             Some(Err(error)) => return Err(os(error)),
             Some(Ok(entry)) => {
                 let name = entry.file_name().to_bytes();
-                let (kind, qid) = tell(&entry, name);
+                let Some((kind, qid)) = tell(&entry, name, growing) else { return Ok(Behind::LookUp) };
                 growing.push(&DirEntry { qid, offset: entry.next_entry_cookie(), kind: dirent_type(kind), name });
             }
         }
         if raw.is_buffer_empty() {
-            return Ok(true);
+            return Ok(Behind::More);
         }
     }
 }

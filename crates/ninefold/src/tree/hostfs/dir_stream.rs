@@ -1,264 +1,27 @@
-//! What was read of an open directory and not told yet.
+//! The entries of an open directory, as its requests share them.
 //!
-//! [`Parts`] are whole entries as Rreaddir has them, cut to the length of a reply when they are read: telling one is handing it
-//! over. [`DirStream`] is what the requests on an open directory share. A request asks [`DirStream::tell`], which answers
-//! when the entries are there. Else it waits in line, and one thread at a time, which [`DirStream::begin`] says is to be
-//! started, does what [`DirStream::next`] tells it: go to a cookie, read on, or stop. It answers who waits, and then reads ahead, so that
-//! the next request finds its answer ready and costs no thread.
+//! A request asks [`DirStream::tell`], which answers when the entries are there. Else it waits in line. One thread at a time
+//! reads: who holds the [`Reading`], which `tell` and [`DirStream::wait`] give when one is to be started, does what
+//! [`Reading::next`] tells him: go to a cookie, read on, or stop. That answers who waits, and then reads ahead, so that the
+//! next request finds its answer ready and costs no thread. A `Reading` that is dropped before its end, by a panic or because
+//! its thread never ran, fails those who wait.
 //!
-//! The bytes read ahead are bounded for each directory ([`AHEAD`]) and for all of an export ([`AHEAD_ALL`]); over the
-//! bound nothing is kept, and each reply is read from its cookie on.
+//! What is read ahead is bounded as `dir_ahead.rs` has it, and nothing that may wait without end is done before somebody
+//! waits for it.
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use bytes::{Buf, Bytes};
-use ninefold_proto::stat::{DirEntry, dir_entries};
+use bytes::Bytes;
 use ninefold_proto::{Errno, Error};
 use tokio::sync::oneshot;
 
+use super::dir_ahead::{Budget, Permit, Share};
+use super::dir_parts::{Behind, Growing, Parts};
 use super::lock;
-
-/// Bytes that a getdents(2) may fill: as many as a reply to Linux's client of old has (64 KiB).
-pub(super) const CHUNK: usize = 64 << 10;
-
-/// Bytes that are read ahead of a directory's reader, beyond what the last getdents(2) brought: 7,500 entries with names of 10
-/// bytes, which take a local file system about a millisecond.
-const AHEAD: usize = 256 << 10;
-
-/// The same in replies: who asks for little gets little read.
-const AHEAD_REPLIES: usize = 4;
-
-/// Bytes read ahead of all readers of an export: 128 directories that are read at a time.
-const AHEAD_ALL: usize = 32 << 20;
-
-/// Whole entries, one behind the other.
-#[derive(Debug)]
-struct Part {
-    bytes: Bytes,
-    /// The cookie behind the last one.
-    end: u64,
-    /// Bytes of memory that `bytes` holds.
-    size: usize,
-}
-
-impl Part {
-    /// Takes the first entries off, as many as `max` bytes hold.
-    fn split(&mut self, max: usize) -> Option<Part> {
-        let (mut cut, mut end) = (0, None);
-        for entry in dir_entries(&self.bytes).flatten() {
-            if cut + entry.encoded_len() > max {
-                break;
-            }
-            cut += entry.encoded_len();
-            end = Some(entry.offset);
-        }
-        Some(Part { end: end?, bytes: self.bytes.split_to(cut), size: self.size })
-    }
-
-    /// A reply that nobody fetches may not hold much more memory than the bytes it counts as.
-    fn into_reply(self) -> Bytes {
-        if self.bytes.len() < self.size / 4 { Bytes::copy_from_slice(&self.bytes) } else { self.bytes }
-    }
-}
-
-/// Entries being read: the part that is not full yet, and those that became full meanwhile.
-#[derive(Default, Debug)]
-pub(super) struct Growing {
-    full: Vec<Part>,
-    part: Vec<u8>,
-    /// The cookie behind the last entry in `part`.
-    end: u64,
-    /// Bytes of a full part.
-    max: usize,
-}
-
-impl Growing {
-    /// Room for what a getdents(2) brings.
-    pub(super) fn reserve(&mut self) {
-        self.part.reserve(CHUNK.min(self.max.saturating_sub(self.part.len())));
-    }
-
-    pub(super) fn push(&mut self, entry: &DirEntry<'_>) {
-        if self.part.len() + entry.encoded_len() > self.max && !self.part.is_empty() {
-            let room = self.part.len().min(CHUNK);
-            self.close();
-            self.part.reserve(room);
-        }
-        entry.encode(&mut self.part);
-        self.end = entry.offset;
-    }
-
-    fn close(&mut self) {
-        let mut bytes = std::mem::take(&mut self.part);
-        if bytes.capacity() / 2 > bytes.len() {
-            bytes.shrink_to_fit();
-        }
-        let size = bytes.capacity();
-        self.full.push(Part { bytes: bytes.into(), end: self.end, size });
-    }
-}
-
-/// Entries read and not told, and where the directory stands.
-#[derive(Default, Debug)]
-pub(super) struct Parts {
-    full: VecDeque<Part>,
-    growing: Growing,
-    /// Why nothing follows behind them: the end, or an error. Told once; then the kernel is asked again.
-    stop: Option<Result<(), Error>>,
-    /// The cookie that the first entry not told follows.
-    at: u64,
-    /// The kernel went here, and nothing was read since.
-    fresh: bool,
-    /// The kernel stands elsewhere than behind the last entry here.
-    astray: bool,
-    /// The stop was told: what follows it is for whoever asks behind it.
-    over: bool,
-}
-
-impl Parts {
-    /// Whether the kernel must go to `cookie` first. To 0 always, for what came in meanwhile: also since the open(2), where
-    /// some file systems (btrfs, tmpfs of Linux 6.6 to 6.13) draw the line before which they list.
-    pub(super) fn is_elsewhere(&self, cookie: u64) -> bool {
-        self.at != cookie || self.astray || (cookie == 0 && !self.fresh)
-    }
-
-    /// The kernel went to `cookie`.
-    pub(super) fn went(&mut self, cookie: u64) {
-        let growing = Growing { max: self.growing.max, ..Growing::default() };
-        *self = Parts { at: cookie, fresh: true, growing, ..Parts::default() };
-    }
-
-    /// Keeps nothing: the kernel must go back to what was told last.
-    fn forget(&mut self) {
-        self.went(self.at);
-        self.astray = true;
-    }
-
-    /// Where what is read next belongs.
-    pub(super) fn grow(&mut self) -> Growing {
-        self.fresh = false;
-        self.over = false;
-        let max = self.growing.max;
-        std::mem::replace(&mut self.growing, Growing { max, ..Growing::default() })
-    }
-
-    /// Takes what was read: whether more follows, or why not.
-    pub(super) fn grown(&mut self, mut growing: Growing, more: Result<bool, Error>) {
-        growing.max = self.growing.max;
-        self.full.extend(growing.full.drain(..));
-        self.growing = growing;
-        self.stop = match more {
-            Ok(true) => None,
-            Ok(false) => Some(Ok(())),
-            Err(error) => Some(Err(error)),
-        };
-    }
-
-    /// Bytes of replies to come.
-    pub(super) fn set_max(&mut self, max: usize) {
-        self.growing.max = max;
-    }
-
-    /// Makes a full part of the last one.
-    fn close(&mut self) {
-        if !self.growing.part.is_empty() {
-            self.growing.close();
-            self.full.extend(self.growing.full.drain(..));
-        }
-    }
-
-    /// The next reply of at most `max` bytes; `None` when there is more to read first. EINVAL when not one entry fits.
-    fn take(&mut self, max: usize) -> Option<Result<Bytes, Error>> {
-        if self.full.is_empty() && (self.stop.is_some() || self.growing.part.len() >= max) {
-            self.close();
-        }
-        let Some(front) = self.full.front_mut() else {
-            let stop = self.stop.take()?;
-            self.over = true;
-            return Some(stop.map(|()| Bytes::new()));
-        };
-        let part = if front.bytes.len() <= max { self.full.pop_front() } else { front.split(max) };
-        let Some(part) = part else { return Some(Err(Errno::EINVAL.into())) };
-        self.at = part.end;
-        Some(Ok(part.into_reply()))
-    }
-
-    /// The next entry's name; `None` when there is more to read first, or nothing.
-    pub(super) fn peek(&mut self) -> Option<Bytes> {
-        if self.full.is_empty() {
-            self.close();
-        }
-        let bytes = &self.full.front()?.bytes;
-        let entry = dir_entries(bytes).next()?.ok()?;
-        Some(bytes.slice_ref(entry.name))
-    }
-
-    /// Goes behind the entry that [`Parts::peek`] told.
-    pub(super) fn advance(&mut self) {
-        let Some(part) = self.full.front_mut() else { return };
-        let first = dir_entries(&part.bytes).next().and_then(Result::ok).map(|e| (e.encoded_len(), e.offset));
-        if let Some((len, offset)) = first {
-            part.bytes.advance(len);
-            self.at = offset;
-        }
-        if part.bytes.is_empty() {
-            self.full.pop_front();
-        }
-    }
-
-    /// The cookie behind what was told last.
-    pub(super) fn at(&self) -> u64 {
-        self.at
-    }
-
-    /// What was found behind the last entry, if something other than more entries; it is not told again.
-    pub(super) fn take_stop(&mut self) -> Option<Result<(), Error>> {
-        self.stop.take()
-    }
-
-    /// Bytes kept.
-    fn held(&self) -> usize {
-        self.full.iter().map(|part| part.size).sum::<usize>() + self.growing.part.capacity()
-    }
-}
-
-/// Bytes read ahead of all readers of an export.
-#[derive(Default, Debug)]
-pub(super) struct Ahead(AtomicUsize);
-
-impl Ahead {
-    fn share(self: &Arc<Ahead>) -> Share {
-        Share { bytes: 0, all: self.clone() }
-    }
-}
-
-/// One directory's share of them.
-pub(super) struct Share {
-    bytes: usize,
-    all: Arc<Ahead>,
-}
-
-impl Share {
-    /// Counts `bytes` from now on; `false` when they are more than all may have.
-    fn set(&mut self, bytes: usize) -> bool {
-        // Two at a time may go over the bound by what each has, and see it next time.
-        let before = self.all.0.fetch_add(bytes, Ordering::Relaxed);
-        self.all.0.fetch_sub(self.bytes, Ordering::Relaxed);
-        let others = before.saturating_sub(self.bytes);
-        self.bytes = bytes;
-        bytes == 0 || others + bytes <= AHEAD_ALL
-    }
-}
-
-impl Drop for Share {
-    fn drop(&mut self) {
-        self.all.0.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
-}
 
 /// A request that waits.
 struct Waiter {
@@ -271,52 +34,65 @@ struct Waiter {
 
 /// What the thread that reads is to do.
 pub(super) enum Next {
-    /// Go to this cookie, and tell [`DirStream::went`].
+    /// Go to this cookie, and tell [`Reading::went`].
     Go(u64),
-    /// Read into it, and give it to [`DirStream::read`].
+    /// Read into it, and give it to [`Reading::read`].
     Read(Growing),
     /// Nothing: it does not read any more.
     Stop,
 }
 
 /// The entries of an open directory.
-pub(super) struct DirStream(Mutex<State>);
+pub(super) struct DirStream {
+    state: Mutex<State>,
+    /// Nobody will ask again. Not under the lock, which [`DirStream::parts`] holds while the disk is waited for.
+    ended: AtomicBool,
+}
 
 struct State {
     parts: Parts,
     waiting: VecDeque<Waiter>,
-    /// A thread reads: only it touches the directory.
+    /// There is a [`Reading`]: only its thread touches the directory.
     reading: bool,
-    /// Nobody will ask again.
-    ended: bool,
     /// Whether to read what nobody has asked for.
     ahead: bool,
+    /// The thread that reads may do so while nobody waits.
+    permit: Option<Permit>,
     share: Share,
 }
 
 impl State {
-    /// Bytes that should be ahead of the reader.
-    fn target(&self) -> usize {
-        let more = self.parts.stop.is_none() && !self.parts.over;
-        if more && self.ahead && !self.ended {
-            AHEAD.min(self.parts.growing.max.saturating_mul(AHEAD_REPLIES))
-        } else {
-            0
+    /// Counts what is kept, or lets go of it.
+    fn count(&mut self) {
+        if !self.share.set(self.parts.held()) {
+            self.parts.forget();
+            self.share.set(0);
         }
+    }
+
+    /// Takes the leave to read what nobody waits for.
+    fn may_read_ahead(&mut self) -> bool {
+        if !self.ahead || !self.parts.goes_on() || !self.share.has_room() {
+            return false;
+        }
+        if self.permit.is_none() {
+            self.permit = self.share.permit();
+        }
+        self.permit.is_some()
     }
 }
 
 impl DirStream {
     /// `ahead`: it may be read faster than it is asked for.
-    pub(super) fn new(ahead: bool, all: &Arc<Ahead>) -> DirStream {
-        let (parts, waiting) = (Parts::default(), VecDeque::new());
-        DirStream(Mutex::new(State { parts, waiting, reading: false, ended: false, ahead, share: all.share() }))
+    pub(super) fn new(ahead: bool, budget: &Arc<Budget>) -> Arc<DirStream> {
+        let waiting = VecDeque::new();
+        let state = State { parts: Parts::new(), waiting, reading: false, ahead, permit: None, share: budget.share() };
+        Arc::new(DirStream { state: Mutex::new(state), ended: AtomicBool::new(false) })
     }
 
-    /// The reply, if it is ready, and whether a thread is to be started that reads on.
-    pub(super) fn tell(&self, cookie: u64, max: usize) -> Option<(Result<Bytes, Error>, bool)> {
-        let mut state = lock(&self.0);
-        let state = &mut *state;
+    /// The reply, if it is ready, and the reading if a thread is to be started that reads on.
+    pub(super) fn tell(self: &Arc<Self>, cookie: u64, max: usize) -> Option<(Result<Bytes, Error>, Option<Reading>)> {
+        let mut state = lock(&self.state);
         // Who asked before is answered before, as an answer moves the place where the next is due.
         if !state.waiting.is_empty() || state.parts.is_elsewhere(cookie) {
             return None;
@@ -324,61 +100,97 @@ impl DirStream {
         state.parts.set_max(max);
         let reply = state.parts.take(max)?;
         if state.reading {
-            return Some((reply, false));
+            return Some((reply, None));
         }
-        let held = state.parts.held();
-        state.share.set(held);
-        state.reading = held < state.target() / 2;
-        Some((reply, state.reading))
+        state.count();
+        state.reading = state.parts.is_low() && !self.ended.load(Ordering::Relaxed) && state.may_read_ahead();
+        Some((reply, state.reading.then(|| Reading { stream: self.clone(), done: false })))
     }
 
     /// Waits for the reply; `start` is called if a thread is to be started that reads.
-    pub(super) async fn wait(&self, cookie: u64, max: usize, start: impl FnOnce()) -> Result<Bytes, Error> {
+    pub(super) async fn wait(
+        self: &Arc<Self>,
+        cookie: u64,
+        max: usize,
+        start: impl FnOnce(Reading),
+    ) -> Result<Bytes, Error> {
         let (reply, told) = oneshot::channel();
-        if self.begin(Waiter { cookie, max, placed: false, reply }) {
-            start();
+        if let Some(reading) = self.begin(Waiter { cookie, max, placed: false, reply }) {
+            start(reading);
         }
         // A panic in what reads is its own failure, not the connection's.
         told.await.unwrap_or_else(|_| Err(Error::with_text(Errno::EIO, "file server failed")))
     }
 
-    fn begin(&self, waiter: Waiter) -> bool {
-        let mut state = lock(&self.0);
+    fn begin(self: &Arc<Self>, waiter: Waiter) -> Option<Reading> {
+        let mut state = lock(&self.state);
         state.waiting.push_back(waiter);
-        !std::mem::replace(&mut state.reading, true)
+        let begun = std::mem::replace(&mut state.reading, true);
+        (!begun).then(|| Reading { stream: self.clone(), done: false })
     }
 
-    /// Answers whom it can; what the thread that reads is to do then.
-    pub(super) fn next(&self) -> Next {
-        let mut state = lock(&self.0);
+    /// Nobody will ask again: nothing more is read ahead.
+    pub(super) fn end(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+    }
+
+    /// The parts, for one who reads and tells entries himself.
+    pub(super) fn parts(&self) -> Own<'_> {
+        Own(lock(&self.state))
+    }
+}
+
+impl fmt::Debug for DirStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DirStream").finish_non_exhaustive()
+    }
+}
+
+/// The right to read a directory, and the duty to answer who waits. Dropped before [`Next::Stop`] it answers EIO, and
+/// the next request begins anew.
+#[must_use]
+pub(super) struct Reading {
+    stream: Arc<DirStream>,
+    done: bool,
+}
+
+impl Reading {
+    /// Answers whom it can; what is to be done then.
+    pub(super) fn next(&mut self) -> Next {
+        let mut state = lock(&self.stream.state);
         let state = &mut *state;
         while let Some(waiter) = state.waiting.front_mut() {
+            if waiter.reply.is_closed() {
+                // The connection is gone.
+                state.waiting.pop_front();
+                continue;
+            }
             // What is read for it makes 0 a place to go to again.
             if !waiter.placed && state.parts.is_elsewhere(waiter.cookie) {
                 return Next::Go(waiter.cookie);
             }
             waiter.placed = true;
             state.parts.set_max(waiter.max);
-            let Some(reply) = state.parts.take(waiter.max) else { return Next::Read(state.parts.grow()) };
+            let Some(reply) = state.parts.take(waiter.max) else {
+                return Next::Read(state.parts.grow(Some(waiter.max)));
+            };
             if let Some(waiter) = state.waiting.pop_front() {
-                // Nobody is there any more when the connection is gone.
                 let _ = waiter.reply.send(reply);
             }
         }
-        let held = state.parts.held();
-        if !state.share.set(held) {
-            state.parts.forget();
-            state.share.set(0);
-        } else if held < state.target() {
-            return Next::Read(state.parts.grow());
+        state.count();
+        if state.parts.is_short() && !self.stream.ended.load(Ordering::Relaxed) && state.may_read_ahead() {
+            return Next::Read(state.parts.grow(None));
         }
+        state.permit = None;
         state.reading = false;
+        self.done = true;
         Next::Stop
     }
 
     /// The directory is at `cookie` now, or could not go there and stands where it stood.
     pub(super) fn went(&self, cookie: u64, how: Result<(), Error>) {
-        let mut state = lock(&self.0);
+        let mut state = lock(&self.stream.state);
         match how {
             Ok(()) => state.parts.went(cookie),
             Err(error) => {
@@ -389,40 +201,33 @@ impl DirStream {
         }
     }
 
-    /// This was read; whether more follows, or why not.
-    pub(super) fn read(&self, growing: Growing, more: Result<bool, Error>) {
-        lock(&self.0).parts.grown(growing, more);
-    }
-
-    /// The thread that reads has failed: who waits hears it, and the next one begins anew.
-    pub(super) fn fail(&self) {
-        let mut state = lock(&self.0);
-        state.parts.forget();
-        state.waiting.clear();
-        state.reading = false;
-    }
-
-    /// Nobody will ask again: nothing more is read ahead.
-    pub(super) fn end(&self) {
-        lock(&self.0).ended = true;
-    }
-
-    /// The parts, for one who reads and tells entries himself.
-    pub(super) fn parts(&self) -> Own<'_> {
-        Own(lock(&self.0))
+    /// This was read, and what is behind it.
+    pub(super) fn read(&self, growing: Growing, behind: Result<Behind, Error>) {
+        let mut state = lock(&self.stream.state);
+        // More such entries may follow, and each would make the directory go back to it.
+        state.ahead &= behind != Ok(Behind::LookUp);
+        state.parts.grown(growing, behind);
     }
 }
 
-impl fmt::Debug for DirStream {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DirStream").finish_non_exhaustive()
+impl Drop for Reading {
+    fn drop(&mut self) {
+        if self.done {
+            return;
+        }
+        let mut state = lock(&self.stream.state);
+        state.parts.forget();
+        state.share.set(0);
+        state.permit = None;
+        state.waiting.clear();
+        state.reading = false;
     }
 }
 
 /// The parts of a directory whose entries are read under the lock.
 pub(super) struct Own<'s>(MutexGuard<'s, State>);
 
-impl std::ops::Deref for Own<'_> {
+impl Deref for Own<'_> {
     type Target = Parts;
 
     fn deref(&self) -> &Parts {
@@ -430,7 +235,7 @@ impl std::ops::Deref for Own<'_> {
     }
 }
 
-impl std::ops::DerefMut for Own<'_> {
+impl DerefMut for Own<'_> {
     fn deref_mut(&mut self) -> &mut Parts {
         &mut self.0.parts
     }
@@ -438,96 +243,124 @@ impl std::ops::DerefMut for Own<'_> {
 
 impl Drop for Own<'_> {
     fn drop(&mut self) {
-        let held = self.0.parts.held();
-        if !self.0.share.set(held) {
-            self.0.parts.forget();
-            self.0.share.set(0);
-        }
-    }
-}
-
-#[cfg(test)]
-impl Ahead {
-    /// Bytes that directories hold now.
-    pub(super) fn held(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    /// Leaves nothing for others.
-    pub(super) fn take_all(self: &Arc<Ahead>) -> Share {
-        let mut share = self.share();
-        share.set(AHEAD_ALL);
-        share
+        self.0.count();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use ninefold_proto::stat::{DirEntry, dir_entries};
+
+    use super::super::dir_ahead::Ahead;
+    use super::super::dir_parts::CHUNK;
     use super::*;
 
-    const ENTRIES: u64 = 40_000;
+    const ENTRIES: u64 = 99_000;
+
+    /// Entries that a getdents(2) brings.
+    const BATCH: u64 = 1500;
+
+    /// Bytes of each in a reply.
+    const LEN: usize = 34;
+
+    /// What clients ask for: one with a buffer of its own, Linux's at its msize of 128 KiB, and ours at 1 MiB.
+    const COUNTS: [usize; 3] = [64 << 10, 131_048, 1_048_552];
 
     fn entry(cookie: u64) -> (u64, String) {
         (cookie, format!("file-{cookie:05}"))
     }
 
-    /// A directory whose n-th entry has the cookie n, read 1,500 entries at a time.
+    type Entries = Vec<(u64, String)>;
+    type Reply = Result<Bytes, Error>;
+
+    /// A directory whose n-th entry has the cookie n.
     struct Dir {
-        stream: DirStream,
+        stream: Arc<DirStream>,
         at: u64,
-        reads: usize,
+        reads: u64,
+        seeks: u64,
+        /// Whether the entry of this cookie must be looked up.
+        unknown: fn(u64) -> bool,
+        looked_up: Vec<u64>,
     }
 
     impl Dir {
-        fn new(ahead: bool, all: &Arc<Ahead>) -> Dir {
-            Dir { stream: DirStream::new(ahead, all), at: 0, reads: 0 }
+        fn new(ahead: bool, budget: &Arc<Budget>) -> Dir {
+            let stream = DirStream::new(ahead, budget);
+            Dir { stream, at: 0, reads: 0, seeks: 0, unknown: |_| false, looked_up: Vec::new() }
         }
 
-        /// What the thread does that reads.
-        fn read_on(&mut self) {
-            loop {
-                match self.stream.next() {
-                    Next::Go(cookie) => {
-                        self.at = cookie;
-                        self.stream.went(cookie, Ok(()));
+        /// One getdents(2).
+        fn read(&mut self, growing: &mut Growing) -> Behind {
+            self.reads += 1;
+            growing.reserve();
+            let batch = self.at + 1..=ENTRIES.min(self.at + BATCH);
+            self.at = *batch.end();
+            for (offset, name) in batch.clone().map(entry) {
+                let name = name.as_bytes();
+                if (self.unknown)(offset) {
+                    if !growing.may_look_up(name) {
+                        return Behind::LookUp;
                     }
-                    Next::Read(mut growing) => {
-                        self.reads += 1;
-                        let end = ENTRIES.min(self.at + 1500);
-                        for (offset, name) in (self.at + 1..=end).map(entry) {
-                            growing.push(&DirEntry { qid: Default::default(), offset, kind: 8, name: name.as_bytes() });
-                        }
-                        let more = end > self.at;
-                        self.at = end;
-                        self.stream.read(growing, Ok(more));
-                    }
-                    Next::Stop => return,
+                    self.looked_up.push(offset);
                 }
+                growing.push(&DirEntry { qid: Default::default(), offset, kind: 8, name });
             }
+            if batch.is_empty() { Behind::End } else { Behind::More }
+        }
+
+        /// What the thread does that reads; false at the end.
+        fn step(&mut self, reading: &mut Reading) -> bool {
+            match reading.next() {
+                Next::Go(cookie) => {
+                    self.seeks += 1;
+                    let how = if cookie > ENTRIES { Err(Errno::EINVAL.into()) } else { Ok(()) };
+                    if how.is_ok() {
+                        self.at = cookie;
+                    }
+                    reading.went(cookie, how);
+                }
+                Next::Read(mut growing) => {
+                    let behind = self.read(&mut growing);
+                    reading.read(growing, Ok(behind));
+                }
+                Next::Stop => return false,
+            }
+            true
+        }
+
+        fn read_on(&mut self, mut reading: Reading) {
+            while self.step(&mut reading) {}
+        }
+
+        /// Has a request wait that nobody reads for yet.
+        fn wait(&self, cookie: u64, max: usize) -> (Reading, oneshot::Receiver<Reply>) {
+            let (reply, told) = oneshot::channel();
+            let reading = self.stream.begin(Waiter { cookie, max, placed: false, reply });
+            (reading.expect("that nobody reads"), told)
+        }
+
+        /// A reply, and whether it was ready.
+        fn request(&mut self, cookie: u64, max: usize) -> (Reply, bool) {
+            if let Some((reply, reading)) = self.stream.tell(cookie, max) {
+                if let Some(reading) = reading {
+                    self.read_on(reading);
+                }
+                return (reply, true);
+            }
+            let (reading, mut told) = self.wait(cookie, max);
+            self.read_on(reading);
+            (told.try_recv().expect("an answer"), false)
         }
 
         /// The entries of a reply, and whether it was ready.
-        fn ask(&mut self, cookie: u64, max: usize) -> (Vec<(u64, String)>, bool) {
-            let told = self.stream.tell(cookie, max);
-            let ready = told.is_some();
-            let reply = match told {
-                Some((reply, read_on)) => {
-                    if read_on {
-                        self.read_on();
-                    }
-                    reply
-                }
-                None => {
-                    let (reply, mut told) = oneshot::channel();
-                    assert!(self.stream.begin(Waiter { cookie, max, placed: false, reply }));
-                    self.read_on();
-                    told.try_recv().expect("an answer")
-                }
-            };
+        fn ask(&mut self, cookie: u64, max: usize) -> (Entries, bool) {
+            let (reply, ready) = self.request(cookie, max);
             let reply = reply.unwrap();
             assert!(reply.len() <= max);
-            let name = |name: &[u8]| String::from_utf8(name.to_vec()).unwrap();
-            (dir_entries(&reply).map(Result::unwrap).map(|e| (e.offset, name(e.name))).collect(), ready)
+            (entries(&reply), ready)
         }
 
         /// Lists all from `cookie` on; how many replies were ready, and how many not.
@@ -549,30 +382,60 @@ mod tests {
                 cookie += count;
             }
         }
+
+        fn held(&self) -> (usize, usize) {
+            let state = lock(&self.stream.state);
+            (state.parts.len(), state.parts.held())
+        }
+    }
+
+    fn entries(reply: &Bytes) -> Entries {
+        let name = |name: &[u8]| String::from_utf8(name.to_vec()).unwrap();
+        dir_entries(reply).map(Result::unwrap).map(|e| (e.offset, name(e.name))).collect()
+    }
+
+    /// An export, and what a connection has of it.
+    fn export() -> (Arc<Ahead>, Arc<Budget>) {
+        let all: Arc<Ahead> = Arc::default();
+        let budget = all.budget(1);
+        (all, budget)
     }
 
     #[test]
     fn only_the_first_reply_of_a_listing_is_waited_for_and_all_are_as_full_as_they_can_be() {
-        let all = Arc::default();
-        let mut dir = Dir::new(true, &all);
-        // 34 bytes an entry.
-        let max = 64 << 10;
-        let replies = (ENTRIES as usize).div_ceil(max / 34);
-        assert_eq!(dir.list(0, max), (replies, 1));
-        assert_eq!(all.held(), 0);
+        let (all, budget) = export();
+        for max in COUNTS {
+            let mut dir = Dir::new(true, &budget);
+            let replies = (ENTRIES as usize).div_ceil(max / LEN);
+            // The last that is ready is that there are no more.
+            assert_eq!(dir.list(0, max), (replies, 1), "replies of {max} bytes");
+            assert_eq!((dir.seeks, dir.reads), (1, ENTRIES / BATCH + 1));
+            assert_eq!((all.held(), all.threads()), (0, 0));
+        }
+    }
+
+    #[test]
+    fn a_count_over_every_msize_is_served_from_what_is_ready() {
+        let (_all, budget) = export();
+        let mut dir = Dir::new(true, &budget);
+        let (ready, waited) = dir.list(0, 8 << 20);
+        assert_eq!(waited, 1);
+        assert!(ready <= 5, "{ready} replies");
     }
 
     #[test]
     fn a_reader_is_at_most_its_share_ahead_and_gives_it_back_when_it_ends() {
-        let all = Arc::default();
-        let mut dir = Dir::new(true, &all);
-        for (max, most) in
-            [(300, 300 * AHEAD_REPLIES), (4096, 4096 * AHEAD_REPLIES), (64 << 10, AHEAD), (1 << 20, AHEAD)]
-        {
+        let (all, budget) = export();
+        let mut dir = Dir::new(true, &budget);
+        for (max, goal) in [(300, 32 << 10), (4096, 32 << 10), (64 << 10, 256 << 10), (1 << 20, 1 << 20)] {
+            let (mut cookie, most) = (0, goal + BATCH as usize * LEN);
             for _ in 0..3 {
-                dir.ask(0, max);
-                // What one getdents(2) brings comes on top, in memory that is cut for twice as much at most.
-                assert!(all.held() <= 2 * (most + max + CHUNK), "{} bytes for replies of {max}", all.held());
+                cookie = dir.ask(cookie, max).0.pop().unwrap().0;
+                let (entries, memory) = dir.held();
+                assert!((1..=most).contains(&entries), "{entries} bytes ahead for replies of {max}");
+                // Of memory twice as much at most, and what the next getdents(2) may bring.
+                assert!(memory <= 2 * entries + CHUNK, "{memory} bytes of memory for {entries}");
+                assert_eq!(all.held(), memory);
             }
         }
         drop(dir);
@@ -581,30 +444,113 @@ mod tests {
 
     #[test]
     fn a_directory_that_may_not_be_read_ahead_is_read_when_it_is_asked_for() {
-        let all = Arc::default();
-        let mut dir = Dir::new(false, &all);
+        let (_all, budget) = export();
+        let mut dir = Dir::new(false, &budget);
         dir.ask(0, 4096);
         assert_eq!(dir.reads, 1);
         let (ready, waited) = dir.list(0, 64 << 10);
-        assert!(waited >= ENTRIES as usize / 1500 / 2, "{ready} replies were ready, {waited} not");
+        assert!(waited >= (ENTRIES / BATCH) as usize / 2, "{ready} replies were ready, {waited} not");
     }
 
     #[test]
-    fn where_others_have_all_the_memory_nothing_is_kept_and_nothing_is_missed() {
-        let all = Arc::default();
-        let taken = Ahead::take_all(&all);
-        let mut dir = Dir::new(true, &all);
-        // Only that it has ended takes no memory.
-        assert_eq!(dir.list(0, 8 << 10).0, 1);
-        assert_eq!(all.held(), AHEAD_ALL);
+    fn nothing_is_read_ahead_of_a_fid_that_ended() {
+        let (_all, budget) = export();
+        let mut dir = Dir::new(true, &budget);
+        let (mut reading, mut told) = dir.wait(0, 64 << 10);
+        while told.try_recv().is_err() {
+            assert!(dir.step(&mut reading));
+        }
+        assert!(lock(&dir.stream.state).parts.is_short());
+        dir.stream.end();
+        assert!(matches!(reading.next(), Next::Stop));
+        drop(reading);
+        // Nor behind a reply that was ready.
+        let (reply, reading) = dir.stream.tell(1927, 4096).expect("the rest of a getdents(2)");
+        assert_eq!((entries(&reply.unwrap())[0].0, reading.is_none()), (1928, true));
+    }
+
+    #[test]
+    fn where_others_have_all_the_memory_nothing_is_read_ahead_nor_twice() {
+        let (all, budget) = export();
+        let taken = all.take_all();
+        let before = all.held();
+        for max in [300, 8 << 10, 131_048] {
+            let mut dir = Dir::new(true, &budget);
+            dir.list(0, max);
+            assert_eq!((dir.seeks, dir.reads), (1, ENTRIES / BATCH + 1), "replies of {max} bytes");
+            assert_eq!(all.held(), before);
+        }
         drop(taken);
-        assert_eq!(dir.list(0, 8 << 10).1, 1);
+        assert_eq!(Dir::new(true, &budget).list(0, 8 << 10).1, 1);
+    }
+
+    #[test]
+    fn a_connection_that_has_too_much_kept_reads_again_and_no_other_does() {
+        let (all, budget) = export();
+        let taken = budget.take_all();
+        let before = all.held();
+        let mut dir = Dir::new(true, &budget);
+        let replies = (ENTRIES as usize).div_ceil((8 << 10) / LEN);
+        // Only that it has ended takes no memory.
+        assert_eq!(dir.list(0, 8 << 10), (1, replies));
+        let mut other = Dir::new(true, &all.budget(2));
+        other.list(0, 8 << 10);
+        assert_eq!((other.seeks, other.reads), (1, ENTRIES / BATCH + 1));
+        assert_eq!(all.held(), before);
+        drop(taken);
+    }
+
+    #[test]
+    fn without_a_thread_to_read_ahead_each_reply_is_read_when_it_is_asked_for() {
+        let (all, budget) = export();
+        let share = budget.share();
+        let permits: Vec<Permit> = std::iter::from_fn(|| share.permit()).collect();
+        let mut dir = Dir::new(true, &budget);
+        let (ready, waited) = dir.list(0, 64 << 10);
+        assert!(waited >= (ENTRIES / BATCH) as usize / 2, "{ready} replies were ready, {waited} not");
+        assert_eq!((dir.seeks, all.threads()), (1, permits.len()));
+        drop(permits);
+        assert_eq!(dir.list(0, 64 << 10).1, 1);
+        assert_eq!(all.threads(), 0);
+    }
+
+    #[test]
+    fn a_thread_counts_while_it_reads_what_nobody_waits_for() {
+        let (all, budget) = export();
+        let mut dir = Dir::new(true, &budget);
+        let (mut reading, mut told) = dir.wait(0, 64 << 10);
+        while told.try_recv().is_err() {
+            assert_eq!(all.threads(), 0);
+            assert!(dir.step(&mut reading));
+        }
+        assert_eq!(all.threads(), 1);
+        drop(reading);
+        assert_eq!((all.threads(), all.held()), (0, 0));
+    }
+
+    #[test]
+    fn no_entry_is_looked_up_before_those_ahead_of_it_can_be_told() {
+        let (_all, budget) = export();
+        // Mount points here and there, and a file system that does not tell what its entries are.
+        for unknown in [(|n| n % 5000 == 0) as fn(u64) -> bool, |n| n > ENTRIES - 5000] {
+            let mut dir = Dir { unknown, ..Dir::new(true, &budget) };
+            let mut cookie = 0;
+            while cookie < ENTRIES {
+                let max = if cookie % 2 == 0 { 3400 } else { 64 << 10 };
+                let (entries, _) = dir.ask(cookie, max);
+                let count = entries.len() as u64;
+                assert_eq!(entries, (cookie + 1..=cookie + count).map(entry).collect::<Vec<_>>());
+                cookie += count;
+                assert!(dir.looked_up.iter().all(|&at| at <= cookie), "behind {cookie}: {:?}", dir.looked_up);
+            }
+            assert_eq!(dir.looked_up, (1..=ENTRIES).filter(|&n| unknown(n)).collect::<Vec<_>>());
+        }
     }
 
     #[test]
     fn replies_of_changing_length_go_on_from_any_cookie() {
-        let all = Arc::default();
-        let mut dir = Dir::new(true, &all);
+        let (_all, budget) = export();
+        let mut dir = Dir::new(true, &budget);
         for (cookie, max) in
             [(0, 64 << 10), (1927, 300), (1935, 1 << 20), (1, 34), (2, 100), (4, 64 << 10), (39_990, 4096)]
         {
@@ -618,55 +564,126 @@ mod tests {
     }
 
     #[test]
+    fn small_counts_cost_neither_memory_nor_the_length_of_later_replies() {
+        let (_all, budget) = export();
+        let mut dir = Dir::new(true, &budget);
+        let mut cookie = 0;
+        for max in [LEN, 100, 1000, 3000] {
+            for _ in 0..100 {
+                let (entries, _) = dir.ask(cookie, max);
+                assert_eq!(entries.len(), max / LEN, "{max} bytes behind {cookie}");
+                cookie += entries.len() as u64;
+                let (entries, memory) = dir.held();
+                assert!(memory <= 2 * entries + CHUNK, "{memory} bytes of memory for {entries}");
+            }
+        }
+        let (entries, ready) = dir.ask(cookie, 64 << 10);
+        assert!(ready && entries.len() * LEN > 8 << 10, "{} entries", entries.len());
+        dir.list(cookie + entries.len() as u64, 64 << 10);
+    }
+
+    #[test]
     fn a_directory_is_read_from_its_start_as_it_is_then_and_not_as_it_was_opened() {
-        let all = Arc::default();
-        let dir = Dir::new(true, &all);
+        let (_all, budget) = export();
+        let dir = Dir::new(true, &budget);
         assert!(dir.stream.tell(0, 4096).is_none());
         assert!(dir.stream.parts().is_elsewhere(0));
-        let (reply, _told) = oneshot::channel();
-        assert!(dir.stream.begin(Waiter { cookie: 0, max: 4096, placed: false, reply }));
-        assert!(matches!(dir.stream.next(), Next::Go(0)));
+        let (mut reading, _told) = dir.wait(0, 4096);
+        assert!(matches!(reading.next(), Next::Go(0)));
     }
 
     #[test]
     fn a_count_for_no_entry_costs_none() {
-        let all = Arc::default();
-        let mut dir = Dir::new(true, &all);
+        let (_all, budget) = export();
+        let mut dir = Dir::new(true, &budget);
         dir.ask(0, 3400);
-        let (refused, _) = dir.stream.tell(100, 33).expect("entries that are ready");
-        assert_eq!(refused.err().map(|e| e.errno), Some(Errno::EINVAL));
+        for max in [LEN - 1, 0] {
+            let (refused, ready) = dir.request(100, max);
+            assert_eq!((refused.err().map(|e| e.errno), ready), (Some(Errno::EINVAL), true));
+        }
         dir.list(100, 4096);
+        assert_eq!(dir.request(0, 0).0.err().map(|e| e.errno), Some(Errno::EINVAL));
+        dir.list(0, 4096);
     }
 
     #[test]
     fn an_error_comes_behind_the_entries_before_it_and_is_asked_for_again() {
-        let all = Arc::default();
-        let mut dir = Dir::new(true, &all);
-        let (reply, mut told) = oneshot::channel();
-        dir.stream.begin(Waiter { cookie: 0, max: 4096, placed: false, reply });
-        assert!(matches!(dir.stream.next(), Next::Go(0)));
-        dir.stream.went(0, Ok(()));
-        let Next::Read(mut growing) = dir.stream.next() else { panic!("something to read") };
+        let (_all, budget) = export();
+        let mut dir = Dir::new(true, &budget);
+        let (mut reading, mut told) = dir.wait(0, 4096);
+        assert!(dir.step(&mut reading));
+        let Next::Read(mut growing) = reading.next() else { panic!("something to read") };
         growing.push(&DirEntry { qid: Default::default(), offset: 1, kind: 8, name: entry(1).1.as_bytes() });
-        dir.stream.read(growing, Err(Errno::EIO.into()));
-        assert!(matches!(dir.stream.next(), Next::Stop));
-        assert_eq!(told.try_recv().unwrap().unwrap().len(), 34);
+        reading.read(growing, Err(Errno::EIO.into()));
+        assert!(matches!(reading.next(), Next::Stop));
+        drop(reading);
+        assert_eq!(told.try_recv().unwrap().unwrap().len(), LEN);
         let (failed, _) = dir.stream.tell(1, 4096).expect("the error");
         assert_eq!(failed.err().map(|e| e.errno), Some(Errno::EIO));
         dir.at = 1;
         dir.list(1, 4096);
     }
 
+    #[tokio::test]
+    async fn who_waits_when_reading_fails_hears_it_and_the_next_one_begins_anew() {
+        let (all, budget) = export();
+        let mut dir = Dir::new(true, &budget);
+        // A panic while it reads, and a thread that never runs.
+        let panics = |mut reading: Reading| {
+            let thread = std::thread::spawn(move || {
+                let _ = reading.next();
+                panic!("of a test");
+            });
+            assert!(thread.join().is_err());
+        };
+        let starts: [fn(Reading); 2] = [panics, drop];
+        for start in starts {
+            dir.ask(0, 3400);
+            assert!(all.held() > 0);
+            let told = tokio::time::timeout(Duration::from_secs(20), dir.stream.wait(5000, 4096, start));
+            assert_eq!(told.await.expect("an answer").err().map(|e| e.errno), Some(Errno::EIO));
+            assert_eq!(all.held(), 0);
+            // A cookie that is refused leaves it where it was: nowhere.
+            assert_eq!(dir.request(ENTRIES + 1, 4096).0.err().map(|e| e.errno), Some(Errno::EINVAL));
+            let seeks = dir.seeks;
+            assert_eq!(dir.ask(100, 3400).0[0], entry(101));
+            assert_eq!(dir.seeks, seeks + 1);
+            dir.list(200, 4096);
+        }
+    }
+
     #[test]
-    fn who_waits_when_reading_fails_hears_it_and_the_next_one_goes_back() {
-        let all = Arc::default();
-        let mut dir = Dir::new(true, &all);
-        dir.ask(0, 3400);
-        let (reply, mut told) = oneshot::channel();
-        assert!(dir.stream.begin(Waiter { cookie: 7, max: 4096, placed: false, reply }));
-        assert!(matches!(dir.stream.next(), Next::Go(7)));
-        dir.stream.fail();
-        assert!(told.try_recv().is_err());
+    fn what_is_lost_while_it_is_read_is_read_again() {
+        let (_all, budget) = export();
+        let mut dir = Dir::new(true, &budget);
+        let (mut reading, _told) = dir.wait(0, 64 << 10);
+        assert!(dir.step(&mut reading));
+        let Next::Read(mut growing) = reading.next() else { panic!("something to read") };
+        dir.read(&mut growing);
+        drop((growing, reading));
+        dir.list(0, 64 << 10);
+        // The same for one who reads himself.
+        let mut parts = dir.stream.parts();
+        parts.set_max(CHUNK);
+        parts.went(100);
+        assert!(!parts.is_elsewhere(100));
+        let mut growing = parts.grow(None);
+        drop(parts);
+        dir.at = 100;
+        dir.read(&mut growing);
+        drop(growing);
+        assert!(dir.stream.parts().is_elsewhere(100));
         dir.list(100, 4096);
+    }
+
+    #[test]
+    fn who_does_not_wait_any_more_is_passed_over() {
+        let (_all, budget) = export();
+        let mut dir = Dir::new(true, &budget);
+        let (reading, told) = dir.wait(7, 4096);
+        drop(told);
+        dir.read_on(reading);
+        assert_eq!((dir.seeks, dir.reads), (0, 0));
+        dir.list(0, 64 << 10);
     }
 }

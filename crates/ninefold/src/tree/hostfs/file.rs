@@ -164,6 +164,8 @@ impl File for HostFile {
     fn clunk(&self, _cx: &Cx) -> Answer<()> {
         // All that the fid kept from others ends before the answer, lest the client's next request still meets it:
         // its claim of a file for exclusive use, or the name under which NFS keeps a removed file in its directory.
+        // Only of a directory that is being read ahead the descriptor may close just after: its thread holds it until
+        // the getdents(2) that it is in returns.
         let open = self.open.take();
         if let Some(dir) = open.as_ref().and_then(|open| open.dir.as_ref()) {
             dir.end();

@@ -20,6 +20,8 @@ mod attr;
 mod changes;
 mod creds;
 mod dir;
+mod dir_ahead;
+mod dir_parts;
 mod dir_stream;
 mod file;
 mod ids;
@@ -54,7 +56,7 @@ pub use file::HostFile;
 use crate::server::{Answer, Attach, Cx, File, FileServer};
 use crate::tree::locks::LockTable;
 use creds::Identity;
-use dir_stream::Ahead;
+use dir_ahead::{Ahead, Budget};
 use ids::Ids;
 use io::BufferPool;
 use mounts::{Mounts, proc_path};
@@ -103,7 +105,7 @@ struct Export {
     ids: Ids,
     locks: Arc<LockTable>,
     buffers: Arc<BufferPool>,
-    /// What is read of directories before it is asked for.
+    /// How much is read of directories before it is asked for.
     ahead: Arc<Ahead>,
     /// Files marked for exclusive use that are open now.
     exclusive: Mutex<HashSet<FileId>>,
@@ -126,6 +128,8 @@ struct Session {
     export: Arc<Export>,
     who: Identity,
     dialect: Dialect,
+    /// What the connection may have of the export's `ahead`.
+    ahead: Arc<Budget>,
 }
 
 impl HostFs {
@@ -174,10 +178,15 @@ impl HostFs {
 }
 
 impl FileServer for HostFs {
-    fn attach(&self, _cx: &Cx, who: &Attach) -> Answer<(Qid, Arc<dyn File>)> {
+    fn attach(&self, cx: &Cx, who: &Attach) -> Answer<(Qid, Arc<dyn File>)> {
         let root = &self.export.tree.root;
         let slow = root.slow;
-        let session = Session { export: self.export.clone(), who: Identity::of_user(&who.user), dialect: who.dialect };
+        let session = Session {
+            export: self.export.clone(),
+            who: Identity::of_user(&who.user),
+            dialect: who.dialect,
+            ahead: self.export.ahead.budget(cx.connection()),
+        };
         let file = HostFile::new(Arc::new(session), root.clone());
         let attach = move || {
             let stx = node::look(file.session.export.tree.root_fd().as_fd())?;

@@ -28,7 +28,7 @@ pub(super) struct OpenFile {
     /// Its file system answers from another program or machine.
     pub(super) slow: bool,
     /// A directory's entries.
-    pub(super) dir: Option<DirStream>,
+    pub(super) dir: Option<Arc<DirStream>>,
     /// Held while the file is open, if it is for exclusive use.
     _exclusive: Option<Exclusive>,
 }
@@ -238,7 +238,7 @@ impl HostFile {
         self.node.add_opened(&fd);
         let holder = self.session.export.next_holder();
         // What another program or machine would have to bring is not asked for before it is wanted.
-        let dir = (kind == FileType::Directory).then(|| DirStream::new(fast, &self.session.export.ahead));
+        let dir = (kind == FileType::Directory).then(|| DirStream::new(fast, &self.session.ahead));
         let open = OpenFile { fd, holder, flow, slow: self.node.slow, dir, _exclusive: exclusive };
         self.open.set(open)
     }

@@ -97,6 +97,45 @@ async fn what_comes_between_open_and_the_first_read_is_listed() {
 }
 
 #[tokio::test]
+async fn large_replies_are_ready_too_also_behind_small_ones() {
+    let host = with_files(20_000);
+    let root = host.root().await;
+    // Linux's client at its msize of 128 KiB, ours at 1 MiB.
+    for max in [131_048, 1_048_552] {
+        let dir = opened(&host, &root, "d").await;
+        let mut all = Vec::new();
+        for small in [34, 60, 200, 3000] {
+            let cookie = all.last().map_or(0, |entry: &(String, u64)| entry.1);
+            let told = part(&host, &dir, cookie, small).await;
+            assert!(!told.is_empty());
+            all.extend(told);
+        }
+        loop {
+            let begun = all.len();
+            all.extend(part(&host, &dir, all.last().unwrap().1, max).await);
+            if all.len() == begun {
+                break;
+            }
+            // Once its thread has read ahead, and it always does before the end.
+            let (began, next) = (Instant::now(), all.last().unwrap().1);
+            let ready = loop {
+                match dir.readdir(&host.cx, next, max) {
+                    Answer::Now(reply) => break reply.unwrap(),
+                    Answer::Later(_) => assert!(began.elapsed() < Duration::from_secs(20), "behind {}", all.len()),
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            };
+            if ready.is_empty() {
+                break;
+            }
+            all.extend(entries(&ready));
+        }
+        assert_eq!(all.len(), 20_002);
+        assert_eq!(all.iter().map(|entry| &entry.0).collect::<BTreeSet<_>>().len(), 20_002);
+    }
+}
+
+#[tokio::test]
 async fn every_cookie_can_be_gone_back_to_in_any_order() {
     let host = with_files(5000);
     let root = host.root().await;
@@ -177,14 +216,23 @@ async fn what_was_read_ahead_is_let_go_of_with_the_fid() {
 async fn without_memory_to_read_ahead_every_entry_is_still_told_once() {
     let host = with_files(3000);
     let taken = host.fs.export.ahead.take_all();
+    every_entry_is_told_once(&host).await;
+    // Nor to keep anything.
+    let kept = host.fs.export.ahead.budget(host.cx.connection()).take_all();
+    every_entry_is_told_once(&host).await;
+    drop((taken, kept));
+}
+
+/// Of a directory of 3,000 files.
+async fn every_entry_is_told_once(host: &Host) {
     for max in [200, 4096, 64 << 10] {
         let root = host.root().await;
-        let dir = opened(&host, &root, "d").await;
-        let all = list(&host, &dir, max).await;
+        let dir = opened(host, &root, "d").await;
+        let all = list(host, &dir, max).await;
         assert_eq!((all.len(), all.iter().map(|entry| &entry.0).collect::<BTreeSet<_>>().len()), (3002, 3002));
     }
     let root = host.attach(Dialect::Plan9, User::of_process()).await;
-    let dir = opened(&host, &root, "d").await;
+    let dir = opened(host, &root, "d").await;
     let (mut at, mut names) = (0, BTreeSet::new());
     loop {
         let (records, behind) = dir.read_stats(&host.cx, at, 8 << 10).wait().await.unwrap();
@@ -197,7 +245,6 @@ async fn without_memory_to_read_ahead_every_entry_is_still_told_once() {
         at = behind;
     }
     assert_eq!(names.len(), 3000);
-    drop(taken);
 }
 
 #[tokio::test]

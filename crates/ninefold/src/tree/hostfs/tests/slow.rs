@@ -2,12 +2,13 @@
 
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use ninefold_proto::Errno;
 use ninefold_proto::open::lflags;
+use ninefold_proto::stat::dir_entries;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 use super::*;
@@ -21,6 +22,8 @@ struct Slow {
     at: PathBuf,
     /// Opens and closes are answered only when this is false again, or after a while.
     hold: Arc<AtomicBool>,
+    /// How often it was asked about a file.
+    asked: Arc<AtomicUsize>,
 }
 
 impl Drop for Slow {
@@ -38,20 +41,20 @@ impl Slow {
             mount("slow", &at, "fuse", MountFlags::empty(), Some(options.as_c_str())).is_ok()
         });
         have("permission to mount FUSE", mounted.is_some());
-        let (mut device, hold) = (mounted?, Arc::new(AtomicBool::new(false)));
-        let held = hold.clone();
+        let (mut device, hold, asked) = (mounted?, Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let (held, count) = (hold.clone(), asked.clone());
         std::thread::spawn(move || {
             let mut request = vec![0; 1 << 20];
             while let Ok(n) = device.read(&mut request) {
-                answer(&mut device, &request[..n], &held);
+                answer(&mut device, &request[..n], &held, &count);
             }
         });
-        Some(Slow { at, hold })
+        Some(Slow { at, hold, asked })
     }
 }
 
 /// Answers one request as <linux/fuse.h> has it.
-fn answer(device: &mut std::fs::File, request: &[u8], hold: &AtomicBool) {
+fn answer(device: &mut std::fs::File, request: &[u8], hold: &AtomicBool, asked: &AtomicUsize) {
     let number = |at: usize| u64::from_le_bytes(request[at..at + 8].try_into().unwrap());
     let (opcode, node) = ((number(0) >> 32) as u32, number(16));
     let attr = |node: u64| {
@@ -67,7 +70,10 @@ fn answer(device: &mut std::fs::File, request: &[u8], hold: &AtomicBool) {
     let (error, body) = match opcode {
         // LOOKUP, GETATTR
         1 => (0, [words(&[2, 0, LONG_S, LONG_S, 0]), attr(2)].concat()),
-        3 => (0, [words(&[LONG_S, 0]), attr(node)].concat()),
+        3 => {
+            asked.fetch_add(1, Ordering::Relaxed);
+            (0, [words(&[LONG_S, 0]), attr(node)].concat())
+        }
         // OPEN, OPENDIR, and FLUSH: what close(2) tells
         14 | 27 | 25 => {
             let began = Instant::now();
@@ -144,6 +150,46 @@ async fn a_wait_for_a_lock_on_a_file_elsewhere_is_given_up_without_stalling_the_
     slow.hold.store(false, Ordering::Relaxed);
     assert_eq!(waiting.await.err().map(|error| error.errno), Some(Errno::EINTR));
     let _ = fid.clunk(&host.cx).wait().await;
+}
+
+#[tokio::test]
+async fn a_mount_in_a_directory_is_asked_about_only_for_who_waits_for_its_entry() {
+    const FILES: usize = 3000;
+    let host = Host::new();
+    host.mkdir("d/mount");
+    for i in 0..FILES {
+        std::fs::File::create(host.path(format!("d/file-{i:05}"))).unwrap();
+    }
+    let Some(slow) = Slow::mount(host.path("d/mount")) else { return };
+    let root = host.root().await;
+    let mounted = || slow.asked.load(Ordering::Relaxed);
+    // As it comes, so that whoever reads ahead is before its reader; and in one piece.
+    for max in [3400, 1 << 20] {
+        let dir = host.at(&root, "d").await;
+        host.open(&dir, 0).await.unwrap();
+        let (mut cookie, mut names, mut seen) = (0, 0, None);
+        loop {
+            let reply = dir.readdir(&host.cx, cookie, max).wait().await.unwrap();
+            let began = Instant::now();
+            while host.fs.export.ahead.threads() > 0 {
+                assert!(began.elapsed() < Duration::from_secs(20), "it is read ahead without end");
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            for entry in dir_entries(&reply).map(Result::unwrap) {
+                (cookie, names) = (entry.offset, names + 1);
+                if entry.name == b"mount" {
+                    seen = Some(entry.qid);
+                }
+            }
+            assert_eq!(mounted() > 0, seen.is_some() || max > 3400, "behind entry {names}");
+            if reply.is_empty() {
+                break;
+            }
+        }
+        assert_eq!(names, FILES + 3);
+        // The mount's own root, not the directory that it covers.
+        assert_eq!(seen.unwrap().path, host.walk(&root, "d/mount").await.unwrap().0[1].path);
+    }
 }
 
 fn whole_file() -> nix::libc::flock {
