@@ -20,7 +20,7 @@ const PART_LEAST: usize = 8 << 10;
 const PART_MOST: usize = 1 << 20;
 
 /// Bytes that are read ahead of a directory's reader, beyond what the last getdents(2) brought: 7,500 entries with names of 10
-/// bytes, which take a local file system about a millisecond. A whole part is always aimed at, were it larger.
+/// bytes, which take a local file system about a millisecond. It may be more for a larger part, of which one is read.
 const AHEAD: usize = 256 << 10;
 
 /// The same in parts: who asks for little gets little read.
@@ -278,8 +278,7 @@ impl Parts {
 
     /// Bytes that should be ahead of the reader.
     fn goal(&self) -> usize {
-        let part = self.growing.max;
-        AHEAD.min(part.saturating_mul(AHEAD_PARTS)).max(part)
+        AHEAD.min(self.growing.max.saturating_mul(AHEAD_PARTS))
     }
 
     /// Bytes of entries.
