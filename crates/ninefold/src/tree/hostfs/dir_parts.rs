@@ -281,6 +281,11 @@ impl Parts {
         AHEAD.min(self.growing.max.saturating_mul(AHEAD_PARTS))
     }
 
+    #[cfg(test)]
+    pub(super) fn is_exhausted(&self) -> bool {
+        self.full.is_empty()
+    }
+
     /// Bytes of entries.
     pub(super) fn len(&self) -> usize {
         self.full.iter().map(|part| part.bytes.len()).sum::<usize>() + self.growing.part.len()

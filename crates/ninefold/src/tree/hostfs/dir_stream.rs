@@ -103,7 +103,7 @@ impl DirStream {
             return Some((reply, None));
         }
         state.count();
-        state.reading = state.parts.is_low() && !self.ended.load(Ordering::Relaxed) && state.may_read_ahead();
+        state.reading = state.parts.is_low() && state.may_read_ahead();
         Some((reply, state.reading.then(|| Reading { stream: self.clone(), done: false })))
     }
 
@@ -463,10 +463,25 @@ mod tests {
         assert!(lock(&dir.stream.state).parts.is_short());
         dir.stream.end();
         assert!(matches!(reading.next(), Next::Stop));
-        drop(reading);
-        // Nor behind a reply that was ready.
-        let (reply, reading) = dir.stream.tell(1927, 4096).expect("the rest of a getdents(2)");
-        assert_eq!((entries(&reply.unwrap())[0].0, reading.is_none()), (1928, true));
+    }
+
+    #[test]
+    fn reading_on_begins_before_the_last_reply_that_is_ready_has_left() {
+        let (_all, budget) = export();
+        for max in [8 << 10, 64 << 10, 131_048] {
+            let mut dir = Dir::new(true, &budget);
+            let mut cookie = dir.ask(0, max).0.pop().unwrap().0;
+            loop {
+                let (reply, reading) = dir.stream.tell(cookie, max).expect("a reply that is ready");
+                if let Some(reading) = reading {
+                    drop(reply);
+                    assert!(!lock(&dir.stream.state).parts.is_exhausted(), "replies of {max} bytes");
+                    drop(reading);
+                    break;
+                }
+                cookie = entries(&reply.unwrap()).pop().unwrap().0;
+            }
+        }
     }
 
     #[test]
@@ -476,7 +491,8 @@ mod tests {
         let before = all.held();
         for max in [300, 8 << 10, 131_048] {
             let mut dir = Dir::new(true, &budget);
-            dir.list(0, max);
+            let (_, waited) = dir.list(0, max);
+            assert!(waited >= 20, "replies of {max} bytes were waited for {waited} times");
             assert_eq!((dir.seeks, dir.reads), (1, ENTRIES / BATCH + 1), "replies of {max} bytes");
             assert_eq!(all.held(), before);
         }
