@@ -1,7 +1,7 @@
 //! Reading directories.
 //!
 //! Cookies are the kernel's own (`d_off`), which stay good while entries come and go. One getdents(2)
-//! brings more entries than a reply holds: [`DirStream`] keeps the rest, so a reader that goes on
+//! brings more entries than a reply holds: `dir_stream.rs` keeps the rest, so a reader that goes on
 //! where it stopped costs no seek and loses nothing.
 //!
 //! There is no getdents(2) that refuses to wait for a disk, so it is made on the blocking pool; but only what was not read

@@ -466,6 +466,20 @@ mod tests {
     }
 
     #[test]
+    fn a_fid_ends_without_waiting_for_who_holds_its_entries() {
+        let (_all, budget) = export();
+        let dir = Dir::new(true, &budget);
+        let (stream, parts) = (dir.stream.clone(), dir.stream.parts());
+        let (ended, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            stream.end();
+            ended.send(())
+        });
+        told.recv_timeout(Duration::from_secs(20)).expect("the end of the fid");
+        drop(parts);
+    }
+
+    #[test]
     fn reading_on_begins_before_the_last_reply_that_is_ready_has_left() {
         let (_all, budget) = export();
         for max in [8 << 10, 64 << 10, 131_048] {
