@@ -63,6 +63,7 @@ pub enum Command {
     Trace(Trace),
     Iostat(Iostat),
     Check(Check),
+    Doctor(Doctor),
     /// Measure ninefold beside its peers: runs ninefold-bench, which is built apart. `ninefold bench --help` lists what there is
     #[command(disable_help_flag = true)]
     Bench {
@@ -208,6 +209,34 @@ pub struct Check {
     /// One JSON document; with --list one object a case.
     #[arg(long)]
     pub json: bool,
+}
+
+/// Look for what stands in the way on this machine, and tell how to mend it.
+///
+/// FUSE, limits, socket buffers, congestion control, user namespaces. Nothing is changed. Exit status 1 when something lacks, so
+/// that a part of ninefold does not work; what only makes it slow is told.
+#[derive(Debug, clap::Args)]
+pub struct Doctor {
+    /// The delay to the servers and back that buffers are judged for, in milliseconds.
+    #[arg(long, value_name = "MS", default_value = "50", value_parser = milliseconds)]
+    pub rtt: Duration,
+    /// The rate that is wanted of one connection, in Gbit/s.
+    #[arg(long, value_name = "GBIT", default_value = "1", value_parser = gigabits)]
+    pub rate: f64,
+    /// One JSON object for each thing that was looked at.
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn milliseconds(text: &str) -> Result<Duration, String> {
+    let ms = text.parse().ok().filter(|ms: &f64| (0.001..=100_000.0).contains(ms));
+    ms.map(|ms| Duration::from_secs_f64(ms / 1e3)).ok_or_else(|| "expected a number of milliseconds".to_owned())
+}
+
+/// In bits a second.
+fn gigabits(text: &str) -> Result<f64, String> {
+    let rate = text.parse().ok().filter(|rate: &f64| (0.000_001..=1000.0).contains(rate));
+    rate.map(|rate| rate * 1e9).ok_or_else(|| "expected a number of Gbit/s".to_owned())
 }
 
 fn dialect(text: &str) -> Result<Dialect, String> {

@@ -10,6 +10,7 @@ mod args;
 mod bench;
 mod check;
 mod demo;
+mod doctor;
 mod failure;
 mod files;
 mod given;
@@ -53,6 +54,7 @@ fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Trace(args) => block_on(trace::run(args)),
         Command::Iostat(args) => block_on(iostat::run(args)),
         Command::Check(check) => block_on(check::run(check, args.timeout)),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Bench { words } => bench::run(&words),
         Command::Demo => block_on(demo::run()),
         Command::Completions { shell } => {

@@ -81,8 +81,9 @@ impl Share {
     /// Counts `bytes` from now on; `false` when they are more than may be kept, and must be given back.
     pub(super) fn set(&mut self, bytes: usize) -> bool {
         for count in [&self.budget.bytes, &self.budget.all.bytes] {
-            count.fetch_add(bytes, Ordering::Relaxed);
+            // In this order: others see no sum that never was.
             count.fetch_sub(self.bytes, Ordering::Relaxed);
+            count.fetch_add(bytes, Ordering::Relaxed);
         }
         self.bytes = bytes;
         bytes == 0 || self.budget.bytes.load(Ordering::Relaxed) <= KEPT

@@ -11,7 +11,8 @@
 //!
 //! **Names that change** are held meanwhile ([`Tree::change`]): see [`super::changes`].
 //!
-//! **Lock order.** `changes`, then one node's `links`; a node's `held` and `opened` and the `ring`s alone. No system
+//! **Lock order.** One part of `changes`, or two in the order of their numbers, or the lock of moves
+//! ([`Changes::alone`]) and no part; then one node's `links`; a node's `held` and `opened`, and `pinned`, alone. No system
 //! call is made under any of them, and no `Arc<Node>` is dropped under `links`: its drop takes them.
 
 use std::collections::{HashMap, VecDeque};

@@ -202,6 +202,11 @@ async fn what_was_read_ahead_is_let_go_of_with_the_fid() {
     let root = host.root().await;
     let dir = opened(&host, &root, "d").await;
     part(&host, &dir, 0, 8 << 10).await;
+    let began = Instant::now();
+    while host.fs.export.ahead.held() == 0 {
+        assert!(began.elapsed() < Duration::from_secs(20), "nothing is read ahead");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
     dir.clunk(&host.cx).wait().await.unwrap();
     drop(dir);
     // The thread that reads ahead may be about to see it.
