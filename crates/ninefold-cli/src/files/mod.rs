@@ -17,6 +17,8 @@ mod mode_change;
 mod mv;
 mod replace;
 mod rm;
+#[cfg(test)]
+mod sample;
 mod size;
 mod stat;
 mod target;

@@ -79,9 +79,10 @@ fn cut(name: &[u8], max: usize) -> &[u8] {
 #[cfg(test)]
 mod tests {
     use ninefold::client::{FileType, Metadata};
-    use ninefold::proto::{Qid, QidType};
+    use ninefold::proto::Qid;
 
     use super::*;
+    use crate::files::sample;
 
     fn source(size: u64, sec: i64) -> Facts {
         let time = Time { sec, nsec: 5 };
@@ -105,27 +106,7 @@ mod tests {
     /// Of a server's file.
     fn metadata(path: u64) -> Metadata {
         let Facts { kind, mode, size, accessed, modified, .. } = source(7, 9);
-        Metadata {
-            qid: Qid { kind: QidType::FILE, version: 0, path },
-            kind,
-            mode,
-            plan9_mode: None,
-            size,
-            nlink: None,
-            uid: None,
-            gid: None,
-            owner: None,
-            group: None,
-            modifier: None,
-            device: None,
-            block_size: None,
-            blocks: None,
-            accessed,
-            modified,
-            changed: None,
-            born: None,
-            link_target: None,
-        }
+        Metadata { qid: Qid { path, ..Qid::default() }, kind, mode, size, accessed, modified, ..sample::metadata() }
     }
 
     fn of(name: &[u8], source: &Facts) -> Vec<u8> {

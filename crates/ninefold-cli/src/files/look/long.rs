@@ -178,6 +178,7 @@ mod tests {
     use ninefold::proto::{Errno, Qid};
 
     use super::*;
+    use crate::files::sample;
 
     fn item(name: &str, attributes: Attributes) -> Item {
         let (name, kind) = (name.as_bytes().to_vec(), FileType::File);
@@ -185,27 +186,8 @@ mod tests {
     }
 
     fn known(name: &str, change: impl FnOnce(&mut Metadata)) -> Item {
-        let mut metadata = Metadata {
-            qid: Qid::default(),
-            kind: FileType::File,
-            mode: 0o644,
-            plan9_mode: None,
-            size: 12345,
-            nlink: None,
-            uid: None,
-            gid: None,
-            owner: None,
-            group: None,
-            modifier: None,
-            device: None,
-            block_size: None,
-            blocks: None,
-            accessed: Time::default(),
-            modified: Time { sec: 1_577_934_245, nsec: 0 },
-            changed: None,
-            born: None,
-            link_target: None,
-        };
+        let modified = Time { sec: 1_577_934_245, nsec: 0 };
+        let mut metadata = Metadata { size: 12345, modified, ..sample::metadata() };
         change(&mut metadata);
         item(name, Attributes::Known(Box::new(metadata)))
     }
