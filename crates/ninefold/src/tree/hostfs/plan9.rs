@@ -1,6 +1,7 @@
 //! What 9P2000 and .u see: stat records, wstat, append-only and exclusive-use files.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ninefold_proto::attr::{SetAttr, SetTime, Time};
 use ninefold_proto::stat::{Stat, StatBuf, dm};
@@ -15,6 +16,10 @@ use super::qid::file_type;
 use super::walk::target;
 use super::xattr::{mode_letters, set_mode_letters};
 use super::{Pace, Session};
+
+/// How far a client's clock may be from ours for what it shows to pass as now. A day: clocks that somebody set are closer,
+/// even those of another time zone, and times that somebody chose are seldom so near.
+const CLOCKS_DIFFER: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl Session {
     /// The bits APPEND and EXCL of a file; .L does not know them.
@@ -272,10 +277,11 @@ impl HostFile {
         plan.set.mtime = (asked.mtime != u32::MAX).then(|| at(asked.mtime));
         plan.set.atime = (asked.atime != u32::MAX).then(|| at(asked.atime));
         // A record has no word for "now": Linux's client tells its clock whenever it cuts a file, for O_TRUNC too. From one
-        // who may write the file but does not own it, that is the cut and no time to be set.
+        // who may write the file but does not own it, that is the cut and no time to be set. Any other time is one to be
+        // set, and refused.
         let uid = self.session.who.uid();
         let writer = uid != 0 && uid != stx.stx_uid && file_type(stx) == FileType::RegularFile;
-        if unix && writer && asked.length != u64::MAX && plan.set.mtime.is_some() {
+        if unix && writer && asked.length != u64::MAX && is_now(asked.mtime) {
             plan.set.size = Some(asked.length);
             plan.set.mtime = Some(SetTime::Now);
         }
@@ -325,6 +331,12 @@ impl HostFile {
         }
         Ok(())
     }
+}
+
+/// Whether a client's clock may show this, in seconds since 1970.
+fn is_now(seconds: u32) -> bool {
+    let here = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    seconds != u32::MAX && here.as_secs().abs_diff(seconds.into()) <= CLOCKS_DIFFER.as_secs()
 }
 
 /// Whether each part of a qid is "don't touch" or as it is.

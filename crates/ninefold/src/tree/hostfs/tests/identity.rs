@@ -6,6 +6,7 @@ use bytes::Bytes;
 use ninefold_proto::QidType;
 use ninefold_proto::attr::{SetAttr, SetTime};
 use ninefold_proto::open::{Open, lflags};
+use ninefold_proto::stat::Stat;
 
 use super::*;
 
@@ -188,5 +189,39 @@ async fn a_link_leads_back_out_of_a_folder_only_whom_it_lets_search() {
     for (uid, kind) in [(0, QidType::DIR), (ALICE, QidType::FILE)] {
         let root = host.attach(Dialect::Plan9, somebody(uid)).await;
         assert_eq!(host.walk(&root, "link").await.unwrap().0[0].kind, kind, "uid {uid}");
+    }
+}
+
+#[tokio::test]
+async fn a_writer_cuts_by_a_record_with_his_clock_and_sets_no_time_by_one_with_another() {
+    let Some(host) = shared() else { return };
+    let old = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+    host.put("f", b"12345");
+    mode(&host, "f", 0o666);
+    let bob = host.attach(Dialect::Unix, somebody(BOB)).await;
+    let seen = || {
+        let meta = host.path("f").metadata().unwrap();
+        (meta.len(), meta.mtime())
+    };
+    std::fs::File::options().write(true).open(host.path("f")).unwrap().set_modified(old).unwrap();
+    let fid = host.at(&bob, "f").await;
+    let clock = || u32::try_from(std::time::UNIX_EPOCH.elapsed().unwrap().as_secs()).unwrap();
+    let hours = 60 * 60;
+    for mtime in [0, 1_100_000_000, clock() - 30 * hours, clock() + 30 * hours] {
+        for length in [2, 5, 9] {
+            let record = Stat { length, mtime, ..Stat::UNTOUCHED };
+            assert_eq!(errno(fid.wstat(&host.cx, &record).wait().await), Errno::EPERM, "{mtime}");
+            assert_eq!(seen(), (5, 1_000_000_000), "a wstat is all or nothing");
+        }
+    }
+    // Clocks of this and of other time zones, and one of the same length, as O_TRUNC of an empty file.
+    for (length, mtime) in [(2, clock()), (3, clock() - 20 * hours), (4, clock() + 20 * hours), (4, clock())] {
+        std::fs::File::options().write(true).open(host.path("f")).unwrap().set_modified(old).unwrap();
+        let before = i64::from(clock());
+        fid.wstat(&host.cx, &Stat { length, mtime, ..Stat::UNTOUCHED }).wait().await.unwrap();
+        let (now_length, now) = seen();
+        assert_eq!(now_length, length);
+        // The grain of the file system's clock may be behind by part of a second.
+        assert!(now >= before - 1 && now <= i64::from(clock()), "{now} is the server's time, {before}");
     }
 }
