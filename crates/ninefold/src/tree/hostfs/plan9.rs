@@ -276,14 +276,17 @@ impl HostFile {
         let at = |seconds| SetTime::To(Time { sec: i64::from(seconds), nsec: 0 });
         plan.set.mtime = (asked.mtime != u32::MAX).then(|| at(asked.mtime));
         plan.set.atime = (asked.atime != u32::MAX).then(|| at(asked.atime));
-        // A record has no word for "now": Linux's client tells its clock whenever it cuts a file, for O_TRUNC too. From one
-        // who may write the file but does not own it, that is the cut and no time to be set. Any other time is one to be
-        // set, and refused.
+        // A record has no word for "now": Linux's client tells its clock when it cuts a file, for O_TRUNC too, and as both times
+        // when it touches one. From one who does not own the file, that is the cut or the touch, for which the right to write
+        // is enough, and no time to be set. Any other time is one to be set, and refused.
         let uid = self.session.who.uid();
-        let writer = uid != 0 && uid != stx.stx_uid && file_type(stx) == FileType::RegularFile;
-        if unix && writer && asked.length != u64::MAX && is_now(asked.mtime) {
-            plan.set.size = Some(asked.length);
-            plan.set.mtime = Some(SetTime::Now);
+        if unix && uid != 0 && uid != stx.stx_uid && is_now(asked.mtime) {
+            if asked.length != u64::MAX && file_type(stx) == FileType::RegularFile {
+                plan.set.size = Some(asked.length);
+                plan.set.mtime = Some(SetTime::Now);
+            } else if asked.atime == asked.mtime {
+                (plan.set.atime, plan.set.mtime) = (Some(SetTime::Now), Some(SetTime::Now));
+            }
         }
         let gid = if asked.n_gid != u32::MAX {
             Some(asked.n_gid)

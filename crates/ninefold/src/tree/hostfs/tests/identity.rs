@@ -192,36 +192,78 @@ async fn a_link_leads_back_out_of_a_folder_only_whom_it_lets_search() {
     }
 }
 
+/// Seconds since 1970.
+fn clock() -> u32 {
+    u32::try_from(std::time::UNIX_EPOCH.elapsed().unwrap().as_secs()).unwrap()
+}
+
+const HOURS: u32 = 60 * 60;
+
+/// The file `f` with five bytes and a time of long ago, which anybody may write.
+fn old_file(host: &Host) {
+    host.put("f", b"12345");
+    mode(host, "f", 0o666);
+    let old = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+    let file = std::fs::File::options().write(true).open(host.path("f")).unwrap();
+    file.set_times(std::fs::FileTimes::new().set_accessed(old).set_modified(old)).unwrap();
+}
+
+/// Length, access and modification.
+fn seen(host: &Host) -> (u64, i64, i64) {
+    let meta = host.path("f").metadata().unwrap();
+    (meta.len(), meta.atime(), meta.mtime())
+}
+
+/// Whether a time is the server's, taken since `before`. The grain of the file system's clock may be behind by part of a second.
+fn is_since(time: i64, before: u32) -> bool {
+    (i64::from(before) - 1..=i64::from(clock())).contains(&time)
+}
+
 #[tokio::test]
 async fn a_writer_cuts_by_a_record_with_his_clock_and_sets_no_time_by_one_with_another() {
     let Some(host) = shared() else { return };
-    let old = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
-    host.put("f", b"12345");
-    mode(&host, "f", 0o666);
+    old_file(&host);
     let bob = host.attach(Dialect::Unix, somebody(BOB)).await;
-    let seen = || {
-        let meta = host.path("f").metadata().unwrap();
-        (meta.len(), meta.mtime())
-    };
-    std::fs::File::options().write(true).open(host.path("f")).unwrap().set_modified(old).unwrap();
     let fid = host.at(&bob, "f").await;
-    let clock = || u32::try_from(std::time::UNIX_EPOCH.elapsed().unwrap().as_secs()).unwrap();
-    let hours = 60 * 60;
-    for mtime in [0, 1_100_000_000, clock() - 30 * hours, clock() + 30 * hours] {
+    for mtime in [0, 1_100_000_000, clock() - 30 * HOURS, clock() + 30 * HOURS] {
         for length in [2, 5, 9] {
             let record = Stat { length, mtime, ..Stat::UNTOUCHED };
             assert_eq!(errno(fid.wstat(&host.cx, &record).wait().await), Errno::EPERM, "{mtime}");
-            assert_eq!(seen(), (5, 1_000_000_000), "a wstat is all or nothing");
+            assert_eq!(seen(&host), (5, 1_000_000_000, 1_000_000_000), "a wstat is all or nothing");
         }
     }
-    // Clocks of this and of other time zones, and one of the same length, as O_TRUNC of an empty file.
-    for (length, mtime) in [(2, clock()), (3, clock() - 20 * hours), (4, clock() + 20 * hours), (4, clock())] {
-        std::fs::File::options().write(true).open(host.path("f")).unwrap().set_modified(old).unwrap();
-        let before = i64::from(clock());
+    // Clocks of this and of other time zones; the length that it has too, as when O_TRUNC finds nothing to cut.
+    for (length, mtime) in [(2, clock()), (3, clock() - 20 * HOURS), (5, clock() + 20 * HOURS)] {
+        old_file(&host);
+        let before = clock();
         fid.wstat(&host.cx, &Stat { length, mtime, ..Stat::UNTOUCHED }).wait().await.unwrap();
-        let (now_length, now) = seen();
+        let (now_length, _, mtime) = seen(&host);
         assert_eq!(now_length, length);
-        // The grain of the file system's clock may be behind by part of a second.
-        assert!(now >= before - 1 && now <= i64::from(clock()), "{now} is the server's time, {before}");
+        assert!(is_since(mtime, before), "{mtime}");
     }
+}
+
+#[tokio::test]
+async fn a_writer_touches_by_a_record_with_his_clock_as_both_times() {
+    let Some(host) = shared() else { return };
+    old_file(&host);
+    let bob = host.attach(Dialect::Unix, somebody(BOB)).await;
+    let fid = host.at(&bob, "f").await;
+    let touch = async |atime, mtime| fid.wstat(&host.cx, &Stat { atime, mtime, ..Stat::UNTOUCHED }).wait().await;
+    let now = clock();
+    // One time alone, different ones, and others than now are times to be set.
+    for (atime, mtime) in [(u32::MAX, now), (now, u32::MAX), (now - HOURS, now), (1_100_000_000, 1_100_000_000)] {
+        assert_eq!(errno(touch(atime, mtime).await), Errno::EPERM, "{atime} {mtime}");
+        assert_eq!(seen(&host), (5, 1_000_000_000, 1_000_000_000));
+    }
+    for seconds in [now, now - 20 * HOURS] {
+        old_file(&host);
+        touch(seconds, seconds).await.unwrap();
+        let (length, atime, mtime) = seen(&host);
+        assert!(length == 5 && is_since(atime, now) && is_since(mtime, now), "{atime} {mtime}");
+    }
+    old_file(&host);
+    mode(&host, "f", 0o644);
+    assert_eq!(errno(touch(now, now).await), Errno::EACCES, "without the right to write");
+    assert_eq!(seen(&host), (5, 1_000_000_000, 1_000_000_000));
 }
