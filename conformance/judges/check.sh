@@ -5,48 +5,28 @@
 #   NINEFOLD=/path/to/ninefold ./check.sh
 #
 # CHECK_KEEP=1  keep the trees, documents and logs
-set -u -o pipefail
-export LC_ALL=C
-PATH=$PATH:/usr/sbin:/sbin
+# shellcheck source=conformance/judges/common.bash
+. "$(dirname "${BASH_SOURCE[0]}")/common.bash"
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 : "${NINEFOLD:?set NINEFOLD to the ninefold binary}"
 
-# Bounds, seconds: one run of the suite; a server's start.
-BOUND=120 START=10
+# The bound on one run of the suite, seconds.
+BOUND=120
 # Seconds that the suite waits for a reply: longer than its default, for a machine that does other things beside.
 PATIENCE=10
 
-work=$(mktemp -d "${TMPDIR:-/tmp}/check.XXXXXX") || exit 1
-server='' keeper='' failed=0
-
-end_server() {
-    local pid
-    for pid in $keeper $server; do
-        kill "$pid" 2>/dev/null
-        for _ in {1..50}; do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done
-        kill -9 "$pid" 2>/dev/null
-        wait "$pid" 2>/dev/null
-    done
+# Starts diod again whenever it ends.
+keeper=''
+end_diod() {
+    [ -z "$keeper" ] || end_process "$keeper"
+    keeper=
     if [ -f "$work/diod.pid" ]; then
         kill -9 "$(cat "$work/diod.pid")" 2>/dev/null
         rm -f "$work/diod.pid"
     fi
-    server='' keeper=''
 }
-cleanup() {
-    end_server
-    if [ -n "${CHECK_KEEP:-}" ]; then echo "# kept $work" >&2; else rm -rf "$work"; fi
-}
-trap cleanup EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
-
-ok() { echo "ok $1"; }
-not_ok() {
-    failed=1
-    echo "not ok $1 - $(printf %s "$2" | tr '\n' ' ' | cut -c1-400)"
-}
-skip() { echo "skip $1 - $2"; }
+at_the_end() { end_diod; }
+begin check "${CHECK_KEEP:-}"
 
 # The cases that did not end `ok`, a line each: verdict, dialect, name. The document is read without help: each case is an
 # object whose fields stand in the order of the alphabet.
@@ -60,16 +40,7 @@ otherwise() { # DOCUMENT
 
 for dialect in 9P2000 9P2000.u 9P2000.L; do
     mkdir "$work/tree-$dialect"
-    rm -f "$work/server.out" # that of the server before
-    RUST_LOG=off "$NINEFOLD" serve "$work/tree-$dialect" --listen 9p://127.0.0.1:0 >"$work/server.out" 2>"$work/server.err" &
-    server=$! base=
-    for ((i = 0; i < START * 20; i++)); do
-        base=$(grep -aoE '9p://127\.0\.0\.1:[0-9]+' "$work/server.out" 2>/dev/null | head -1)
-        [ -n "$base" ] && break
-        kill -0 "$server" 2>/dev/null || break
-        sleep 0.05
-    done
-    if [ -z "$base" ]; then
+    if ! RUST_LOG=off serve "$work/tree-$dialect" --listen 9p://127.0.0.1:0; then
         not_ok "check-ours-$dialect" "the server did not start: $(cat "$work/server.err")"
         end_server
         continue
@@ -94,13 +65,13 @@ done
 
 # --- diod -----------------------------------------------------------------------------------------------------------
 
-listens() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
-
-# Starts it again whenever it ends: some cases end it. In a directory of its own, for its core files.
+# Starts it again whenever it ends: some cases end it. In a directory of its own, for its core files; and nothing that it
+# leaves behind may hold this judge's output open.
 keep_diod() { # TREE PORT
     cd "$work/cwd" || exit
+    exec >>"$work/diod.log" 2>&1
     while :; do
-        diod -f -n -c /dev/null -L stderr -l "127.0.0.1:$2" -e "$1" >>"$work/diod.log" 2>&1 &
+        diod -f -n -c /dev/null -L stderr -l "127.0.0.1:$2" -e "$1" &
         echo $! >"$work/diod.pid"
         wait $!
         rm -f core*
@@ -110,12 +81,8 @@ keep_diod() { # TREE PORT
 if ! command -v diod >/dev/null; then
     skip check-diod "diod is missing: install Debian's package diod"
 else
-    mkdir "$work/tree-diod" "$work/cwd"
-    port=
-    for _ in {1..20}; do
-        port=$((20000 + RANDOM % 12000))
-        listens "$port" || break
-    done
+    mkdir "$work/tree-diod"
+    free_port
     keep_diod "$work/tree-diod" "$port" &
     keeper=$!
     for ((i = 0; i < START * 20; i++)); do
@@ -156,6 +123,6 @@ else
     # Each line there has its reason.
     unexplained=$(grep -E '^(sometimes |fail |differs |skip )' "$here/check-diod.txt" | grep -vE ' - .{10,}')
     if [ -z "$unexplained" ]; then ok check-diod-explained; else not_ok check-diod-explained "$unexplained"; fi
-    end_server
+    end_diod
 fi
-exit $failed
+finish

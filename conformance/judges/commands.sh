@@ -23,43 +23,20 @@
 # COMMANDS_VERBOSE=1  a line on standard error for each command
 #
 # A difference is printed to standard error: the command, then diff -u of what was expected and what came.
-set -u -o pipefail
-export LC_ALL=C TZ=UTC
+# shellcheck source=conformance/judges/common.bash
+. "$(dirname "${BASH_SOURCE[0]}")/common.bash"
+export TZ=UTC
 export TIME_STYLE=long-iso # the one that `ninefold ls -l` has
-PATH=$PATH:/usr/sbin:/sbin:/usr/local/go/bin
+PATH=$PATH:/usr/local/go/bin
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 : "${NINEFOLD:?set NINEFOLD to the ninefold binary}"
 
-# Bounds, seconds: one command; a server's start; fetching and building the Go programs.
-BOUND=60 START=10 BUILD=300
+# Bounds, seconds: one command; fetching and building the Go programs.
+BOUND=60 BUILD=300
 NOBODY=65534 # the uid and gid that -u acts as, when the judge runs as root
 
-work=$(mktemp -d "${TMPDIR:-/tmp}/commands.XXXXXX") || exit 1
+begin commands "${COMMANDS_KEEP:-}"
 chmod 755 "$work" # nobody must get in
-server='' failed=0
-
-end_server() {
-    [ -n "$server" ] || return 0
-    kill "$server" 2>/dev/null
-    for _ in {1..100}; do kill -0 "$server" 2>/dev/null || break; sleep 0.1; done
-    kill -9 "$server" 2>/dev/null
-    wait "$server" 2>/dev/null
-    server=
-}
-cleanup() {
-    end_server
-    if [ -n "${COMMANDS_KEEP:-}" ]; then echo "# kept $work" >&2; else rm -rf "$work"; fi
-}
-trap cleanup EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
-
-ok() { echo "ok $1"; }
-not_ok() {
-    failed=1
-    echo "not ok $1 - $(printf %s "$2" | tr '\n' ' ' | cut -c1-400)"
-}
-skip() { echo "skip $1 - $2"; }
 
 # --- the names that shells, addresses and encodings stumble over -----------------------------------------------------
 
@@ -141,65 +118,26 @@ picture() { # DIR
 #
 # Each sets `server`, and `base` and `query`: $base/PATH$query is the address of PATH.
 
-# Waits for the address that the server prints.
-announced() { # PATTERN
-    local i found
-    for ((i = 0; i < START * 20; i++)); do
-        found=$(grep -aoE "$1" "$work/server.out" 2>/dev/null | head -1)
-        if [ -n "$found" ]; then
-            printf '%s\n' "$found"
-            return 0
-        fi
-        kill -0 "$server" 2>/dev/null || break
-        sleep 0.05
-    done
-    return 1
-}
-
-listens() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
-
-# For servers that must be told their port: starts COMMAND, in which PORT stands for one that is free.
-on_a_free_port() { # COMMAND...
-    local i
-    for _ in {1..20}; do
-        port=$((20000 + RANDOM % 12000))
-        listens "$port" && continue
-        # In a directory of its own: a core file of somebody else's program must not land in ours.
-        (cd "$work/cwd" && exec "${@//PORT/$port}") >"$work/server.out" 2>&1 &
-        server=$!
-        for ((i = 0; i < START * 20; i++)); do
-            listens "$port" && return 0
-            kill -0 "$server" 2>/dev/null || break
-            sleep 0.05
-        done
-        end_server
-    done
-    return 1
-}
-
 start_ours() { # TREE LISTEN
-    "$NINEFOLD" serve "$1" --listen "$2" >"$work/server.out" 2>"$work/server.err" &
-    server=$!
-    base=$(announced '9p(://127\.0\.0\.1:[0-9]+|\+unix:[^ ]+)') || return
+    serve "$1" --listen "$2" || return
     # The socket's path ends at a colon.
     [[ $base != 9p+unix:* ]] || base+=:
 }
 
-start_diod() { # TREE
-    on_a_free_port diod -f -n -c /dev/null -L stderr -l 127.0.0.1:PORT -e "$1" || return
+start_their_diod() { # TREE
+    start_diod "$1" || return
     base=9p://127.0.0.1:$port
     query="?aname=$(encoded "$1")"
 }
 
 start_hosttree() { # TREE
-    "$work/bin/hosttree" "$1" >"$work/server.out" 2>"$work/server.err" &
-    server=$!
-    base=$(announced '9p://127\.0\.0\.1:[0-9]+')
+    start "$work/bin/hosttree" "$1"
+    base=$(announced "$ADDRESS")
 }
 
 start_export9p() { # TREE
     # Without its permissions, which go by the user's name and not by what the user may do.
-    on_a_free_port sh -c 'umask 0; exec "$@"' sh "$work/bin/export9p" -noperm -dir "$1" -address 127.0.0.1:PORT || return
+    on_a_free_port sh -c 'umask 0; exec "$@"' sh "$work/bin/export9p" -noperm -dir "$1" -address 127.0.0.1:@PORT@ || return
     base=9p://127.0.0.1:$port
 }
 
@@ -488,7 +426,7 @@ verdict() { # NAME COMMAND
 session() { # RUN PIN CANS MUTE START-FUNCTION [ARGUMENT...]
     run=$1 pin=$2 cans=$3 mute=$4
     trees=$work/$run base='' query='' count=0 refusals=0 left_out=0 wrong='' judged='' faults=''
-    mkdir -p "$trees/want" "$work/cwd"
+    mkdir -p "$trees/want"
     # So that nothing is known of a server that had the same port before.
     export XDG_CACHE_HOME=$trees/cache
     mkdir -m 1777 "$XDG_CACHE_HOME"
@@ -559,7 +497,7 @@ for name; do
         ours-unix) session "$name" '' "$in_L birth" '' start_ours "9p+unix:$work/socket" ;;
         diod)
             if command -v diod >/dev/null; then
-                session "$name" '' "$in_L" '' start_diod
+                session "$name" '' "$in_L" '' start_their_diod
             else
                 skip diod "diod is missing: install Debian's package diod"
             fi
@@ -580,4 +518,4 @@ for name; do
         *) not_ok "$name" "no such run" ;;
     esac
 done
-exit "$failed"
+finish

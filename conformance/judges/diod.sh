@@ -7,8 +7,8 @@
 #   DIOD_JUDGE_TARGET=127.0.0.1:PORT:DIR[:CTLDIR] a server already running
 #       on a tree made before with:  ./diod.sh --make-tree DIR CTLDIR
 #
-# Prints `ok NAME`, `not ok NAME - why` or `# skip NAME - why` for each case, then
-# `# N cases, M failed, K skipped`; exit status 0 iff nothing failed.
+# Prints `ok NAME`, `not ok NAME - why` or `skip NAME - why` for each case, then
+# the sum; exit status 0 iff nothing failed.
 #
 # DIOD_JUDGE_ANAME    aname for diodcat, diodls and mount.diod (default: diod the
 #                     exported path, otherwise empty: a 0-length string)
@@ -34,13 +34,13 @@
 #   mount.diod     without -f: needs the 9p kernel module and CAP_SYS_ADMIN.
 #   create, mkdir, rename, remove, setattr, fsync, statfs, readlink, lock, xattr, flush:
 #                  no tool in the package sends them.
-set -u -o pipefail
-export LC_ALL=C TZ=UTC
-PATH=$PATH:/usr/sbin:/sbin
+# shellcheck source=conformance/judges/common.bash
+. "$(dirname "${BASH_SOURCE[0]}")/common.bash"
+export TZ=UTC
 
 T=${DIOD_JUDGE_TARGET:-ninefold}
-# Bounds, seconds: one tool call; the server's start.
-BOUND=30 START=10
+# The bound on one tool call, seconds.
+BOUND=30
 MSIZE=65536
 
 make_tree() { # DIR CTLDIR
@@ -79,65 +79,33 @@ make_tree() { # DIR CTLDIR
 
 if [ "${1-}" = --make-tree ]; then make_tree "$2" "$3"; exit; fi
 
-N=0 BAD=0 SKIP=0
-ok() { N=$((N + 1)); echo "ok $1"; }
-no() { N=$((N + 1)); BAD=$((BAD + 1)); echo "not ok $1 - $(printf %s "${2:-}" | tr '\n' ' ' | cut -c1-400)"; }
-skip() { SKIP=$((SKIP + 1)); echo "# skip $1 - $2"; }
-bail() { echo "not ok start - $1"; [ -s "$W/server.err" ] && sed 's/^/# /' "$W/server.err" | tail -20; exit 1; }
+bail() { not_ok start "$1: $(tail -n 5 "$work/server.err" 2>/dev/null)"; finish; }
 
 for t in diodcat diodls diodload dioddate diodshowmount mount.diod; do
-  command -v $t >/dev/null || { echo "skip diod - $t is missing: install Debian's package diod"; exit 0; }
+  command -v $t >/dev/null || { skip diod "$t is missing: install Debian's package diod"; finish; }
 done
 
-W=$(mktemp -d "${TMPDIR:-/tmp}/diod-judge.XXXXXX") || exit 1
-D=$W/tree C=$W/ctl SRV=
-chmod 755 "$W" # a server that squashes root must still get in
-cleanup() {
-  if [ -n "$SRV" ]; then
-    kill "$SRV" 2>/dev/null
-    for _ in {1..50}; do kill -0 "$SRV" 2>/dev/null || break; sleep 0.1; done
-    kill -9 "$SRV" 2>/dev/null; wait "$SRV" 2>/dev/null
-  fi
-  if [ -n "${DIOD_JUDGE_KEEP:-}" ]; then echo "# kept $W"; else rm -rf "$W"; fi
-}
-trap cleanup EXIT; trap 'exit 130' INT; trap 'exit 143' TERM
+begin diod-judge "${DIOD_JUDGE_KEEP:-}"
+W=$work D=$work/tree C=$work/ctl
+chmod 755 "$work" # a server that squashes root must still get in
 
-listens() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 CTL_REAL=; ANAME=${DIOD_JUDGE_ANAME-}
 case $T in
   ninefold)
     : "${NINEFOLD:?set NINEFOLD to the ninefold binary, or DIOD_JUDGE_TARGET=diod}"
     make_tree "$D" "$C" || bail "making the tree"
     # shellcheck disable=SC2086
-    "$NINEFOLD" serve "$D" --export "ctl=$C" --listen 9p://127.0.0.1:0 \
-      ${DIOD_JUDGE_SERVE:-} >"$W/server.out" 2>"$W/server.err" &
-    SRV=$! PORT=
-    for ((i = 0; i < START * 20; i++)); do
-      PORT=$(grep -aoE '9p://127\.0\.0\.1:[0-9]+' "$W/server.out" 2>/dev/null | head -1 | grep -oE '[0-9]+$')
-      [ -n "$PORT" ] && break
-      kill -0 "$SRV" 2>/dev/null || bail "the server ended before it printed an address"
-      sleep 0.05
-    done
-    [ -n "$PORT" ] || bail "no line with 9p://127.0.0.1:PORT within $START s" ;;
+    serve "$D" --export "ctl=$C" --listen 9p://127.0.0.1:0 ${DIOD_JUDGE_SERVE:-} ||
+      bail "no line with 9p://127.0.0.1:PORT within $START s"
+    PORT=${base##*:} ;;
   diod)
     make_tree "$D" "$C" || bail "making the tree"
     CTL_REAL=1 ANAME=${DIOD_JUDGE_ANAME-$D}
-    for _ in {1..20}; do
-      PORT=$((20000 + RANDOM % 12000)); listens $PORT && continue
-      diod -f -n -c /dev/null -L stderr -l 127.0.0.1:$PORT -e "$D" -e ctl \
-        >"$W/server.out" 2>"$W/server.err" &
-      SRV=$!
-      for ((i = 0; i < START * 20; i++)); do
-        listens $PORT && break 2
-        kill -0 "$SRV" 2>/dev/null || break
-        sleep 0.05
-      done
-      kill "$SRV" 2>/dev/null; wait "$SRV" 2>/dev/null; SRV=
-    done
-    [ -n "$SRV" ] || bail "diod did not listen" ;;
+    start_diod "$D" -e ctl || bail "diod did not listen"
+    PORT=$port ;;
   *:*:*) IFS=: read -r _ PORT D C <<<"$T"
     [ -n "$C" ] || DIOD_JUDGE_NO_CTL=1 ;;
-  *) echo "not ok start - DIOD_JUDGE_TARGET=$T"; exit 2 ;;
+  *) not_ok start "DIOD_JUDGE_TARGET=$T"; finish ;;
 esac
 S=127.0.0.1:$PORT
 echo "# target $T at $S, aname '$ANAME'"
@@ -158,24 +126,24 @@ ls9() { run "$1" diodls -s "$S" -a "$ANAME" "${@:2}"; }
 # mount.diod insists on root, and on an existing directory to mount on.
 if [ "$(id -u)" = 0 ]; then
   run "$W/o" mount.diod -f -n -o "port=$PORT" "127.0.0.1:$ANAME" "$D"
-  clean && ok handshake || no handshake "$(why)"
+  clean && ok handshake || not_ok handshake "$(why)"
   if [ "$T" = diod ]; then skip handshake-empty-aname "diod refuses an attach without a path (EPERM)"
   else run "$W/o" mount.diod -f -n -o "port=$PORT" 127.0.0.1 "$D"
-    clean && ok handshake-empty-aname || no handshake-empty-aname "$(why)"; fi
+    clean && ok handshake-empty-aname || not_ok handshake-empty-aname "$(why)"; fi
   for m in 4096 8192 262144; do # the last: diod caps at 65536, the client must live with it
     run "$W/o" mount.diod -f -n -o "port=$PORT,msize=$m" "127.0.0.1:$ANAME" "$D"
-    clean && ok handshake-msize-$m || no handshake-msize-$m "$(why)"
+    clean && ok handshake-msize-$m || not_ok handshake-msize-$m "$(why)"
   done
 else skip handshake "mount.diod must be root"; fi
 run "$W/o" diodcat -s "$S" -a "/no such export $$" x
 if [ $RC = 1 ] && [[ $ERR == *"error attaching to aname"* ]]; then ok attach-unknown-refused
-else no attach-unknown-refused "$(why)"; fi
+else not_ok attach-unknown-refused "$(why)"; fi
 
 # --- read -----------------------------------------------------------------------
 same() { # NAME PATH [diodcat options]
   cat9 "$W/o" "${@:3}" "$2"
-  if ! clean; then no "$1" "$(why)"
-  elif ! cmp -s "$W/o" "$D/$2"; then no "$1" "$(cmp "$W/o" "$D/$2" 2>&1)"
+  if ! clean; then not_ok "$1" "$(why)"
+  elif ! cmp -s "$W/o" "$D/$2"; then not_ok "$1" "$(cmp "$W/o" "$D/$2" 2>&1)"
   else ok "$1"; fi
 }
 same read-0 zero-bytes
@@ -203,17 +171,17 @@ same read-msize-4097 page -m 4097
 cat9 "$W/o" page one-byte zero-bytes mebi+7 sub/deeper/deepest/leaf
 (cd "$D" && cat page one-byte zero-bytes mebi+7 sub/deeper/deepest/leaf) >"$W/e"
 if clean && cmp -s "$W/o" "$W/e"; then ok read-several-on-one-attach
-else no read-several-on-one-attach "$(why)"; fi
+else not_ok read-several-on-one-attach "$(why)"; fi
 
 pids=(); for i in 1 2 3 4 5 6; do
   timeout -k 2 "$BOUND" diodcat -s "$S" -a "$ANAME" mebi+7 >"$W/p$i" 2>>"$W/perr" & pids+=($!); done
 r=0; for p in "${pids[@]}"; do wait "$p" || r=1; done
 for i in 1 2 3 4 5 6; do cmp -s "$W/p$i" "$D/mebi+7" || r=1; done
-[ $r = 0 ] && ok read-6-connections || no read-6-connections "$(cat "$W/perr")"
+[ $r = 0 ] && ok read-6-connections || not_ok read-6-connections "$(cat "$W/perr")"
 
 fails() { # NAME PATH MESSAGE: refused with exactly this errno
   cat9 "$W/o" "$2"
-  if [ $RC = 1 ] && [ ! -s "$W/o" ] && [[ $ERR == *": $3" ]]; then ok "$1"; else no "$1" "wanted '$3', $(why)"; fi
+  if [ $RC = 1 ] && [ ! -s "$W/o" ] && [[ $ERR == *": $3" ]]; then ok "$1"; else not_ok "$1" "wanted '$3', $(why)"; fi
 }
 fails missing-file nope "No such file or directory"
 # A partial walk. The client clunks the newfid it believes to have: a fid that a
@@ -224,17 +192,17 @@ fails missing-last-of-walk sub/deeper/nope "No such file or directory"
 fails missing-in-third-walk "chain/$(printf 'd%d/' {1..40})nope" "No such file or directory"
 cat9 "$W/o" page/below-a-file
 if [ $RC = 1 ] && [[ $ERR == *"Not a directory"* || $ERR == *"No such file"* ]]; then ok walk-below-a-file
-else no walk-below-a-file "$(why)"; fi
+else not_ok walk-below-a-file "$(why)"; fi
 cat9 "$W/o" sub # a directory opens, but Tread of it is an error (EISDIR)
-if [ $RC = 1 ] && [[ $ERR == *"Is a directory" ]]; then ok read-directory-refused; else no read-directory-refused "$(why)"; fi
+if [ $RC = 1 ] && [[ $ERR == *"Is a directory" ]]; then ok read-directory-refused; else not_ok read-directory-refused "$(why)"; fi
 
 # --- list -----------------------------------------------------------------------
 sorted() { sort "$1" >"$1.s"; }
 names() { # NAME PATH [options]
   ls9 "$W/o" "${@:3}" ${2:+"$2"}
   (cd "$D/$2" && ls -1A) | sort >"$W/e.s"; sorted "$W/o"
-  if ! clean; then no "$1" "$(why)"
-  elif ! cmp -s "$W/o.s" "$W/e.s"; then no "$1" "$(diff "$W/o.s" "$W/e.s" | head -3)"
+  if ! clean; then not_ok "$1" "$(why)"
+  elif ! cmp -s "$W/o.s" "$W/e.s"; then not_ok "$1" "$(diff "$W/o.s" "$W/e.s" | head -3)"
   else ok "$1"; fi
 }
 names list-root ""
@@ -244,11 +212,11 @@ names list-300 many
 names list-3000 thousands
 names list-3000-msize-4096 thousands -m 4096
 names list-300-msize-4096 many -m 4096
-ls9 "$W/o" page; clean && [ "$(cat "$W/o")" = page ] && ok list-a-file || no list-a-file "$(why)"
+ls9 "$W/o" page; clean && [ "$(cat "$W/o")" = page ] && ok list-a-file || not_ok list-a-file "$(why)"
 ls9 "$W/o" empty sub/deeper
-if clean && [ "$(cat "$W/o")" = $'empty:\n\nsub/deeper:\ndeepest' ]; then ok list-two; else no list-two "$(why)"; fi
+if clean && [ "$(cat "$W/o")" = $'empty:\n\nsub/deeper:\ndeepest' ]; then ok list-two; else not_ok list-two "$(why)"; fi
 ls9 "$W/o" nope
-if [ $RC = 1 ] && [[ $ERR == *"No such file or directory" ]]; then ok list-missing; else no list-missing "$(why)"; fi
+if [ $RC = 1 ] && [[ $ERR == *"No such file or directory" ]]; then ok list-missing; else not_ok list-missing "$(why)"; fi
 
 # diodls -l: for each entry Twalk 1 name FROM THE OPENED directory fid, Tgetattr,
 # Tclunk. It is shown as: type (d or -) and permissions, links, owner, group, size,
@@ -261,8 +229,8 @@ long_of() { # DIR: the same view from here
 long() { # NAME PATH
   ls9 "$W/o" -l ${2:+"$2"}
   grep -vE ' \.\.?$' "$W/o" | tr S s | tr T t | sort >"$W/o.s"; long_of "$D/$2" | sort >"$W/e.s"
-  if ! clean; then no "$1" "$(why)"
-  elif ! cmp -s "$W/o.s" "$W/e.s"; then no "$1" "$(diff "$W/o.s" "$W/e.s" | head -4)"
+  if ! clean; then not_ok "$1" "$(why)"
+  elif ! cmp -s "$W/o.s" "$W/e.s"; then not_ok "$1" "$(diff "$W/o.s" "$W/e.s" | head -4)"
   else ok "$1"; fi
 }
 long stat-root ""
@@ -270,15 +238,15 @@ long stat-nested sub
 long stat-300 many
 ls9 "$W/o" -l zero-bytes
 if clean && [[ $(cat "$W/o") == "-rw-r--r--. "*" 0 Feb  3 04:05 zero-bytes" ]]; then ok stat-a-file
-else no stat-a-file "$(why) $(cat "$W/o")"; fi
+else not_ok stat-a-file "$(why) $(cat "$W/o")"; fi
 
 # A fifo: diodls opens what it is told to list, O_RDONLY, before it looks at it.
 # Whether that succeeds is the server's choice; that it answers is not.
 BOUND=10; ls9 "$W/o" fifo; BOUND=30
 if [ "$T" = diod ]; then skip fifo-open-answers "diod 1.0.24 blocks one worker in open(2) ($(why))"
-elif [ $RC = 124 ]; then no fifo-open-answers "$(why)"; else ok fifo-open-answers; fi
+elif [ $RC = 124 ]; then not_ok fifo-open-answers "$(why)"; else ok fifo-open-answers; fi
 # A dangling link: again, an answer, no matter which.
-ls9 "$W/o" dangling; [ $RC != 124 ] && ok dangling-link-open-answers || no dangling-link-open-answers "$(why)"
+ls9 "$W/o" dangling; [ $RC != 124 ] && ok dangling-link-open-answers || not_ok dangling-link-open-answers "$(why)"
 # The server lives on after all of these.
 same alive-after-refusals page
 
@@ -287,19 +255,19 @@ if [ -n "${DIOD_JUDGE_NO_CTL:-}" ]; then
   skip ctl "no export named ctl"
 else
   run "$W/o" diodcat -s "$S" version # aname "ctl" and file "version" are its defaults
-  if ! clean; then no ctl-read "$(why)"
-  elif [ -z "$CTL_REAL" ] && ! cmp -s "$W/o" "$C/version"; then no ctl-read "other bytes"
-  elif [ ! -s "$W/o" ]; then no ctl-read "empty"; else ok ctl-read; fi
+  if ! clean; then not_ok ctl-read "$(why)"
+  elif [ -z "$CTL_REAL" ] && ! cmp -s "$W/o" "$C/version"; then not_ok ctl-read "other bytes"
+  elif [ ! -s "$W/o" ]; then not_ok ctl-read "empty"; else ok ctl-read; fi
 
   run "$W/o" dioddate -s "$S"
-  if ! clean; then no ctl-date "$(why)"
-  elif [ -z "$CTL_REAL" ] && [ "$(cat "$W/o")" != "Sat Feb  3 04:05:06 2001" ]; then no ctl-date "$(cat "$W/o")"
-  elif ! date -d "$(cat "$W/o")" >/dev/null 2>&1; then no ctl-date "$(cat "$W/o")"; else ok ctl-date; fi
+  if ! clean; then not_ok ctl-date "$(why)"
+  elif [ -z "$CTL_REAL" ] && [ "$(cat "$W/o")" != "Sat Feb  3 04:05:06 2001" ]; then not_ok ctl-date "$(cat "$W/o")"
+  elif ! date -d "$(cat "$W/o")" >/dev/null 2>&1; then not_ok ctl-date "$(cat "$W/o")"; else ok ctl-date; fi
 
   run "$W/o" diodshowmount -l -s "$S"
-  if ! clean; then no ctl-connections "$(why)"
-  elif [ -z "$CTL_REAL" ] && [ "$(sort "$W/o")" != $'alpha.example\nbeta.example' ]; then no ctl-connections "$(cat "$W/o")"
-  elif [ ! -s "$W/o" ]; then no ctl-connections empty; else ok ctl-connections; fi
+  if ! clean; then not_ok ctl-connections "$(why)"
+  elif [ -z "$CTL_REAL" ] && [ "$(sort "$W/o")" != $'alpha.example\nbeta.example' ]; then not_ok ctl-connections "$(cat "$W/o")"
+  elif [ ! -s "$W/o" ]; then not_ok ctl-connections empty; else ok ctl-connections; fi
 
   # diodload: per thread one connection; reads msize-24 bytes of "zero" at 0, writes
   # them to "null" at 0, O_WRONLY, at least 100 times, until the time is over.
@@ -307,9 +275,9 @@ else
     [ -z "$CTL_REAL" ] && : >"$C/null"
     run "$W/o" diodload -s "$S" -r 1 "${@:3}"
     if [ $RC != 0 ] || ! [[ $ERR =~ ^diodload:\ ([0-9]+)\ ops/s ]] || [ "${BASH_REMATCH[1]}" = 0 ] ||
-      [ "$(wc -l <"$W/err")" != 1 ]; then no "$1" "$(why)"
+      [ "$(wc -l <"$W/err")" != 1 ]; then not_ok "$1" "$(why)"
     elif [ -z "$CTL_REAL" ] && [ "$2" != - ] && ! cmp -s "$C/null" <(head -c "$2" "$C/zero"); then
-      no "$1" "null holds $(stat -c %s "$C/null") bytes, or other ones than the first $2 of zero"
+      not_ok "$1" "null holds $(stat -c %s "$C/null") bytes, or other ones than the first $2 of zero"
     else ok "$1"; echo "# $1: ${ERR#diodload: }"; fi
   }
   load write-1-connection $((MSIZE - 24)) -n 1
@@ -330,47 +298,46 @@ if [ -n "${DIOD_JUDGE_NPCLI:-}" ]; then
   X=$D/work; mkdir -m 777 "$X"; chmod 777 "$X"
   put() { # NAME SIZE MSIZE
     head -c "$2" /dev/urandom >"$W/in"; M=$3 np "$W/in" put "work/$1" 640
-    if clean && cmp -s "$W/in" "$X/$1"; then ok "create-$1"; else no "create-$1" "$(why)"; fi
+    if clean && cmp -s "$W/in" "$X/$1"; then ok "create-$1"; else not_ok "create-$1" "$(why)"; fi
   }
   put w0 0 $MSIZE; put w1 1 $MSIZE; put w65512 65512 $MSIZE; put w65513 65513 $MSIZE
   put w3MiB+5 $((3 * 1048576 + 5)) $MSIZE; put w1MiB-by-4096 1048576 4096; put "w ü name" 9 $MSIZE
-  [ "$(stat -c %a "$X/w1")" = 640 ] && ok create-mode || no create-mode "$(stat -c %a "$X/w1" 2>&1)"
+  [ "$(stat -c %a "$X/w1")" = 640 ] && ok create-mode || not_ok create-mode "$(stat -c %a "$X/w1" 2>&1)"
   cp "$X/w3MiB+5" "$X/again" 2>/dev/null; put again 10 $MSIZE # Tlcreate with O_TRUNC of a longer existing file
   printf ABC >"$W/in"; cp "$X/w65513" "$W/e" 2>/dev/null; np "$W/in" patch work/w65513 1000
   dd if="$W/in" of="$W/e" bs=1 seek=1000 conv=notrunc status=none
-  clean && cmp -s "$W/e" "$X/w65513" && ok write-in-the-middle || no write-in-the-middle "$(why)"
+  clean && cmp -s "$W/e" "$X/w65513" && ok write-in-the-middle || not_ok write-in-the-middle "$(why)"
   np "$W/in" patch work/w1 5000000000 # a hole, beyond 4 GiB
-  clean && [ "$(stat -c %s "$X/w1" 2>&1)" = 5000000003 ] && ok write-beyond-4GiB || no write-beyond-4GiB "$(why)"
+  clean && [ "$(stat -c %s "$X/w1" 2>&1)" = 5000000003 ] && ok write-beyond-4GiB || not_ok write-beyond-4GiB "$(why)"
   np /dev/null mkdir work/dir 750
-  clean && [ "$(stat -c %F-%a "$X/dir")" = directory-750 ] && ok mkdir || no mkdir "$(why)"
+  clean && [ "$(stat -c %F-%a "$X/dir")" = directory-750 ] && ok mkdir || not_ok mkdir "$(why)"
   np /dev/null mkdir work/dir 750
-  [ $RC = 1 ] && [[ $ERR == *"File exists" ]] && ok mkdir-exists || no mkdir-exists "$(why)"
+  [ $RC = 1 ] && [[ $ERR == *"File exists" ]] && ok mkdir-exists || not_ok mkdir-exists "$(why)"
   np /dev/null chmod work/w0 4711
-  clean && [ "$(stat -c %a "$X/w0")" = 4711 ] && ok chmod || no chmod "$(why)"
+  clean && [ "$(stat -c %a "$X/w0")" = 4711 ] && ok chmod || not_ok chmod "$(why)"
   np /dev/null stat work/w65512
   clean && [[ $(cat "$W/o") == "100640 $(stat -c '%u %g' "$X/w65512") 1 65512 $(stat -c %Y "$X/w65512")" ]] && ok stat ||
-    no stat "$(why) $(cat "$W/o")"
+    not_ok stat "$(why) $(cat "$W/o")"
   touch "$X/dir/x" 2>/dev/null; np /dev/null rm work/dir
-  [ $RC = 1 ] && [[ $ERR == *"Directory not empty" ]] && [ -d "$X/dir" ] && ok remove-full-dir-refused || no remove-full-dir-refused "$(why)"
-  np /dev/null rm work/dir/x; clean && [ ! -e "$X/dir/x" ] && ok remove-file || no remove-file "$(why)"
-  np /dev/null rm work/dir; clean && [ ! -e "$X/dir" ] && ok remove-dir || no remove-dir "$(why)"
-  np /dev/null rmopen work/w65512; clean && [ ! -e "$X/w65512" ] && ok remove-open || no remove-open "$(why)"
+  [ $RC = 1 ] && [[ $ERR == *"Directory not empty" ]] && [ -d "$X/dir" ] && ok remove-full-dir-refused || not_ok remove-full-dir-refused "$(why)"
+  np /dev/null rm work/dir/x; clean && [ ! -e "$X/dir/x" ] && ok remove-file || not_ok remove-file "$(why)"
+  np /dev/null rm work/dir; clean && [ ! -e "$X/dir" ] && ok remove-dir || not_ok remove-dir "$(why)"
+  np /dev/null rmopen work/w65512; clean && [ ! -e "$X/w65512" ] && ok remove-open || not_ok remove-open "$(why)"
   np /dev/null rm work/nope
-  [ $RC = 1 ] && [[ $ERR == *"No such file or directory" ]] && ok remove-missing || no remove-missing "$(why)"
+  [ $RC = 1 ] && [[ $ERR == *"No such file or directory" ]] && ok remove-missing || not_ok remove-missing "$(why)"
   ln -s ../page "$X/ln"; np /dev/null rm work/ln
-  clean && [ ! -L "$X/ln" ] && [ -e "$D/page" ] && ok remove-link-not-target || no remove-link-not-target "$(why)"
+  clean && [ ! -L "$X/ln" ] && [ -e "$D/page" ] && ok remove-link-not-target || not_ok remove-link-not-target "$(why)"
 fi
 
 # --- the server's end -------------------------------------------------------------
-if [ -n "$SRV" ]; then
-  if ! kill -0 "$SRV" 2>/dev/null; then no server-alive "it ended"
+if [ -n "$server" ]; then
+  if ! kill -0 "$server" 2>/dev/null; then not_ok server-alive "it ended"
   elif [ "$T" = diod ]; then ok server-alive
   else
     ok server-alive
-    kill -TERM "$SRV"; for _ in {1..100}; do kill -0 "$SRV" 2>/dev/null || break; sleep 0.1; done
-    if kill -0 "$SRV" 2>/dev/null; then no server-ends-on-TERM "still there after 10 s"
-    else wait "$SRV"; r=$?; SRV=; [ $r = 0 ] && ok server-ends-on-TERM || no server-ends-on-TERM "status $r"; fi
+    kill -TERM "$server"; for _ in {1..100}; do kill -0 "$server" 2>/dev/null || break; sleep 0.1; done
+    if kill -0 "$server" 2>/dev/null; then not_ok server-ends-on-TERM "still there after 10 s"
+    else wait "$server"; r=$?; server=; [ $r = 0 ] && ok server-ends-on-TERM || not_ok server-ends-on-TERM "status $r"; fi
   fi
 fi
-echo "# $N cases, $BAD failed, $SKIP skipped"
-[ $BAD = 0 ]
+finish

@@ -15,51 +15,34 @@
 #
 # EXTREMES_KEEP=1 keeps the files and the logs. Lines that begin with # are figures; none of them is judged but the
 # blocks that the sparse copies allocate.
-set -u -o pipefail
-export LC_ALL=C TZ=UTC
-PATH=$PATH:/usr/sbin:/sbin
+# shellcheck source=conformance/judges/common.bash
+. "$(dirname "${BASH_SOURCE[0]}")/common.bash"
+export TZ=UTC
 : "${NINEFOLD:?set NINEFOLD to the ninefold binary}"
 
-# Bounds, seconds: one command; a server's start.
-BOUND=300 START=10
+# The bound on one command, seconds.
+BOUND=300
 GB=1000000000
 # What a copy of the sparse file may allocate, in bytes.
 ALLOCATED=$GB
 ENTRIES=100000
 LEVELS=60
 
-work=$(mktemp -d "${TMPDIR:-/tmp}/extremes.XXXXXX") || exit 1
+memory=''
+at_the_end() {
+    [ -z "$memory" ] || [ "$memory" = "$work" ] || [ -n "${EXTREMES_KEEP:-}" ] || rm -rf "$memory"
+}
+begin extremes "${EXTREMES_KEEP:-}"
 export XDG_CACHE_HOME=$work/cache
 # KiB that three directories of the files need, a page each and as much again for what holds them.
 NEEDED=$((3 * ENTRIES * 8))
 memory=$work
 if [ -w /dev/shm ] && [ "$(df --output=avail /dev/shm | tail -n 1)" -gt "$NEEDED" ]; then
     memory=$(mktemp -d /dev/shm/extremes.XXXXXX) || exit 1
+    [ -z "${EXTREMES_KEEP:-}" ] || echo "# kept $memory" >&2
 fi
-mkdir "$work/cwd" "$XDG_CACHE_HOME"
-server='' failed=0
+mkdir "$XDG_CACHE_HOME"
 
-end_server() {
-    [ -n "$server" ] || return 0
-    kill "$server" 2>/dev/null
-    for _ in {1..100}; do kill -0 "$server" 2>/dev/null || break; sleep 0.1; done
-    kill -9 "$server" 2>/dev/null
-    wait "$server" 2>/dev/null
-    server=
-}
-cleanup() {
-    end_server
-    if [ -n "${EXTREMES_KEEP:-}" ]; then echo "# kept $work $memory" >&2; else rm -rf "$work" "$memory"; fi
-}
-trap cleanup EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
-
-ok() { echo "ok $1"; }
-not_ok() {
-    failed=1
-    echo "not ok $1 - $(printf %s "$2" | tr '\n' ' ' | cat -v | cut -c1-400)"
-}
 figure() { echo "# $*"; }
 
 # --- a case ---------------------------------------------------------------------------------------------------------
@@ -274,36 +257,11 @@ deeper() {
 
 # --- servers --------------------------------------------------------------------------------------------------------
 
-start_ours() {
-    local i
-    "$NINEFOLD" serve "$export" --listen 9p://127.0.0.1:0 >"$work/server.out" 2>"$work/server.err" &
-    server=$!
-    for ((i = 0; i < START * 20; i++)); do
-        base=$(grep -aoE '9p://127\.0\.0\.1:[0-9]+' "$work/server.out" | head -1) && return 0
-        kill -0 "$server" 2>/dev/null || break
-        sleep 0.05
-    done
-    return 1
-}
+start_ours() { serve "$export" --listen 9p://127.0.0.1:0; }
 
-start_diod() {
-    local i port
-    for _ in {1..20}; do
-        port=$((20000 + RANDOM % 12000))
-        (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null && continue
-        # In a directory of its own: a core file of diod's must not land in ours.
-        (cd "$work/cwd" && exec diod -f -n -c /dev/null -L stderr -l 127.0.0.1:"$port" -e "$export") \
-            >"$work/server.out" 2>"$work/server.err" &
-        server=$!
-        base=9p://127.0.0.1:$port
-        for ((i = 0; i < START * 20; i++)); do
-            (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null && return 0
-            kill -0 "$server" 2>/dev/null || break
-            sleep 0.05
-        done
-        end_server
-    done
-    return 1
+start_their_diod() {
+    start_diod "$export" || return
+    base=9p://127.0.0.1:$port
 }
 
 # --- the runs -------------------------------------------------------------------------------------------------------
@@ -339,12 +297,12 @@ for run; do
             ;;
         diod)
             if command -v diod >/dev/null; then
-                session diod "$memory" start_diod names deep
+                session diod "$memory" start_their_diod names deep
             else
-                echo "skip diod - diod is missing: install Debian's package diod"
+                skip diod "diod is missing: install Debian's package diod"
             fi
             ;;
         *) not_ok "$run" "no such run" ;;
     esac
 done
-exit "$failed"
+finish

@@ -10,43 +10,21 @@
 # SIEGE_KEEP=1 keep the files and the logs
 #
 # Figures go to standard error.
-set -u -o pipefail
-export LC_ALL=C
+# shellcheck source=conformance/judges/common.bash
+. "$(dirname "${BASH_SOURCE[0]}")/common.bash"
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 : "${NINEFOLD:?set NINEFOLD to the ninefold binary}"
 
 full=
 [ "${1-}" = --full ] && full=1
-# The server's start, seconds; and the descriptors that a server may have, as the bound on fids says.
-START=10 DESCRIPTORS=20000
+# The descriptors that a server may have, as the bound on fids says.
+DESCRIPTORS=20000
 
-work=$(mktemp -d "${TMPDIR:-/tmp}/siege.XXXXXX") || exit 1
-server='' failed=0
-end_server() {
-    [ -n "$server" ] || return 0
-    kill "$server" 2>/dev/null
-    for _ in {1..100}; do kill -0 "$server" 2>/dev/null || break; sleep 0.1; done
-    kill -9 "$server" 2>/dev/null
-    wait "$server" 2>/dev/null
-    server=
-}
-cleanup() {
-    end_server
-    if [ -n "${SIEGE_KEEP:-}" ]; then echo "# kept $work" >&2; else rm -rf "$work"; fi
-}
-trap cleanup EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
-
-ok() { echo "ok $1"; }
-not_ok() {
-    failed=1
-    echo "not ok $1 - $(printf %s "$2" | tr '\n' ' ' | cut -c1-400)"
-}
+begin siege "${SIEGE_KEEP:-}"
 
 if [ -z "${SIEGE:-}" ]; then
     cargo build --quiet --locked --release --manifest-path "$here/Cargo.toml" -p ninefold-conformance \
-        --bin ninefold-siege || { not_ok build "ninefold-siege does not build"; exit 1; }
+        --bin ninefold-siege || { not_ok build "ninefold-siege does not build"; finish; }
     target=$(cargo metadata --manifest-path "$here/Cargo.toml" --format-version 1 --no-deps --locked |
         sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')
     SIEGE=$target/release/ninefold-siege
@@ -60,43 +38,38 @@ limit=$DESCRIPTORS
 trust=()
 [ "$(id -u)" -ne 0 ] || trust=(--trust-uids)
 
+# Both limits: a server that raises the soft one to the hard one stays under the bound.
+limited() { ulimit -n "$limit" && exec "$NINEFOLD" "$@"; }
+serve_limited() {
+    start limited serve "$@"
+    base=$(announced "$ADDRESS")
+}
+
 # siege NAME SUBCOMMAND WORDS...: a fresh server under the limit of descriptors, then the siege.
 # @PID@ and @EXPORT@ and @OUTSIDE@ in WORDS are replaced.
 siege() {
-    local name=$1 what=$2 port='' status=0
+    local name=$1 what=$2 status=0
     shift 2
     local export=$work/$name/export
     mkdir -p "$export"
     chmod 755 "$work" "$work/$name" "$export"
-    (
-        # Both limits: a server that raises the soft one to the hard one stays under the bound.
-        ulimit -n "$limit"
-        exec "$NINEFOLD" serve "$export" --listen 9p://127.0.0.1:0 "${trust[@]}"
-    ) >"$work/$name/server.out" 2>"$work/$name/server.err" &
-    server=$!
-    for ((i = 0; i < START * 20; i++)); do
-        port=$(grep -aoE '9p://127\.0\.0\.1:[0-9]+' "$work/$name/server.out" 2>/dev/null | head -1 | grep -oE '[0-9]+$')
-        [ -n "$port" ] && break
-        kill -0 "$server" 2>/dev/null || break
-        sleep 0.05
-    done
-    if [ -z "$port" ]; then
-        not_ok "$name" "the server printed no address within $START s: $(tail -n 3 "$work/$name/server.err")"
+    if ! serve_limited "$export" --listen 9p://127.0.0.1:0 "${trust[@]}"; then
+        not_ok "$name" "the server printed no address within $START s: $(tail -n 3 "$work/server.err")"
         end_server
         return
     fi
     local words=("${@//@PID@/$server}")
     words=("${words[@]//@EXPORT@/$export}")
     words=("${words[@]//@OUTSIDE@/$work/$name/outside}")
-    timeout -k 5 "$BOUND" "$SIEGE" "$what" "9p://127.0.0.1:$port" "${words[@]}" \
+    timeout -k 5 "$BOUND" "$SIEGE" "$what" "$base" "${words[@]}" \
         >"$work/$name/figures" 2>"$work/$name/siege.err" || status=$?
     { echo "== $name"; cat "$work/$name/figures" "$work/$name/siege.err"; } >&2
     if [ "$status" -ne 0 ]; then
         not_ok "$name" "status $status: $(grep -h BROKEN "$work/$name/figures") $(tail -n 3 "$work/$name/siege.err")"
     elif ! kill -0 "$server" 2>/dev/null; then
-        not_ok "$name" "the server is gone: $(tail -n 3 "$work/$name/server.err")"
-    elif grep -aq panicked "$work/$name/server.err"; then
-        not_ok "$name" "$(grep -a -A1 -m1 panicked "$work/$name/server.err")"
+        not_ok "$name" "the server is gone: $(tail -n 3 "$work/server.err")"
+    elif grep -aq panicked "$work/server.err"; then
+        not_ok "$name" "$(grep -a -A1 -m1 panicked "$work/server.err")"
     else
         ok "$name"
     fi
@@ -119,4 +92,4 @@ else
     siege fids fids --pid @PID@
     siege attack attack --export @EXPORT@ --outside @OUTSIDE@ "${dialects[@]}" --seconds 10
 fi
-exit "$failed"
+finish

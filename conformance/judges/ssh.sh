@@ -10,23 +10,14 @@
 # Installs Debian's openssh-server and openssh-client when it is root and they are missing. Nothing of the user's is
 # touched: the sshd has keys, configuration and a home directory of its own, and everything is in a temporary directory.
 # Figures go to standard error.
-set -u -o pipefail
-export LC_ALL=C
-PATH=$PATH:/usr/sbin:/sbin
+# shellcheck source=conformance/judges/common.bash
+. "$(dirname "${BASH_SOURCE[0]}")/common.bash"
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 : "${NINEFOLD:?set NINEFOLD to the ninefold binary}"
 NINEFOLD=$(realpath "$NINEFOLD")
 : "${SSH_JUDGE_MIB:=256}"
-# Bounds, seconds: a command; the start of sshd; an event that is near.
-BOUND=60 START=10 SOON=10
-
-failed=0
-ok() { echo "ok $1"; }
-not_ok() {
-    failed=1
-    echo "not ok $1 - $(printf %s "$2" | tr '\n' ' ' | cut -c1-600)"
-}
-skip() { echo "skip $1 - $2"; }
+# Bounds, seconds: a command; an event that is near.
+BOUND=60 SOON=10
 
 if ! command -v sshd >/dev/null || ! command -v ssh >/dev/null || ! command -v scp >/dev/null; then
     if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then
@@ -35,26 +26,21 @@ if ! command -v sshd >/dev/null || ! command -v ssh >/dev/null || ! command -v s
     fi
     if ! command -v sshd >/dev/null || ! command -v ssh >/dev/null || ! command -v scp >/dev/null; then
         skip ssh "sshd, ssh or scp is missing: install Debian's openssh-server and openssh-client"
-        exit 0
+        finish
     fi
 fi
 
-work=$(mktemp -d "${TMPDIR:-/tmp}/ssh-judge.XXXXXX") || exit 1
-sshd=''
 # Every process that runs the other end's copy of ninefold, which is a file of its own.
 servers() {
     # In one process: what is looked for may be short.
     find /proc -maxdepth 2 -path '/proc/[0-9]*/exe' -lname "$work/home/ninefold" 2>/dev/null | cut -d/ -f3
 }
-cleanup() {
-    [ -z "$sshd" ] || kill "$sshd" 2>/dev/null
+at_the_end() {
+    end_server # or it would start more of them
     # shellcheck disable=SC2046 # numbers, one a word
     [ -z "$(servers)" ] || kill -9 $(servers) 2>/dev/null
-    if [ -n "${SSH_JUDGE_KEEP:-}" ]; then echo "# kept $work" >&2; else rm -rf "$work"; fi
 }
-trap cleanup EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
+begin ssh-judge "${SSH_JUDGE_KEEP:-}"
 mkdir "$work"/{bin,home,etc,out,tree,here} || exit 1
 
 # soon WORDS...: waits for the command to succeed, with a bound.
@@ -70,7 +56,7 @@ no_servers() { [ -z "$(servers)" ]; }
 
 # --- the other end ----------------------------------------------------------------
 for key in host user loud; do
-    ssh-keygen -q -t ed25519 -N '' -f "$work/etc/$key" >&2 || { not_ok start "ssh-keygen"; exit 1; }
+    ssh-keygen -q -t ed25519 -N '' -f "$work/etc/$key" >&2 || { not_ok start "ssh-keygen"; finish; }
 done
 {
     cat "$work/etc/user.pub"
@@ -94,21 +80,8 @@ Subsystem sftp internal-sftp -d $work/home
 LogLevel ERROR
 END
 [ "$(id -u)" -ne 0 ] || mkdir -p /run/sshd
-port=
-for _ in {1..20}; do
-    port=$((20000 + RANDOM % 12000))
-    "$(command -v sshd)" -D -e -p "$port" -f "$work/etc/sshd_config" 2>"$work/out/sshd" &
-    sshd=$!
-    for ((i = 0; i < START * 20; i++)); do
-        ! (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || break 2
-        kill -0 "$sshd" 2>/dev/null || break
-        sleep 0.05
-    done
-    kill "$sshd" 2>/dev/null
-    wait "$sshd" 2>/dev/null
-    sshd=
-done
-[ -n "$sshd" ] || { not_ok start "sshd does not listen: $(tail -n 3 "$work/out/sshd")"; exit 1; }
+on_a_free_port "$(command -v sshd)" -D -e -p @PORT@ -f "$work/etc/sshd_config" ||
+    { not_ok start "sshd does not listen: $(tail -n 3 "$work/server.err")"; finish; }
 
 # The README's HOST is a host of that name. LOUD is the one with the talkative shell, NOBODY a port that is closed.
 cat >"$work/etc/ssh_config" <<END
@@ -139,8 +112,8 @@ done
 export PATH=$work/bin:$PATH
 unset NINEFOLD_SSH SSH_AUTH_SOCK DISPLAY
 if ! timeout $BOUND ssh HOST true </dev/null 2>"$work/out/ssh"; then
-    skip ssh "$(id -un) cannot log in here: $(tail -n 2 "$work/out/ssh" "$work/out/sshd" | tr '\n' ' ')"
-    exit 0
+    skip ssh "$(id -un) cannot log in here: $(tail -n 2 "$work/out/ssh" "$work/server.err" | tr '\n' ' ')"
+    finish
 fi
 
 # --- what there is to copy ----------------------------------------------------------
@@ -164,7 +137,7 @@ lines"
     chmod 640 "$tree/file"
     head -c 3000000 /dev/urandom >"$tree/plain/three-megabytes"
 }
-make_tree || { not_ok start "the tree could not be made"; exit 1; }
+make_tree || { not_ok start "the tree could not be made"; finish; }
 
 # manifest DIR: kind, content and target of everything below, in order.
 manifest() {
@@ -418,4 +391,4 @@ copies cp-big-to-checked "$work/home/big.9p" "$NINEFOLD" cp --checksum "$big" "H
 } >&2
 
 soon no_servers && ok nothing-is-left-running || not_ok nothing-is-left-running "$(servers)"
-exit "$failed"
+finish
