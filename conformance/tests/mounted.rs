@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -141,5 +141,70 @@ fn exclusions_name_checks_that_exist_and_give_a_reason() {
         }
         assert!(runs == "pjdfstest" || names.iter().any(|check| check == name), "no such check: {line}");
         assert!(words.count() >= 2, "no reason: {line}");
+        let Some((_, other)) = line.split_once(" otherwise: ") else { continue };
+        let (seen, why) = other.strip_prefix('"').and_then(|rest| rest.split_once("\"; ")).expect(line);
+        let why = why.strip_suffix(')').expect(line);
+        // The judge's pattern, in compare.bash.
+        assert!(!seen.is_empty() && !why.is_empty() && !why.contains(')'), "{line}");
     }
+}
+
+/// What the judge says of an excluded check that came to `here` on our server and to `there` on the second.
+fn verdict(here: &str, there: &str, reason: &str) -> String {
+    let script = ". judges/common.bash; . judges/guest/compare.bash; compare u-none a-check \"$@\"";
+    let output = Command::new("bash")
+        .args(["-c", script, "bash", here, there, "QEMU", reason])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("bash");
+    text(&output).lines().next().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn an_exclusion_must_fail_on_both_servers_in_the_same_words() {
+    let (here, there) = ("/mnt/u-none/a/u-none/a-check/f: at 1795344877", "/mnt/q/a/q/a-check/f: at 1795300000");
+    assert!(verdict(here, there, "no field").starts_with("excluded u-none-a-check - no field; "));
+    for (here, there, said) in [
+        ("links: 1", "mknod: errno 6", "it fails in another way with QEMU: mknod: errno 6"),
+        ("links: 1", "ok", "excluded, but QEMU passes"),
+        ("ok", "ok", "take it out of the exclusions"),
+        ("still running after 9 s", "still running after 9 s", "not shown to fail"),
+        ("links: 1", "no result", "not shown to fail with QEMU"),
+        ("links: 1", "skipped: none", "not shown to fail with QEMU"),
+    ] {
+        let line = verdict(here, there, "no field");
+        assert!(line.starts_with("not ok u-none-a-check - ") && line.contains(said), "{line}");
+    }
+    assert_eq!(verdict("ok", "links: 1", "no field"), "ok u-none-a-check");
+}
+
+#[test]
+fn an_exclusion_that_says_what_the_second_server_does_holds_it_to_that() {
+    let refuses = "no field (QEMU otherwise: \"errno 6\"; it makes none)";
+    assert!(verdict("links: 1", "mknod: errno 6", refuses).starts_with("excluded "));
+    let passes = "no field (QEMU otherwise: \"passes\"; it asks for no right)";
+    assert!(verdict("links: 1", "ok", passes).starts_with("excluded "));
+    for (there, reason) in
+        [("mknod: errno 7", refuses), ("ok", refuses), ("links: 1", refuses), ("links: 1", passes), ("errno 6", passes)]
+    {
+        let line = verdict("links: 1", there, reason);
+        assert!(line.starts_with("not ok "), "{there}: {line}");
+    }
+}
+
+#[test]
+fn special_files_that_are_there_are_linked_to_and_what_is_kept_stays() {
+    let (dir, nodes) = (TempDir::new().expect("a directory"), TempDir::new().expect("a directory"));
+    let run = || {
+        let mut command = mounted();
+        command.args(["--keep", "--only", "pipes-count-their-links"]).arg(dir.path());
+        let output = command.arg("--nodes").arg(nodes.path()).output().expect("the program starts");
+        text(&output).to_owned()
+    };
+    assert!(run().starts_with("not ok pipes-count-their-links - link to the pipe that is there: "), "{}", run());
+    fs::remove_dir(dir.path().join("pipes-count-their-links")).expect("what was kept");
+    let pipe = nodes.path().join("pipe");
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0).expect("a pipe");
+    assert_eq!(run(), "ok pipes-count-their-links\n");
+    assert_eq!(fs::metadata(&pipe).expect("the pipe").nlink(), 2, "one more name, which is kept");
 }

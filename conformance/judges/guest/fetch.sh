@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Fetches what the guest is made of into the directory given, once: Debian's kernel and its 9P modules (apt, by the name that
 # linux-image-amd64 depends on now), and the crates fsx and pjdfstest (cargo install, pinned). Exit status 1 and a reason on
-# standard error when something cannot be had; what was had is kept.
+# standard error when something cannot be had; what was had is kept. Whatever else it says is worth a reader's look: an older
+# kernel judges when a newer one cannot be had.
 #
 #     GUEST_KERNEL   another kernel package, or one that depends on it: linux-image-6.12-amd64
 set -uo pipefail
@@ -18,20 +19,38 @@ kernel_package() {
   echo "${real:-$name}"
 }
 
+# The version that apt would install.
+candidate() {
+  local version
+  version=$(apt-cache policy "$1" 2>/dev/null | sed -n 's/^ *Candidate: //p')
+  [ "$version" = "(none)" ] || echo "$version"
+}
+
+# No new kernel, for this reason: the one from before, if there is one.
+kept() {
+  if [ -s "$CACHE/kernel/vmlinuz" ]; then echo "$1; the kernel is the one kept from before, $(cat "$CACHE/kernel/version")"; else fault "$1"; fi
+}
+
 kernel() {
-  local package version dir=$CACHE/kernel deb module
+  local package version told='' dir=$CACHE/kernel deb module
   command -v apt-get >/dev/null || { fault "no apt-get to fetch a kernel with"; return; }
   package=$(kernel_package)
-  version=$(apt-cache policy "$package" 2>/dev/null | sed -n 's/^ *Candidate: //p')
-  if [ -z "$version" ] || [ "$version" = "(none)" ]; then
-    [ -s "$dir/vmlinuz" ] || fault "apt knows no kernel $package: apt-get update"
+  version=$(candidate "$package")
+  if [ -z "$version" ] && [ "$(id -u)" = 0 ]; then
+    # A machine whose packages came with it may never have asked for the list of them.
+    timeout 240 apt-get -q update >"$CACHE/kernel.log" 2>&1 || told=$(tail -n 1 "$CACHE/kernel.log")
+    package=$(kernel_package)
+    version=$(candidate "$package")
+  fi
+  if [ -z "$version" ]; then
+    kept "apt knows no kernel $package: apt-get update${told:+ says $told}"
     return
   fi
   [ "$(cat "$dir/version" 2>/dev/null)" = "$package $version" ] && return
   rm -rf "$CACHE/new"
   mkdir -p "$CACHE/new/modules"
   if ! (cd "$CACHE/new" && timeout 240 apt-get -q -o APT::Sandbox::User=root download "$package") >"$CACHE/kernel.log" 2>&1; then
-    [ -s "$dir/vmlinuz" ] || fault "apt-get download $package: $(tail -n 1 "$CACHE/kernel.log")"
+    kept "apt-get download $package: $(tail -n 1 "$CACHE/kernel.log")"
     return
   fi
   deb=$(echo "$CACHE"/new/*.deb)

@@ -51,15 +51,16 @@ pub(crate) use checks;
 pub struct Place {
     root: PathBuf,
     second: PathBuf,
+    nodes: Option<PathBuf>,
     pub entries: usize,
 }
 
 impl Place {
-    pub fn make(dir: &Path, second: &Path, name: &str, entries: usize) -> Result<Self> {
+    pub fn make(dir: &Path, second: &Path, nodes: Option<&Path>, name: &str, entries: usize) -> Result<Self> {
         let root = dir.join(name);
         fs::create_dir(&root).with_context(|| format!("making {}", root.display()))?;
         fs::set_permissions(&root, fs::Permissions::from_mode(0o777)).context("opening the directory to everybody")?;
-        Ok(Self { root, second: second.join(name), entries })
+        Ok(Self { root, second: second.join(name), nodes: nodes.map(Path::to_owned), entries })
     }
 
     pub fn root(&self) -> &Path {
@@ -74,6 +75,11 @@ impl Place {
     /// The same by the second mount.
     pub fn second(&self, name: impl AsRef<Path>) -> PathBuf {
         self.second.join(name)
+    }
+
+    /// Where special files lie that are to be linked to instead of being made.
+    pub fn nodes(&self) -> Option<&Path> {
+        self.nodes.as_deref()
     }
 
     /// A new file with this content.

@@ -1,19 +1,21 @@
 //! readdir(3): every entry once, whatever happens meanwhile; telldir, seekdir and rewinddir.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::mem::MaybeUninit;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, RawDir, mknodat, open};
+use rustix::fs::{Dir, FileType, Mode, OFlags, RawDir, open};
 
 use crate::check::{Place, checks, list, look, same};
+use crate::special::node;
 
 checks![
     listing_has_itself_and_its_parent,
-    listing_tells_kinds,
+    listing_tells_files_directories_and_links,
+    listing_tells_pipes_and_sockets,
     listing_tells_inode_numbers,
     listing_of_a_large_directory_has_each_entry_once,
     listing_goes_on_while_entries_are_removed,
@@ -73,25 +75,34 @@ fn listing_has_itself_and_its_parent(place: &Place) -> Result<()> {
     same(seen, vec![(".".to_owned(), true), ("..".to_owned(), true)], "an empty directory")
 }
 
-fn listing_tells_kinds(place: &Place) -> Result<()> {
+/// Whether the listing tells these kinds.
+fn tells(place: &Place, kinds: &[(&str, FileType)]) -> Result<()> {
+    let mut dir = opened(place.root())?;
+    let mut seen = HashMap::new();
+    while let Some(entry) = dir.read() {
+        let entry = entry?;
+        seen.insert(entry.file_name().to_str()?.to_owned(), entry.file_type());
+    }
+    // In the order of the names given, so that the first fault is the same in any order of the listing.
+    for (name, want) in kinds {
+        let got = seen.get(*name).with_context(|| format!("{name} is not listed"))?;
+        // A file system may say that it does not know: readdir(3).
+        ensure!(got == want || *got == FileType::Unknown, "{name}: {got:?} instead of {want:?}");
+    }
+    Ok(())
+}
+
+fn listing_tells_files_directories_and_links(place: &Place) -> Result<()> {
     place.file("file", "")?;
     place.dir("dir")?;
     symlink("file", place.at("link"))?;
-    mknodat(CWD, place.at("pipe"), FileType::Fifo, Mode::from_raw_mode(0o644), 0)?;
-    let mut dir = opened(place.root())?;
-    while let Some(entry) = dir.read() {
-        let entry = entry?;
-        let want = match entry.file_name().to_str()? {
-            "file" => FileType::RegularFile,
-            "link" => FileType::Symlink,
-            "pipe" => FileType::Fifo,
-            _ => FileType::Directory,
-        };
-        let got = entry.file_type();
-        // A file system may say that it does not know: readdir(3).
-        ensure!(got == want || got == FileType::Unknown, "{:?}: {got:?}", entry.file_name());
-    }
-    Ok(())
+    tells(place, &[("file", FileType::RegularFile), ("dir", FileType::Directory), ("link", FileType::Symlink)])
+}
+
+fn listing_tells_pipes_and_sockets(place: &Place) -> Result<()> {
+    node(place, "pipe", FileType::Fifo, 0)?;
+    node(place, "socket", FileType::Socket, 0)?;
+    tells(place, &[("pipe", FileType::Fifo), ("socket", FileType::Socket)])
 }
 
 fn listing_tells_inode_numbers(place: &Place) -> Result<()> {

@@ -28,6 +28,9 @@ checks![
     flocks_belong_to_descriptors,
     waiting_flocks_are_granted_at_unlock,
     locks_exclude_by_the_other_mount,
+    locks_of_the_other_mount_are_told,
+    read_locks_of_the_other_mount_leave_readers_free,
+    read_locks_of_the_other_mount_are_in_a_writers_way,
     waiting_locks_are_granted_by_the_other_mount,
     waiting_flocks_are_granted_by_the_other_mount,
 ];
@@ -234,6 +237,30 @@ fn locks_exclude_by_the_other_mount(place: &Place) -> Result<()> {
     same(a.does(&[&"lock", &"f", &"who-write", &"0+0"])?.as_str(), "write 20+10", "the lock in the way")?;
     locked(&mut a, "free", "0+0")?;
     locked(&mut b, "write", "0+0")
+}
+
+/// What F_GETLK answers to `b` when `a`, which comes by the other mount, has this lock.
+fn told(place: &Place, has: &str, asks: &str, range: &str) -> Result<String> {
+    let path = place.file("file", "x")?;
+    let (mut a, mut b) = (holder(&path)?, holder(&place.second("file"))?);
+    locked(&mut a, has, "10+5")?;
+    b.does(&[&"lock", &"f", &asks, &range])
+}
+
+fn locks_of_the_other_mount_are_told(place: &Place) -> Result<()> {
+    for asks in ["who-write", "who-read"] {
+        same(told(place, "write", asks, "0+0")?.as_str(), "write 10+5", asks)?;
+        same(told(place, "write", asks, "0+10")?.as_str(), "free", &format!("{asks}, beside it"))?;
+    }
+    Ok(())
+}
+
+fn read_locks_of_the_other_mount_leave_readers_free(place: &Place) -> Result<()> {
+    same(told(place, "read", "who-read", "0+0")?.as_str(), "free", "for a reader")
+}
+
+fn read_locks_of_the_other_mount_are_in_a_writers_way(place: &Place) -> Result<()> {
+    same(told(place, "read", "who-write", "0+0")?.as_str(), "read 10+5", "for a writer")
 }
 
 fn waiting_locks_are_granted_by_the_other_mount(place: &Place) -> Result<()> {

@@ -46,7 +46,7 @@ use check::{Check, Place, Skip};
 #[derive(Parser)]
 #[command(name = "ninefold-mounted", version)]
 struct Args {
-    /// Where to work; what is made in it is removed
+    /// Where to work; what is made in it is removed, but for --keep
     #[arg(required_unless_present_any = ["list", "actor"])]
     dir: Option<PathBuf>,
     /// The same directory by another mount, for locks and changes between two clients; DIR itself when not given
@@ -58,6 +58,12 @@ struct Args {
     /// Skip what needs this: xattr, users, devices, direct (O_DIRECT); may be given several times
     #[arg(long, value_name = "WORD")]
     without: Vec<String>,
+    /// Special files to link to, for a server that serves but does not make them: pipe, socket and null, a character device
+    #[arg(long, value_name = "DIR")]
+    nodes: Option<PathBuf>,
+    /// Leave what was made, so that no inode number comes again
+    #[arg(long)]
+    keep: bool,
     /// Entries of the large directory
     #[arg(long, default_value_t = 5000, value_name = "COUNT")]
     entries: usize,
@@ -163,7 +169,7 @@ fn one(args: &Args, check: Check, dir: &Path, second: &Path) -> anyhow::Result<(
     if let Some(word) = check.needs().find(|word| args.without.iter().any(|without| without == word)) {
         return Err(Skip(format!("--without {word}")).into());
     }
-    let place = Place::make(dir, second, &check.name(), args.entries)?;
+    let place = Place::make(dir, second, args.nodes.as_deref(), &check.name(), args.entries)?;
     let root = place.root().to_owned();
     let (done, outcome) = mpsc::channel();
     thread::Builder::new().name(check.name()).spawn(move || {
@@ -174,6 +180,9 @@ fn one(args: &Args, check: Check, dir: &Path, second: &Path) -> anyhow::Result<(
     let Ok(result) = outcome.recv_timeout(Duration::from_secs(args.deadline)) else {
         anyhow::bail!("still running after {} s", args.deadline);
     };
+    if args.keep {
+        return result;
+    }
     let removed = fs::remove_dir_all(&root).with_context(|| format!("removing {}", root.display()));
     result.and(removed)
 }

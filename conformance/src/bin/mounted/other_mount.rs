@@ -37,8 +37,8 @@ fn files_removed_there_are_gone_here(place: &Place) -> Result<()> {
 fn files_renamed_there_are_found_here(place: &Place) -> Result<()> {
     place.file("file", "x")?;
     fs::rename(place.second("file"), place.second("moved"))?;
-    holds(&place.at("moved"), "x")?;
-    gone(&place.at("file"))
+    gone(&place.at("file"))?;
+    holds(&place.at("moved"), "x")
 }
 
 fn modes_changed_there_are_seen_here(place: &Place) -> Result<()> {

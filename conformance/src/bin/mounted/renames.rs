@@ -31,6 +31,7 @@ checks![
     deep_trees_are_renamed_at_every_level,
     parents_of_moved_directories_are_the_new_ones,
     many_renames_end_where_they_should,
+    many_moves_end_where_they_should,
     renamed_directory_leaves_its_name_free,
 ];
 
@@ -226,6 +227,15 @@ fn parents_of_moved_directories_are_the_new_ones(place: &Place) -> Result<()> {
 }
 
 fn many_renames_end_where_they_should(place: &Place) -> Result<()> {
+    place.file("0", "wanderer")?;
+    for n in 0..60 {
+        fs::rename(place.at(format!("{n}")), place.at(format!("{}", n + 1)))?;
+    }
+    holds(&place.at("60"), "wanderer")?;
+    same(crate::check::list(place.root())?.len(), 1, "names")
+}
+
+fn many_moves_end_where_they_should(place: &Place) -> Result<()> {
     place.file("0", "wanderer")?;
     place.dir("dir")?;
     let name = |n: u32| place.at(if n.is_multiple_of(2) { format!("{n}") } else { format!("dir/{n}") });

@@ -16,23 +16,32 @@ use crate::check::{Place, checks, chmod, gone, look, mode, refused, same};
 checks![
     pipes_are_made_and_told,
     pipes_are_linked_renamed_and_removed,
+    pipes_count_their_links,
     pipes_carry_between_processes,
     pipes_without_a_reader_are_enxio,
     pipes_are_asked_without_being_opened,
     sockets_are_made_and_told,
     sockets_are_linked_renamed_and_removed,
+    sockets_count_their_links,
     sockets_carry_between_processes,
     sockets_are_bound_once,
     sockets_without_a_listener_are_refused,
     plain_files_are_made_by_mknod;
     "devices": devices_keep_their_numbers,
     devices_are_linked_renamed_and_removed,
+    devices_count_their_links,
     devices_are_used,
 ];
 
-fn node(place: &Place, name: &str, kind: FileType, device: u64) -> Result<PathBuf> {
+/// A new node, or one more name of what `--nodes` has under this name.
+pub fn node(place: &Place, name: &str, kind: FileType, device: u64) -> Result<PathBuf> {
     let path = place.at(name);
-    mknodat(CWD, &path, kind, Mode::from_raw_mode(0o644), device).with_context(|| format!("mknod of {name}"))?;
+    if let Some(nodes) = place.nodes() {
+        fs::hard_link(nodes.join(name), &path).with_context(|| format!("link to the {name} that is there"))?;
+        same(FileType::from_raw_mode(look(&path)?.mode()), kind, "the kind of what is there")?;
+    } else {
+        mknodat(CWD, &path, kind, Mode::from_raw_mode(0o644), device).with_context(|| format!("mknod of {name}"))?;
+    }
     Ok(path)
 }
 
@@ -41,7 +50,6 @@ fn linked_renamed_and_removed(place: &Place, path: &Path) -> Result<()> {
     let (second, moved) = (place.at("second"), place.at("moved"));
     let kind = look(path)?.file_type();
     fs::hard_link(path, &second).context("link")?;
-    same(look(path)?.nlink(), 2, "links")?;
     chmod(path, 0o600)?;
     same(mode(&second)?, 0o600, "the mode by the other name")?;
     fs::rename(&second, &moved).context("rename")?;
@@ -49,8 +57,20 @@ fn linked_renamed_and_removed(place: &Place, path: &Path) -> Result<()> {
     same(look(&moved)?.ino(), look(path)?.ino(), "the inode")?;
     fs::remove_file(path).context("unlink")?;
     gone(path)?;
-    same(look(&moved)?.nlink(), 1, "links")?;
-    Ok(fs::remove_file(&moved)?)
+    look(&moved)?;
+    fs::remove_file(&moved)?;
+    gone(&moved)
+}
+
+fn counts_its_links(place: &Place, path: &Path) -> Result<()> {
+    // A node that was there before has other names elsewhere.
+    let before = look(path)?.nlink();
+    let second = place.at("second");
+    fs::hard_link(path, &second).context("link")?;
+    same(look(&second)?.nlink(), before + 1, "links by the new name")?;
+    same(look(path)?.nlink(), before + 1, "links by the old name")?;
+    fs::remove_file(&second).context("unlink")?;
+    same(look(path)?.nlink(), before, "links when it is gone")
 }
 
 fn pipes_are_made_and_told(place: &Place) -> Result<()> {
@@ -62,6 +82,10 @@ fn pipes_are_made_and_told(place: &Place) -> Result<()> {
 
 fn pipes_are_linked_renamed_and_removed(place: &Place) -> Result<()> {
     linked_renamed_and_removed(place, &node(place, "pipe", FileType::Fifo, 0)?)
+}
+
+fn pipes_count_their_links(place: &Place) -> Result<()> {
+    counts_its_links(place, &node(place, "pipe", FileType::Fifo, 0)?)
 }
 
 fn pipes_carry_between_processes(place: &Place) -> Result<()> {
@@ -103,6 +127,10 @@ fn sockets_are_made_and_told(place: &Place) -> Result<()> {
 
 fn sockets_are_linked_renamed_and_removed(place: &Place) -> Result<()> {
     linked_renamed_and_removed(place, &node(place, "socket", FileType::Socket, 0)?)
+}
+
+fn sockets_count_their_links(place: &Place) -> Result<()> {
+    counts_its_links(place, &node(place, "socket", FileType::Socket, 0)?)
 }
 
 fn sockets_carry_between_processes(place: &Place) -> Result<()> {
@@ -160,6 +188,10 @@ fn devices_keep_their_numbers(place: &Place) -> Result<()> {
 
 fn devices_are_linked_renamed_and_removed(place: &Place) -> Result<()> {
     linked_renamed_and_removed(place, &node(place, "null", FileType::CharacterDevice, makedev(1, 3))?)
+}
+
+fn devices_count_their_links(place: &Place) -> Result<()> {
+    counts_its_links(place, &node(place, "null", FileType::CharacterDevice, makedev(1, 3))?)
 }
 
 fn devices_are_used(place: &Place) -> Result<()> {
