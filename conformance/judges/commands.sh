@@ -451,13 +451,13 @@ session() { # RUN PIN CANS MUTE START-FUNCTION [ARGUMENT...]
 
 # A client that does nothing and calls it done. It may pass only where there is nothing to do or to print.
 teeth() {
-    local passed harmless='cat-empty find-name-of-nothing ls-empty-directory mkdir-p-existing' name before
+    local unseen harmless='cat-empty find-name-of-nothing ls-empty-directory mkdir-p-existing' name before
     client=$(command -v true)
     session teeth '' "$in_L" '' no_server
     client=$NINEFOLD
-    passed=$judged
-    for name in $wrong; do passed=${passed/" $name "/ }; done
-    before=$(printf '%s\n' $passed | sort | tr '\n' ' ')
+    unseen=$judged
+    for name in $wrong; do unseen=${unseen/" $name "/ }; done
+    before=$(printf '%s\n' $unseen | sort | tr '\n' ' ')
     if [ "${before% }" = "$harmless" ]; then
         ok "teeth: $((count - 4)) of $count commands that do nothing are found out"
     else
