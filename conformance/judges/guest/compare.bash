@@ -2,7 +2,7 @@
 # shellcheck shell=bash
 
 # What a check saw, without what is another in each run: where the tree lies, and the clock.
-observed() { sed -E 's|/mnt/[^/ ]+/([ab])/[^/ ]+/|\1/|g; s/\b1[7-9][0-9]{8}\b/NOW/g' <<<"$1"; }
+observed() { sed -E 's|/mnt/[^/ ]+/([ab])/[^/ ]+/|\1/|g; s/\b1[7-9][0-9]{8}\b/NOW/g; s/\(NOW, [0-9]+\)/NOW/g' <<<"$1"; }
 
 # How a reason says that the second server does otherwise: what it must see there, and why.
 OTHERWISE='\((diod|QEMU) otherwise: "([^"]+)"; [^)]+\)$'
