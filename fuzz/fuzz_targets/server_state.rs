@@ -2,6 +2,7 @@
 //! reply is decoded, and must be the one that the model expects, in its order.
 #![no_main]
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
@@ -111,6 +112,18 @@ const ASKS: [Ask; 17] = [
     Ask::Unit,
 ];
 
+/// What is cancelled waits no longer.
+fn note_cancels(event: &Event<'_, File>, parked: &mut BTreeSet<RequestId>, cancelled: &mut BTreeSet<RequestId>) {
+    match event {
+        Event::Cancel(ids) => ids.iter().for_each(|id| {
+            parked.remove(id);
+            cancelled.insert(*id);
+        }),
+        Event::CancelAll => cancelled.append(parked),
+        _ => {}
+    }
+}
+
 struct Run<'i> {
     input: Input<'i>,
     session: Session<File, Vec<u8>>,
@@ -118,8 +131,12 @@ struct Run<'i> {
     model: Model,
     running: Vec<(RequestId, Ask)>,
     parting: Vec<(FarewellId, File)>,
-    /// A frame that must wait, and whether it is handed in with `may_wait`.
+    /// A frame that must wait.
     held: Option<Vec<u8>>,
+    /// Requests that wait for something that may never come.
+    parked: BTreeSet<RequestId>,
+    /// Those that do not any more.
+    cancelled: BTreeSet<RequestId>,
     next_file: File,
     now: Duration,
 }
@@ -140,6 +157,8 @@ impl<'i> Run<'i> {
             running: Vec::new(),
             parting: Vec::new(),
             held: None,
+            parked: BTreeSet::new(),
+            cancelled: BTreeSet::new(),
             next_file: 0,
             now: Duration::ZERO,
         }
@@ -150,9 +169,9 @@ impl<'i> Run<'i> {
         let offers = ["9P2000", "9P2000.u", "9P2000.L", "9P2000.ix", "9P2000.u.ix"];
         if let Some(offer) = offers.get(self.input.below(6)) {
             let dialect = Version::parse(offer.as_bytes()).unwrap().dialect;
-            self.send(frames::version(u16::MAX, MSIZE, offer.as_bytes()), true);
+            self.send(frames::version(u16::MAX, MSIZE, offer.as_bytes()));
             let row = T::TABLE.iter().find(|row| row.name == "Tattach").unwrap();
-            self.send(frames::frame(row, dialect, 0, Contents::Tame, &mut Input::new(&[])), true);
+            self.send(frames::frame(row, dialect, 0, Contents::Tame, &mut Input::new(&[])));
         }
     }
 
@@ -179,8 +198,7 @@ impl<'i> Run<'i> {
             return;
         }
         let frame = frames::frame(row, dialect, tag, Contents::Tame, &mut self.input);
-        let may_wait = !self.input.one_in(4);
-        self.send(frame, may_wait);
+        self.send(frame);
     }
 
     fn flush_one(&mut self) {
@@ -191,7 +209,7 @@ impl<'i> Run<'i> {
         let mut frame = vec![9, 0, 0, 0, 108];
         frame.extend(tag.to_le_bytes());
         frame.extend(oldtag.to_le_bytes());
-        self.send(frame, true);
+        self.send(frame);
     }
 
     fn seldom(&mut self) {
@@ -205,7 +223,7 @@ impl<'i> Run<'i> {
                 let n = self.input.below(64);
                 let bytes = self.input.bytes(n).to_vec();
                 let frame = if bytes.len() >= 7 && !self.input.one_in(4) { frames::sized(bytes) } else { bytes };
-                self.send(frame, true);
+                self.send(frame);
             }
             2 => {
                 self.now += Duration::from_secs(self.input.below(64) as u64);
@@ -215,17 +233,22 @@ impl<'i> Run<'i> {
                 self.session.note_partial_frame(false, self.now);
             }
             _ => {
+                if !self.running.is_empty() {
+                    let (id, _) = self.running[self.input.below(self.running.len())];
+                    if !self.cancelled.contains(&id) {
+                        self.parked.insert(id);
+                    }
+                }
                 if let Some(frame) = self.held.take() {
-                    let may_wait = self.input.one_in(2);
-                    self.send(frame, may_wait);
+                    self.send(frame);
                 }
             }
         }
     }
 
     /// Hands in a frame and those that have their turn then.
-    fn send(&mut self, frame: Vec<u8>, may_wait: bool) {
-        self.send_one_frame(frame, may_wait, None);
+    fn send(&mut self, frame: Vec<u8>) {
+        self.send_one_frame(frame, None);
         self.members();
     }
 
@@ -233,7 +256,7 @@ impl<'i> Run<'i> {
     fn members(&mut self) {
         while let Some(member) = self.session.poll_member() {
             match self.model.turn(member.tag().0, member.frame()) {
-                Place::Frame(frame) => self.send_one_frame(frame, true, Some(&member)),
+                Place::Frame(frame) => self.send_one_frame(frame, Some(&member)),
                 Place::Refused(farewell) => self.refused(&member, farewell),
             }
         }
@@ -245,6 +268,7 @@ impl<'i> Run<'i> {
         let (dialect, msize) = (self.session.dialect(), self.session.msize());
         let tag = member.tag().0;
         let event = self.session.handle_member(member, &mut self.out).expect("what is refused breaks nothing");
+        note_cancels(&event, &mut self.parked, &mut self.cancelled);
         let expected = match farewell.filter(|(fid, _)| self.model.can_go(*fid)) {
             Some((fid, number)) => {
                 let cancelled = self.model.clunked(tag, fid, number);
@@ -265,12 +289,15 @@ impl<'i> Run<'i> {
     }
 
     /// Hands in a frame and checks what the session does about it. `member`: its turn has come.
-    fn send_one_frame(&mut self, frame: Vec<u8>, may_wait: bool, member: Option<&Member<Vec<u8>>>) {
+    fn send_one_frame(&mut self, frame: Vec<u8>, member: Option<&Member<Vec<u8>>>) {
         let (dialect, msize) = (self.session.dialect(), self.session.msize());
         let resetting = self.model.is_resetting();
         let handed = match member {
             Some(member) => self.session.handle_member(member, &mut self.out),
-            None => self.session.handle_frame(&frame, may_wait, &mut self.out),
+            None => {
+                let parked = &self.parked;
+                self.session.handle_frame(&frame, &|id| parked.contains(&id), &mut self.out)
+            }
         };
         let event = match handed {
             Ok(event) => event,
@@ -279,14 +306,16 @@ impl<'i> Run<'i> {
                 assert!(self.out.is_empty());
                 if violation == Violation::TooManyMembers {
                     let tag = split_frame(&frame).unwrap().0.tag.0;
-                    assert!(!may_wait && self.model.joins(tag), "too many of what need not wait");
+                    assert!(self.model.joins(tag), "too many of what need not wait");
                     assert_eq!(self.model.room(tag, &frame), Room::Never);
+                    assert!(!self.model.room_will_come(tag, &self.parked), "closed where it could be held back");
                 }
                 self.session.hang_up();
                 self.model.hang_up();
                 return self.settle_farewells();
             }
         };
+        note_cancels(&event, &mut self.parked, &mut self.cancelled);
         let (header, body) = split_frame(&frame).expect("a frame that does not split was taken");
         assert!(header.size <= msize, "a frame over the msize was taken");
         let tag = header.tag.0;
@@ -299,8 +328,11 @@ impl<'i> Run<'i> {
         let room = self.model.room(tag, &frame);
         if let Event::Wait = event {
             assert!(member.is_none(), "what has its turn is held back");
-            assert!(may_wait || resetting, "a frame is held back that may not wait");
             assert!(self.out.is_empty());
+            assert!(
+                resetting || self.model.something_ends(&self.parked),
+                "a frame is held back for what may never end"
+            );
             let held_up = || message.as_ref().is_ok_and(|message| self.model.is_held_up(message));
             match () {
                 () if resetting => assert!(self.model.is_busy(), "a frame is held back for nothing"),
@@ -320,7 +352,10 @@ impl<'i> Run<'i> {
             };
             match room {
                 Room::Yes => self.model.wait(tag, Place::Frame(frame)),
-                Room::Full => self.model.wait(tag, Place::Refused(farewell)),
+                Room::Full => {
+                    assert!(!self.model.room_will_come(tag, &self.parked), "refused where it could be held back");
+                    self.model.wait(tag, Place::Refused(farewell));
+                }
                 Room::Never => panic!("taken, and there is no room for it"),
             }
             return self.settle_farewells();
@@ -402,6 +437,8 @@ impl<'i> Run<'i> {
     }
 
     fn complete(&mut self, id: RequestId, outcome: Outcome, what: What) {
+        self.parked.remove(&id);
+        self.cancelled.remove(&id);
         let (dialect, msize) = (self.session.dialect(), self.session.msize());
         let expected = self.model.completed(id, &outcome, what);
         self.session.complete(id, outcome, &mut self.out);
@@ -434,7 +471,7 @@ impl<'i> Run<'i> {
     fn hand_in_again(&mut self) {
         self.members();
         if let Some(frame) = self.held.take() {
-            self.send(frame, true);
+            self.send(frame);
         }
     }
 
@@ -621,7 +658,7 @@ impl<'i> Run<'i> {
         let fid = Fid(0);
         let mut frame = Vec::new();
         T::Clunk { fid }.encode(ninefold_proto::Tag(1), Dialect::Linux, &mut frame);
-        assert!(matches!(self.session.handle_frame(&frame, true, &mut self.out), Ok(Event::Handled)));
+        assert!(matches!(self.session.handle_frame(&frame, &|_| false, &mut self.out), Ok(Event::Handled)));
         assert!(self.out.is_empty());
     }
 }

@@ -266,6 +266,21 @@ impl Model {
         }
     }
 
+    /// Whether a request or a farewell ends that is not parked.
+    pub fn something_ends(&self, parked: &BTreeSet<RequestId>) -> bool {
+        self.running.keys().any(|id| !parked.contains(id)) || self.files.values().any(|life| life.parting)
+    }
+
+    /// Whether one that has no room in its tag is to be held back: what its tag waits for is known to end.
+    pub fn room_will_come(&self, tag: u16, parked: &BTreeSet<RequestId>) -> bool {
+        let of_tag = self.waiting.get(&tag).map_or(0, VecDeque::len);
+        if of_tag + 1 < self.limits.group {
+            return self.running.keys().any(|id| !parked.contains(id));
+        }
+        let Some(Owner::Request(serial) | Owner::Flush(serial)) = self.tags.get(&tag) else { return false };
+        self.running.iter().any(|(id, running)| running == serial && !parked.contains(id))
+    }
+
     /// A request is to wait behind those of its tag.
     pub fn wait(&mut self, tag: u16, place: Place) {
         assert!(self.groups, "a request waits in its tag without .ix");

@@ -29,7 +29,7 @@ impl Bench {
     fn send(&mut self, message: T<'_>, tag: Tag) -> Option<RequestId> {
         let mut frame = Vec::new();
         message.encode(tag, self.dialect, &mut frame);
-        match self.session.handle_frame(&frame, true, &mut self.out).unwrap() {
+        match self.session.handle_frame(&frame, &|_| false, &mut self.out).unwrap() {
             Event::Execute(request) => Some(request.id),
             _ => None,
         }

@@ -177,6 +177,27 @@ async fn a_request_that_waits_holds_up_no_other_and_is_ended_by_tflush() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_request_that_waits_costs_no_other_group_its_members() {
+    let mut c = Client::grouped(Limits::default(), Stream::other).await;
+    c.send("Tread tag 3 fid 1 offset 2 count 5").await;
+    for _ in 0..100 {
+        c.send("Tread tag 6 fid 1 offset 1 count 5").await;
+    }
+    // Time goes on when the server has done what it can.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(c.probe.reads.load(Ordering::SeqCst), 2);
+    c.probe.gate.add_permits(100);
+    for _ in 0..100 {
+        assert_eq!(c.receive().await, "Rread tag 6 count 5 ...");
+    }
+    // What does wait for the parked one is told so.
+    for _ in 0..64 {
+        c.send("Tread tag 3 fid 1 offset 0 count 5").await;
+    }
+    assert_eq!(c.ask("Tflush tag 12 oldtag 3").await, "Rflush tag 12");
+}
+
+#[tokio::test(start_paused = true)]
 async fn more_waiting_requests_than_the_limit_are_told_to_try_again() {
     let mut c = Client::ready(Limits { parked: 3, ..Limits::default() }).await;
     for tag in 10..13 {

@@ -59,14 +59,13 @@ impl<B> Member<B> {
     }
 }
 
-/// Whether a request may wait here.
+/// Why there is no room for one more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Room {
-    Yes,
-    /// Not before others are answered.
-    Full,
-    /// Not even for the word that there is none.
-    Never,
+pub(super) enum Over {
+    /// Too many of its tag are not answered.
+    Tag,
+    /// Too many of the connection wait, or too many bytes.
+    Connection,
 }
 
 /// Those that wait of one tag.
@@ -131,15 +130,30 @@ impl<B: AsRef<[u8]> + Clone + From<Vec<u8>>> Groups<B> {
     }
 
     /// Whether `frame` may wait behind those of its tag.
-    pub fn room(&self, tag: Tag, frame: &B, limits: &Limits) -> Room {
+    pub fn room(&self, tag: Tag, frame: &B, limits: &Limits) -> Result<(), Over> {
         let of_tag = self.waiting.get(&tag).map_or(0, |line| line.members.len());
         let fits = self.bytes == 0 || self.bytes + frame.as_ref().len() <= limits.unsent;
         match () {
             // With the one that runs.
-            () if of_tag + 1 < limits.group && self.members < limits.waiting && fits => Room::Yes,
-            () if self.refused < limits.refused => Room::Full,
-            () => Room::Never,
+            () if of_tag + 1 >= limits.group => Err(Over::Tag),
+            () if self.members >= limits.waiting || !fits => Err(Over::Connection),
+            () => Ok(()),
         }
+    }
+
+    /// Whether there is room for the word that there is none.
+    pub fn may_refuse(&self, limits: &Limits) -> bool {
+        self.refused < limits.refused
+    }
+
+    /// The fid that the first one of `tag` waits for.
+    pub fn blocked_for(&self, tag: Tag) -> Option<Fid> {
+        self.waiting.get(&tag)?.blocked
+    }
+
+    /// Whether one may be carried out now.
+    pub fn has_ready(&self) -> bool {
+        !self.ready.is_empty() || !self.waking.is_empty()
     }
 
     /// Behind the others of its tag. The frame is copied: a slice of the driver's buffer keeps all of that alive.

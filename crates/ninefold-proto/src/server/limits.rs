@@ -16,10 +16,11 @@ pub struct Limits {
     /// Bytes of replies that wait for a slow reader and of requests that run; over it no request is started. Requests
     /// that wait may hold as many again.
     pub unsent: usize,
-    /// Requests of one tag that are not answered, under `.ix`. Over it nothing more is read, or, where a request of the
-    /// connection is parked, what comes is told so in its turn: EAGAIN.
+    /// Requests of one tag that are not answered, under `.ix`. Over it nothing more is read, or, where the tag waits for a
+    /// request that is parked, what comes is told so in its turn: EAGAIN.
     pub group: usize,
-    /// Requests of a connection that wait for those of their tag before them, or for a fid in use. Over it the same.
+    /// Requests of a connection that wait for those of their tag before them, or for a fid in use. Over it nothing more is
+    /// read, or, where nothing runs that is not parked, what comes is told so in its turn: EAGAIN.
     pub waiting: usize,
     /// Requests that may be told EAGAIN in their turn. A client that goes on beyond that hears nothing any more.
     pub refused: usize,

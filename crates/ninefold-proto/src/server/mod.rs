@@ -4,7 +4,8 @@
 //! A driver owns a [`Session`] and the bytes. It
 //!
 //! 1. hands every whole frame to [`Session::handle_frame`], and does what the [`Event`] says:
-//!    carry out a [`Request`], cancel requests, or hold the frame back and hand it in again after the next completion;
+//!    carry out a [`Request`], cancel requests, or hold the frame back and hand it in again after the next completion, and
+//!    when a request comes to be parked;
 //! 2. brings each request's result to [`Session::complete`];
 //! 3. after either takes [`Session::poll_member`] until there is none: requests whose turn has come among those of their tag,
 //!    for [`Session::handle_member`], which says what [`Session::handle_frame`] does;
@@ -33,7 +34,7 @@ pub use groups::Member;
 pub use limits::Limits;
 pub use op::{Done, Farewell, FarewellId, Holder, Op, Request, RequestId, Special, XattrWrite};
 pub use outbox::{Bulk, Chunk, Outbox};
-pub use session::{Event, Session, Violation};
+pub use session::{Event, Parked, Session, Violation};
 
 #[cfg(test)]
 mod tests;

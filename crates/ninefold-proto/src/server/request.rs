@@ -70,6 +70,11 @@ pub(super) fn no_room() -> Error {
     Error::with_text(Errno::EAGAIN, "too many requests of this connection wait already")
 }
 
+/// What uses the fid may never end.
+pub(super) fn fid_in_use() -> Error {
+    Error::with_text(Errno::EBUSY, "fid is in use by another request")
+}
+
 fn bad_name(bad: BadName) -> Error {
     let (errno, text) = match bad {
         BadName::Empty => (Errno::EINVAL, "file name is empty"),
@@ -113,7 +118,6 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         &mut self,
         tag: Tag,
         message: T<'a>,
-        may_wait: bool,
         out: &mut Outbox<P>,
     ) -> Result<Event<'a, F>, Fid> {
         let result = match message {
@@ -133,10 +137,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         match result {
             Ok(()) => {}
             Err(Stop::Refused(error)) => self.refuse(tag, error, out),
-            Err(Stop::Busy(fid)) if may_wait => return Err(fid),
-            Err(Stop::Busy(_)) => {
-                self.refuse(tag, Error::with_text(Errno::EBUSY, "fid is in use by another request"), out);
-            }
+            Err(Stop::Busy(fid)) => return Err(fid),
         }
         Ok(Event::Handled)
     }

@@ -4,13 +4,13 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::fids::{Fate, Fids, HandleId, Mode};
-use super::groups::{Groups, Kept, Member, Room};
+use super::fids::{Fate, Fids, HandleId, Lookup, Mode};
+use super::groups::{Groups, Kept, Member, Over};
 use super::limits::Limits;
 use super::op::{Done, Farewell, FarewellId, Request, RequestId};
 use super::outbox::{Bulk, Outbox};
 use super::reply;
-use super::request::no_room;
+use super::request::{fid_in_use, no_room};
 use crate::dialect::{self, Dialect, Version};
 use crate::error::{Errno, Error};
 use crate::message::{R, T, is_reply};
@@ -51,9 +51,14 @@ pub enum Event<'a, F> {
     Cancel(Vec<RequestId>),
     /// All requests are void: wake the waits of all of them; their completions are still expected.
     CancelAll,
-    /// The frame must wait for requests that run now: hand it in again after the next completion.
+    /// The frame must wait for requests that run now: hand it in again after the next completion, and when one of them
+    /// comes to wait for something that may never come.
     Wait,
 }
+
+/// Tells of an outstanding request whether it waits for something that may never come: a lock, a FIFO. One that was
+/// cancelled does not any more.
+pub type Parked<'p> = &'p dyn Fn(RequestId) -> bool;
 
 /// How far the connection is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -271,15 +276,15 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         self.frame_began = if partial { self.frame_began.or(Some(now)) } else { None };
     }
 
-    /// Takes one whole frame. `may_wait`: no request waits for something that may never come, so the
-    /// frame can be held back until a request completes.
+    /// Takes one whole frame. It is held back only for requests that end without it: not for one that is `parked`, since
+    /// what it waits for may come behind the frame.
     pub fn handle_frame<'a>(
         &mut self,
         frame: &'a B,
-        may_wait: bool,
+        parked: Parked<'_>,
         out: &mut Outbox<P>,
     ) -> Result<Event<'a, F>, Violation> {
-        self.take(frame, Turn::Arrived, may_wait, out)
+        self.take(frame, Turn::Arrived, parked, out)
     }
 
     /// The next request that waited for others of its tag, or for a fid, and can be carried out now. It is handed in to
@@ -293,7 +298,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         match &member.kept {
             Kept::Frame(frame) => {
                 self.woken = member.woken.is_some();
-                let event = self.take(frame, Turn::Came { woken: member.woken }, true, out);
+                let event = self.take(frame, Turn::Came { woken: member.woken }, &|_| false, out);
                 self.woken = false;
                 event
             }
@@ -317,7 +322,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         &mut self,
         frame: &'a B,
         turn: Turn,
-        may_wait: bool,
+        parked: Parked<'_>,
         out: &mut Outbox<P>,
     ) -> Result<Event<'a, F>, Violation> {
         let (header, body) = split_frame(frame.as_ref()).map_err(Violation::Frame)?;
@@ -339,7 +344,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
                 return Err(Violation::NoVersion(kind));
             }
             Err(DecodeError::UnknownType(_)) if turn == Turn::Arrived && self.joins(tag) => {
-                return self.wait_in_turn(tag, frame, None, may_wait);
+                return self.wait_in_turn(tag, frame, None, parked);
             }
             Err(DecodeError::UnknownType(_)) => {
                 self.answered(tag);
@@ -356,7 +361,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
                     T::Clunk { fid } | T::Remove { fid } => Some((fid, kind)),
                     _ => None,
                 };
-                self.wait_in_turn(tag, frame, farewell, may_wait)
+                self.wait_in_turn(tag, frame, farewell, parked)
             }
             _ if self.tags.contains_key(&tag) => {
                 self.refuse(tag, Error::with_text(Errno::EBUSY, "duplicate tag"), out);
@@ -367,8 +372,8 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
                 self.answered_at_once(tag);
                 Ok(event)
             }
-            message => match self.handle_request(tag, message, may_wait || self.groups.is_some(), out) {
-                Err(fid) => Ok(self.wait_for_fid(tag, frame, fid, turn, may_wait, out)),
+            message => match self.handle_request(tag, message, out) {
+                Err(fid) => Ok(self.wait_for_fid(tag, frame, fid, turn, parked, out)),
                 Ok(event) => {
                     self.answered_at_once(tag);
                     Ok(event)
@@ -388,17 +393,54 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         tag: Tag,
         frame: &B,
         farewell: Option<(Fid, u8)>,
-        may_wait: bool,
+        parked: Parked<'_>,
     ) -> Result<Event<'a, F>, Violation> {
         let Some(groups) = &mut self.groups else { return Ok(Event::Handled) };
-        match groups.room(tag, frame, &self.limits) {
-            Room::Yes => groups.push(tag, frame),
-            // What runs will make room. What waits without bound may wait for just the frames that are not read.
-            Room::Full | Room::Never if may_wait => return Ok(Event::Wait),
-            Room::Full => groups.push_refused(tag, farewell),
-            Room::Never => return Err(Violation::TooManyMembers),
+        let over = match groups.room(tag, frame, &self.limits) {
+            Ok(()) => {
+                groups.push(tag, frame);
+                return Ok(Event::Handled);
+            }
+            Err(over) => over,
+        };
+        let room_will_come = match over {
+            Over::Tag => self.line_moves(tag, parked),
+            Over::Connection => self.anything_moves(parked),
+        };
+        if room_will_come {
+            return Ok(Event::Wait);
+        }
+        match &mut self.groups {
+            Some(groups) if groups.may_refuse(&self.limits) => groups.push_refused(tag, farewell),
+            _ => return Err(Violation::TooManyMembers),
         }
         Ok(Event::Handled)
+    }
+
+    /// Whether a member of `tag` will be answered without what is parked.
+    fn line_moves(&self, tag: Tag, parked: Parked<'_>) -> bool {
+        match (self.tags.get(&tag), self.groups.as_ref().and_then(|groups| groups.blocked_for(tag))) {
+            (Some(Owner::Request(id) | Owner::Flush(id)), _) => !parked(*id),
+            (None, Some(fid)) => self.fid_comes_free(fid, parked),
+            (None, None) => true,
+        }
+    }
+
+    /// Whether anything at all will be answered without what is parked.
+    fn anything_moves(&self, parked: Parked<'_>) -> bool {
+        self.groups.as_ref().is_some_and(Groups::has_ready) || self.requests.keys().any(|id| !parked(*id))
+    }
+
+    /// Whether what uses a fid, or is to make it, ends without what is parked.
+    fn fid_comes_free(&self, fid: Fid, parked: Parked<'_>) -> bool {
+        let handle = match self.fids.lookup(fid) {
+            Lookup::Live(id) => Some(id),
+            Lookup::Reserved | Lookup::Unknown => None,
+        };
+        let uses = |request: &Outstanding| {
+            request.after.new_fid() == Some(fid) || (handle.is_some() && request.handles.contains(&handle))
+        };
+        !self.requests.iter().any(|(id, request)| !request.void && uses(request) && parked(*id))
     }
 
     /// Where requests share tags, one that needs a fid in use holds up none but those of its own tag.
@@ -408,17 +450,23 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         frame: &B,
         fid: Fid,
         turn: Turn,
-        may_wait: bool,
+        parked: Parked<'_>,
         out: &mut Outbox<P>,
     ) -> Event<'a, F> {
-        let Some(groups) = &mut self.groups else { return Event::Wait };
+        let Some(groups) = &mut self.groups else {
+            if self.fid_comes_free(fid, parked) {
+                return Event::Wait;
+            }
+            self.refuse(tag, fid_in_use(), out);
+            return Event::Handled;
+        };
         match turn {
             // Its own place is free.
             Turn::Came { woken } => groups.push_blocked_again(tag, frame, fid, woken),
-            Turn::Arrived if groups.room(tag, frame, &self.limits) == Room::Yes => {
+            Turn::Arrived if groups.room(tag, frame, &self.limits).is_ok() => {
                 groups.push_blocked(tag, frame, fid);
             }
-            Turn::Arrived if may_wait => return Event::Wait,
+            Turn::Arrived if self.anything_moves(parked) => return Event::Wait,
             Turn::Arrived => self.refuse(tag, no_room(), out),
         }
         Event::Handled

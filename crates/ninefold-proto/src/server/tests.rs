@@ -74,8 +74,8 @@ impl Bench {
         b
     }
 
-    fn frame(&mut self, frame: &[u8], may_wait: bool) -> Did {
-        Did::of(self.session.handle_frame(&frame.to_vec(), may_wait, &mut self.out))
+    fn frame(&mut self, frame: &[u8], parked: Parked<'_>) -> Did {
+        Did::of(self.session.handle_frame(&frame.to_vec(), parked, &mut self.out))
     }
 
     /// Begins what has its turn: the request, or what else came of it.
@@ -86,7 +86,7 @@ impl Bench {
 
     fn send(&mut self, line: &str) -> Did {
         let frame = parse(line, self.session.dialect()).unwrap_or_else(|e| panic!("{line}: {e}"));
-        self.frame(&frame, true)
+        self.frame(&frame, &|_| false)
     }
 
     /// Sends a line that must be carried out.
@@ -163,7 +163,7 @@ impl Bench {
 fn nothing_but_tversion_is_taken_first() {
     let mut b = Bench::new();
     assert_eq!(b.send("Tclunk tag 1 fid 0"), Did::Closed(Violation::NoVersion(120)));
-    assert_eq!(b.frame(b"\x07\0\0\0\xc8\x01\0", true), Did::Closed(Violation::NoVersion(200)));
+    assert_eq!(b.frame(b"\x07\0\0\0\xc8\x01\0", &|_| false), Did::Closed(Violation::NoVersion(200)));
     assert_eq!(
         b.ask("Tversion tag -1 msize 65536 version '9P2000.L.n1'"),
         "Rversion tag -1 msize 65536 version '9P2000.L'"
@@ -354,10 +354,10 @@ fn a_fid_that_is_being_opened_makes_others_wait_or_fail_where_waiting_is_no_use(
     let open = b.begin("Tlopen tag 5 fid 1 flags 0");
     assert_eq!(b.send("Tgetattr tag 6 fid 1 request_mask 0x1"), Did::Wait);
     let frame = parse("Tgetattr tag 6 fid 1 request_mask 0x1", Dialect::Linux).unwrap();
-    assert_eq!(b.frame(&frame, false), Did::Handled);
+    assert_eq!(b.frame(&frame, &|_| true), Did::Handled);
     assert_eq!(b.replies(), ["Rlerror tag 6 ecode 16"]);
     b.done(open, Done::Opened { qid: PLAIN });
-    assert!(matches!(b.frame(&frame, true), Did::Execute(_)));
+    assert!(matches!(b.frame(&frame, &|_| false), Did::Execute(_)));
 }
 
 #[test]
@@ -377,7 +377,7 @@ fn a_fid_that_is_clunked_before_its_walk_is_done_is_gone_after_it() {
     let walk = "Twalk tag 1 fid 0 newfid 5 nwname 1 0:x";
     let mut b = Bench::attached(Dialect::Linux);
     let id = b.begin(walk);
-    assert_eq!(b.frame(&clunk, false), Did::Cancel([id].to_vec()), "also where waiting is no use");
+    assert_eq!(b.frame(&clunk, &|_| true), Did::Cancel([id].to_vec()), "also where waiting is no use");
     assert_eq!(b.ask("Tclunk tag 3 fid 5"), "Rlerror tag 3 ecode 9");
     b.done(id, Done::Walked { qids: [PLAIN].to_vec(), file: Some(50) });
     b.farewells();
@@ -386,12 +386,12 @@ fn a_fid_that_is_clunked_before_its_walk_is_done_is_gone_after_it() {
     assert_eq!(b.ask("Tgetattr tag 1 fid 5 request_mask 0x1"), "Rlerror tag 1 ecode 9");
 
     let id = b.begin(walk);
-    b.frame(&clunk, true);
+    b.frame(&clunk, &|_| false);
     b.fail(id, Errno::ENOENT);
     assert_eq!(b.replies(), ["Rlerror tag 1 ecode 2", "Rlerror tag 2 ecode 9"]);
 
     let id = b.begin(walk);
-    b.frame(&clunk, true);
+    b.frame(&clunk, &|_| false);
     assert_eq!(b.send("Tversion tag -1 msize 8192 version '9P2000.L'"), Did::CancelAll);
     b.done(id, Done::Walked { qids: [PLAIN].to_vec(), file: Some(51) });
     b.farewells();
@@ -438,7 +438,7 @@ fn offsets_that_overflow_are_refused_and_counts_cut_to_the_msize() {
         assert_eq!(b.ask(line), "Rlerror tag 1 ecode 22", "{line}");
     }
     let frame = parse("Tread tag 1 fid 1 offset 0 count -1", Dialect::Linux).unwrap();
-    match b.session.handle_frame(&frame, true, &mut b.out) {
+    match b.session.handle_frame(&frame, &|_| false, &mut b.out) {
         Ok(Event::Execute(Request { op: Op::Read { count, .. }, .. })) => assert_eq!(count, 8192 - 11),
         other => panic!("{other:?}"),
     }
@@ -459,7 +459,7 @@ fn directories_are_neither_written_nor_read_out_of_order() {
     b.replies();
     assert_eq!(b.ask("Tread tag 1 fid 1 offset 59 count 100"), "Rerror tag 1 ename 'bad offset in directory read'");
     let frame = parse("Tread tag 1 fid 1 offset 60 count 100", Dialect::Plan9).unwrap();
-    match b.session.handle_frame(&frame, true, &mut b.out) {
+    match b.session.handle_frame(&frame, &|_| false, &mut b.out) {
         Ok(Event::Execute(Request { op: Op::ReadStats { at, .. }, .. })) => assert_eq!(at, 42),
         other => panic!("{other:?}"),
     }
@@ -624,7 +624,7 @@ fn special_files_are_told_by_their_extension() {
     let special = |b: &mut Bench, perm: &str, extension: &str| {
         let line = format!("Tcreate tag 1 fid 0 name 'n' perm {perm} mode 0 extension '{extension}'");
         let frame = parse(&line, Dialect::Unix).unwrap();
-        match b.session.handle_frame(&frame, true, &mut b.out) {
+        match b.session.handle_frame(&frame, &|_| false, &mut b.out) {
             Ok(Event::Execute(Request { id, op: Op::CreateSpecial { special, .. }, .. })) => {
                 let text = format!("{special:?}");
                 b.fail(id, Errno::EIO);
@@ -650,24 +650,27 @@ fn special_files_are_told_by_their_extension() {
 #[test]
 fn frames_that_break_the_framing_end_the_connection() {
     let mut b = Bench::attached(Dialect::Linux);
-    assert!(matches!(b.frame(b"\x06\0\0\0\x78\0", true), Did::Closed(Violation::Frame(_))));
-    assert!(matches!(b.frame(b"\x0a\0\0\0\x78\x01\0\x01\0\0", true), Did::Closed(Violation::Body { kind: 120, .. })));
-    assert!(matches!(b.frame(b"\x0c\0\0\0\x78\x01\0\0\0\0\0\0", true), Did::Closed(Violation::Body { .. })));
-    assert_eq!(b.frame(b"\x07\0\0\0\x79\x01\0", true), Did::Closed(Violation::ReplyFromClient(121)));
+    assert!(matches!(b.frame(b"\x06\0\0\0\x78\0", &|_| false), Did::Closed(Violation::Frame(_))));
+    assert!(matches!(
+        b.frame(b"\x0a\0\0\0\x78\x01\0\x01\0\0", &|_| false),
+        Did::Closed(Violation::Body { kind: 120, .. })
+    ));
+    assert!(matches!(b.frame(b"\x0c\0\0\0\x78\x01\0\0\0\0\0\0", &|_| false), Did::Closed(Violation::Body { .. })));
+    assert_eq!(b.frame(b"\x07\0\0\0\x79\x01\0", &|_| false), Did::Closed(Violation::ReplyFromClient(121)));
     let mut big = parse("Twrite tag 1 fid 0 offset 0 count 1 'x'", Dialect::Linux).unwrap();
     big.resize(9000, 0);
     big[..4].copy_from_slice(&9000u32.to_le_bytes());
-    assert!(matches!(b.frame(&big, true), Did::Closed(Violation::Frame(_))));
+    assert!(matches!(b.frame(&big, &|_| false), Did::Closed(Violation::Frame(_))));
 }
 
 #[test]
 fn messages_of_another_dialect_and_unknown_ones_are_refused_by_name() {
     let mut b = Bench::attached(Dialect::Plan9);
     let frame = parse("Tgetattr tag 3 fid 0 request_mask 0x1", Dialect::Linux).unwrap();
-    assert_eq!(b.frame(&frame, true), Did::Handled);
+    assert_eq!(b.frame(&frame, &|_| false), Did::Handled);
     assert_eq!(b.replies(), ["Rerror tag 3 ename 'unknown message type'"]);
     let mut b = Bench::attached(Dialect::Linux);
-    assert_eq!(b.frame(b"\x07\0\0\0\xc8\x01\0", true), Did::Handled);
+    assert_eq!(b.frame(b"\x07\0\0\0\xc8\x01\0", &|_| false), Did::Handled);
     assert_eq!(b.replies(), ["Rlerror tag 1 ecode 95"]);
     assert_eq!(b.ask("Tauth tag 1 afid 9 uname '' aname '' n_uname -1"), "Rlerror tag 1 ecode 2");
 }

@@ -58,7 +58,7 @@ impl Ours {
     }
 
     fn take(&mut self, frame: Vec<u8>) {
-        match self.session.handle_frame(&frame, true, &mut self.out).expect("the client breaks a rule") {
+        match self.session.handle_frame(&frame, &|_| false, &mut self.out).expect("the client breaks a rule") {
             Event::Handled => {}
             Event::Execute(request) => self.running.push((request.id, success(&request.op))),
             Event::Cancel(ids) => self.cancelled.extend(ids),

@@ -257,9 +257,10 @@ impl Connection {
                 },
             };
             *turns -= 1;
-            let may_wait = self.parking.count() == 0;
             self.session.note_partial_frame(false, Duration::ZERO);
-            let event = self.session.handle_frame(&frame, may_wait, &mut self.out);
+            let cancels = &self.cancels;
+            let parked = |id: RequestId| cancels.get(&id).is_some_and(|cancel| cancel.is_parked());
+            let event = self.session.handle_frame(&frame, &parked, &mut self.out);
             if matches!(event, Ok(Event::Wait)) {
                 self.held = Some(frame);
                 break;

@@ -22,6 +22,8 @@ pub struct Cx {
 pub(crate) struct Cancel {
     cancelled: AtomicBool,
     wake: Notify,
+    /// Proofs that the request is parked.
+    parked: AtomicUsize,
 }
 
 impl Cancel {
@@ -29,6 +31,11 @@ impl Cancel {
     pub(crate) fn cancel(&self) {
         self.cancelled.store(true, Ordering::Release);
         self.wake.notify_waiters();
+    }
+
+    /// Whether the request waits for something that may never come. One that was cancelled ends.
+    pub(crate) fn is_parked(&self) -> bool {
+        self.parked.load(Ordering::Acquire) > 0 && !self.cancelled.load(Ordering::Acquire)
     }
 }
 
@@ -78,11 +85,13 @@ impl Parking {
 #[derive(Debug)]
 pub struct Parked {
     parking: Arc<Parking>,
+    cancel: Arc<Cancel>,
     bulk: u64,
 }
 
 impl Drop for Parked {
     fn drop(&mut self) {
+        self.cancel.parked.fetch_sub(1, Ordering::AcqRel);
         self.parking.bulk.fetch_sub(self.bulk, Ordering::AcqRel);
         self.parking.count.fetch_sub(1, Ordering::AcqRel);
     }
@@ -137,6 +146,7 @@ impl Cx {
         if !self.parked.take(self.bulk) {
             return Err(Error::with_text(Errno::EAGAIN, "too many requests of this connection wait already"));
         }
-        Ok(Parked { parking: self.parked.clone(), bulk: self.bulk })
+        self.cancel.parked.fetch_add(1, Ordering::AcqRel);
+        Ok(Parked { parking: self.parked.clone(), cancel: self.cancel.clone(), bulk: self.bulk })
     }
 }

@@ -134,7 +134,7 @@ fn more_than_the_limit_are_not_read_or_are_told_in_their_turn_where_one_waits_wi
     assert_eq!(b.send("Tstat tag 5 fid 0"), Did::Wait);
     b.begin("Tstat tag 6 fid 0");
     let frame = parse("Tstat tag 5 fid 0", Dialect::Plan9).unwrap();
-    assert_eq!(b.frame(&frame, false), Did::Handled, "it may wait for what comes behind it");
+    assert_eq!(b.frame(&frame, &|_| true), Did::Handled, "it may wait for what comes behind it");
     b.done(first, Done::Data(b"x".to_vec()));
     for _ in 1..64 {
         let id = next(&mut b);
@@ -149,14 +149,41 @@ fn more_than_the_limit_are_not_read_or_are_told_in_their_turn_where_one_waits_wi
 }
 
 #[test]
+fn where_there_is_no_room_only_what_would_wait_for_a_parked_request_is_refused() {
+    let mut b = ix();
+    b.open(1);
+    b.walk(2, PLAIN);
+    b.session.limits.group = 2;
+    let send = |b: &mut Bench, line: &str, parked: RequestId| {
+        let frame = parse(line, Dialect::Plan9).unwrap();
+        b.frame(&frame, &|id| id == parked)
+    };
+    let parked = b.begin("Tread tag 3 fid 1 offset 0 count 1");
+    let runs = b.begin("Topen tag 6 fid 2 mode 0");
+    assert_eq!(send(&mut b, "Tstat tag 6 fid 0", parked), Did::Handled);
+    assert_eq!(send(&mut b, "Tstat tag 6 fid 0", parked), Did::Wait, "the open ends without the read");
+    assert_eq!(send(&mut b, "Tstat tag 3 fid 0", parked), Did::Handled);
+    assert_eq!(send(&mut b, "Tstat tag 3 fid 0", parked), Did::Handled, "to be refused: the read may never end");
+    // A line whose first waits for a fid waits for what uses that.
+    assert_eq!(send(&mut b, "Tstat tag 7 fid 2", parked), Did::Handled);
+    assert_eq!(send(&mut b, "Tstat tag 7 fid 0", parked), Did::Wait);
+    assert_eq!(send(&mut b, "Tstat tag 7 fid 0", runs), Did::Handled);
+    b.session.limits.waiting = 0;
+    assert_eq!(send(&mut b, "Tstat tag 8 fid 2", parked), Did::Wait, "the open may make room");
+    let frame = parse("Tstat tag 8 fid 2", Dialect::Plan9).unwrap();
+    assert_eq!(b.frame(&frame, &|_| true), Did::Handled);
+    assert_eq!(b.replies(), [NO_ROOM.replace("tag 5", "tag 8")]);
+}
+
+#[test]
 fn a_client_that_goes_on_beyond_every_limit_is_not_heard() {
     let mut b = ix();
     b.open(1);
     b.begin("Tread tag 5 fid 1 offset 0 count 1");
     let frame = parse("Tstat tag 5 fid 0", Dialect::Plan9).unwrap();
-    let taken = (0..1 << 20).take_while(|_| b.frame(&frame, false) == Did::Handled).count();
+    let taken = (0..1 << 20).take_while(|_| b.frame(&frame, &|_| true) == Did::Handled).count();
     assert_eq!(taken, 63 + (1 << 16));
-    assert_eq!(b.frame(&frame, false), Did::Closed(Violation::TooManyMembers));
+    assert_eq!(b.frame(&frame, &|_| true), Did::Closed(Violation::TooManyMembers));
 }
 
 #[test]
@@ -167,8 +194,8 @@ fn frames_that_wait_are_bounded_in_bytes() {
     b.begin("Tread tag 5 fid 1 offset 0 count 1");
     let frame =
         parse(&format!("Twrite tag 5 fid 1 offset 0 count 8000 '{}'", "x".repeat(8000)), Dialect::Plan9).unwrap();
-    assert_eq!((b.frame(&frame, true), b.frame(&frame, true)), (Did::Handled, Did::Handled));
-    assert_eq!(b.frame(&frame, true), Did::Wait);
+    assert_eq!((b.frame(&frame, &|_| false), b.frame(&frame, &|_| false)), (Did::Handled, Did::Handled));
+    assert_eq!(b.frame(&frame, &|_| false), Did::Wait);
 }
 
 #[test]
@@ -176,7 +203,7 @@ fn what_does_not_decode_to_a_request_is_answered_in_its_turn() {
     let mut b = ix();
     b.open(1);
     let read = b.begin("Tread tag 5 fid 1 offset 0 count 1");
-    assert_eq!(b.frame(b"\x07\0\0\0\xc8\x05\0", true), Did::Handled);
+    assert_eq!(b.frame(b"\x07\0\0\0\xc8\x05\0", &|_| false), Did::Handled);
     assert_eq!(b.send("Tstat tag 5 fid 0"), Did::Handled);
     assert_eq!(b.replies(), [""; 0]);
     b.done(read, Done::Data(b"x".to_vec()));
@@ -224,7 +251,7 @@ fn tcreate_opens_and_cuts_a_file_that_is_there_unless_it_is_asked_not_to() {
             let mut b = Bench::attached_as(dialect, version);
             let line = format!("Tcreate tag 1 fid 0 name 'n' perm {perm} mode {mode}{extension}");
             let frame = parse(&line, dialect).unwrap();
-            match b.session.handle_frame(&frame, true, &mut b.out) {
+            match b.session.handle_frame(&frame, &|_| false, &mut b.out) {
                 Ok(Event::Execute(Request { op: Op::Create { how, exclusive, .. }, .. })) => {
                     Some((how.has(crate::open::lflags::TRUNC), exclusive))
                 }
@@ -346,7 +373,7 @@ fn a_frame_that_waits_is_copied_once_whatever_its_size_and_however_often_it_is_t
     let mut out = Outbox::default();
     let mut send = |session: &mut Session<_, _, Frame>, line: &str| {
         let frame = Frame(parse(line, Dialect::Plan9).unwrap().into());
-        match session.handle_frame(&frame, true, &mut out) {
+        match session.handle_frame(&frame, &|_| false, &mut out) {
             Ok(Event::Execute(request)) => Some(request.id),
             Ok(Event::Handled) => None,
             other => panic!("{line}: {other:?}"),
@@ -383,7 +410,7 @@ fn those_without_room_are_refused_one_at_a_time_and_a_fid_that_was_to_go_is_gone
         ["Tstat tag 5 fid 1", "Tclunk tag 5 fid 1", "Tremove tag 5 fid 2", "Tclunk tag 5 fid 3", "Tclunk tag 5 fid 4"]
     {
         let frame = parse(line, Dialect::Plan9).unwrap();
-        assert_eq!(b.frame(&frame, false), Did::Handled, "{line}");
+        assert_eq!(b.frame(&frame, &|_| true), Did::Handled, "{line}");
     }
     let other = b.begin("Tread tag 6 fid 1 offset 0 count 1");
     b.done(read, Done::Data(b"x".to_vec()));

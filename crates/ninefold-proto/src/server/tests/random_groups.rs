@@ -75,7 +75,7 @@ impl Random {
         self.uses.insert(serial, used);
         self.due.entry(tag).or_default().push_back(Due::Reply(serial));
         let frame = parse(&line, Dialect::Plan9).unwrap();
-        let begun = begun(self.b.session.handle_frame(&frame, true, &mut self.b.out));
+        let begun = begun(self.b.session.handle_frame(&frame, &|_| false, &mut self.b.out));
         self.began(begun);
     }
 
