@@ -95,6 +95,19 @@ pub enum Room {
     Never,
 }
 
+/// What waits for a fid.
+#[derive(Clone, Debug)]
+struct Blocked {
+    /// The fids that it names.
+    fids: Vec<u32>,
+    /// Nothing may run beside it on one of them, or so it is with some.
+    alone: bool,
+}
+
+/// The numbers of the T messages beside which nothing may run on their fid, or so it is with some: Tlopen, Tlcreate,
+/// Txattrcreate, Twalk, Topen, Tcreate, Tread.
+const ALONE: [u8; 7] = [12, 14, 32, 110, 112, 114, 116];
+
 /// The model.
 #[derive(Default)]
 pub struct Model {
@@ -110,8 +123,8 @@ pub struct Model {
     /// Whether requests may share a tag, and what waits: for those before it in its tag, or for a fid.
     pub groups: bool,
     waiting: BTreeMap<u16, VecDeque<Place>>,
-    /// Tags whose first one waits for a fid, with the fids that it names.
-    blocked: BTreeMap<u16, Vec<u32>>,
+    /// Tags whose first one waits for a fid.
+    blocked: BTreeMap<u16, Blocked>,
     limits: Limits,
     hung_up: bool,
     next: u64,
@@ -292,7 +305,8 @@ impl Model {
         assert!(self.groups, "a request waits for a fid without .ix");
         assert!(self.is_held_up(message), "it waits for a fid that nothing uses");
         self.waiting.entry(tag).or_default().push_front(Place::Frame(frame));
-        assert!(self.blocked.insert(tag, names(message)).is_none(), "two of a tag wait for fids");
+        let blocked = Blocked { fids: names(message), alone: ALONE.contains(&message.number()) };
+        assert!(self.blocked.insert(tag, blocked).is_none(), "two of a tag wait for fids");
     }
 
     /// The turn of what waited.
@@ -317,15 +331,27 @@ impl Model {
 
     /// Whether something uses a fid that a request names, or waits for it.
     pub fn is_held_up(&self, message: &T<'_>) -> bool {
-        names(message).iter().any(|fid| self.in_use(*fid) || self.blocked.values().any(|names| names.contains(fid)))
+        names(message).iter().any(|fid| self.in_use(*fid) || self.blocked.values().any(|blocked| blocked.fids.contains(fid)))
     }
 
     /// All that could have its turn had it.
     pub fn none_is_left_waiting(&self) {
         for tag in self.waiting.keys().filter(|tag| !self.tag_in_use(**tag)) {
-            let fids = self.blocked.get(tag).unwrap_or_else(|| panic!("tag {tag} waits for nothing"));
-            assert!(fids.iter().any(|fid| self.in_use(*fid)), "tag {tag} waits for fids {fids:?}, which are free");
+            let Blocked { fids, .. } = self.blocked.get(tag).unwrap_or_else(|| panic!("tag {tag} waits for nothing"));
+            assert!(
+                fids.iter().any(|fid| self.in_use(*fid) && !self.is_shared_by_all(*fid)),
+                "tag {tag} waits for fids {fids:?}, which are free"
+            );
         }
+    }
+
+    /// Whether all that use a fid, and all that wait for it, may run beside each other on it.
+    fn is_shared_by_all(&self, fid: u32) -> bool {
+        let file = self.fids.get(&fid);
+        let uses = |pending: &&Pending| file.is_some_and(|file| pending.files.contains(file));
+        !self.reserved.contains(&fid)
+            && !self.pending.values().filter(uses).any(|pending| ALONE.contains(&pending.number))
+            && !self.blocked.values().any(|blocked| blocked.alone && blocked.fids.contains(&fid))
     }
 
     /// Whether the fid of a Tclunk is known or about to be, and not clunked already.

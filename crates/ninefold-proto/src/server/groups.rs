@@ -249,6 +249,8 @@ impl<B: AsRef<[u8]> + Clone + From<Vec<u8>>> Groups<B> {
         let Some(line) = self.waiting.remove(&tag) else { return };
         if let Some(fid) = line.blocked {
             self.leave_queue(tag, fid);
+            // Those behind it may run beside what uses the fid.
+            self.freed(fid);
         }
         line.members.iter().for_each(|kept| self.forget(kept));
         self.ready.retain(|ready| *ready != tag);

@@ -312,6 +312,21 @@ fn of_a_queue_that_is_flushed_from_its_head_on_the_rest_goes_on() {
 }
 
 #[test]
+fn what_stood_behind_the_head_of_a_queue_goes_on_when_that_is_flushed() {
+    let mut b = ix();
+    b.walk(1, PLAIN);
+    let long = b.begin("Tstat tag 2 fid 1");
+    for line in ["Topen tag 3 fid 1 mode 0", "Tstat tag 4 fid 1", "Tstat tag 5 fid 1"] {
+        assert_eq!(b.send(line), Did::Handled, "{line}");
+    }
+    assert_eq!(b.ask("Tflush tag 100 oldtag 3"), "Rflush tag 100");
+    let beside = [next(&mut b), next(&mut b), b.begin("Tstat tag 7 fid 1")];
+    assert_eq!(b.member(), None);
+    beside.into_iter().chain([long]).for_each(|id| b.fail(id, Errno::EIO));
+    assert_eq!((b.replies().len(), b.session.outstanding()), (4, 0));
+}
+
+#[test]
 fn what_waits_for_a_fid_that_is_clunked_is_refused_at_once() {
     let mut b = ix();
     b.walk(1, PLAIN);
