@@ -35,11 +35,21 @@ impl<B: AsRef<[u8]>> Kept<B> {
     }
 }
 
+/// A request in a line.
+#[derive(Debug)]
+struct Waiting<B> {
+    kept: Kept<B>,
+    /// Frames of the connection before it.
+    serial: u64,
+}
+
 /// A request whose turn has come.
 #[derive(Debug)]
 pub struct Member<B> {
     pub(super) tag: Tag,
     pub(super) kept: Kept<B>,
+    /// Frames of the connection that came before it.
+    pub(super) serial: u64,
     /// It waited for this fid, which may be free now.
     pub(super) woken: Option<Fid>,
 }
@@ -71,10 +81,13 @@ pub(super) enum Over {
 /// Those that wait of one tag.
 #[derive(Debug)]
 struct Line<B> {
-    members: VecDeque<Kept<B>>,
+    members: VecDeque<Waiting<B>>,
     /// The first one is in the queue of this fid.
     blocked: Option<Fid>,
 }
+
+/// Where in its line a request goes.
+type Place<B> = fn(&mut VecDeque<Waiting<B>>, Waiting<B>);
 
 #[derive(Debug)]
 pub(super) struct Groups<B> {
@@ -157,44 +170,47 @@ impl<B: AsRef<[u8]> + Clone + From<Vec<u8>>> Groups<B> {
     }
 
     /// Behind the others of its tag. The frame is copied: a slice of the driver's buffer keeps all of that alive.
-    pub fn push(&mut self, tag: Tag, frame: &B) {
-        self.keep(tag, Kept::Frame(B::from(frame.as_ref().to_vec())), VecDeque::push_back);
+    pub fn push(&mut self, tag: Tag, frame: &B, serial: u64) {
+        let kept = Kept::Frame(B::from(frame.as_ref().to_vec()));
+        self.keep(tag, Waiting { kept, serial }, VecDeque::push_back);
     }
 
     /// The place of one that had no room, so that its error comes in its turn.
-    pub fn push_refused(&mut self, tag: Tag, farewell: Option<(Fid, u8)>) {
+    pub fn push_refused(&mut self, tag: Tag, farewell: Option<(Fid, u8)>, serial: u64) {
         self.refused += 1;
-        self.keep(tag, Kept::Refused(farewell), VecDeque::push_back);
+        self.keep(tag, Waiting { kept: Kept::Refused(farewell), serial }, VecDeque::push_back);
     }
 
     /// A request that needs `fid`, which is in use, waits for it before the others of its tag, behind all that wait for the
     /// fid.
-    pub fn push_blocked(&mut self, tag: Tag, frame: &B, fid: Fid) {
-        self.block(tag, B::from(frame.as_ref().to_vec()), fid, VecDeque::push_back);
+    pub fn push_blocked(&mut self, tag: Tag, frame: &B, fid: Fid, serial: u64) {
+        let kept = Kept::Frame(B::from(frame.as_ref().to_vec()));
+        self.block(tag, Waiting { kept, serial }, fid, VecDeque::push_back);
     }
 
     /// The same for one that waited before. One that was woken for the fid keeps its place: it still has to wait, and so have
     /// those behind it.
-    pub fn push_blocked_again(&mut self, tag: Tag, frame: &B, fid: Fid, woken: Option<Fid>) {
+    pub fn push_blocked_again(&mut self, tag: Tag, frame: &B, fid: Fid, woken: Option<Fid>, serial: u64) {
+        let waiting = Waiting { kept: Kept::Frame(frame.clone()), serial };
         if woken == Some(fid) {
             self.waking.retain(|waking| *waking != fid);
-            self.block(tag, frame.clone(), fid, VecDeque::push_front);
+            self.block(tag, waiting, fid, VecDeque::push_front);
         } else {
-            self.block(tag, frame.clone(), fid, VecDeque::push_back);
+            self.block(tag, waiting, fid, VecDeque::push_back);
         }
     }
 
-    fn block(&mut self, tag: Tag, frame: B, fid: Fid, place: fn(&mut VecDeque<Tag>, Tag)) {
-        self.keep(tag, Kept::Frame(frame), VecDeque::push_front).blocked = Some(fid);
+    fn block(&mut self, tag: Tag, waiting: Waiting<B>, fid: Fid, place: fn(&mut VecDeque<Tag>, Tag)) {
+        self.keep(tag, waiting, VecDeque::push_front).blocked = Some(fid);
         place(self.blocked.entry(fid).or_default(), tag);
     }
 
-    fn keep(&mut self, tag: Tag, kept: Kept<B>, place: fn(&mut VecDeque<Kept<B>>, Kept<B>)) -> &mut Line<B> {
+    fn keep(&mut self, tag: Tag, waiting: Waiting<B>, place: Place<B>) -> &mut Line<B> {
         self.members += 1;
-        self.bytes += kept.bytes();
-        self.attaches += usize::from(kept.is_attach());
+        self.bytes += waiting.kept.bytes();
+        self.attaches += usize::from(waiting.kept.is_attach());
         let line = self.waiting.entry(tag).or_insert_with(|| Line { members: VecDeque::new(), blocked: None });
-        place(&mut line.members, kept);
+        place(&mut line.members, waiting);
         line
     }
 
@@ -234,26 +250,40 @@ impl<B: AsRef<[u8]> + Clone + From<Vec<u8>>> Groups<B> {
             debug_assert!(line.is_some(), "a tag of which none waits has its turn");
             let Some(line) = line else { continue };
             line.blocked = None;
-            let kept = line.members.pop_front();
+            let first = line.members.pop_front();
             if line.members.is_empty() {
                 self.waiting.remove(&tag);
             }
-            let Some(kept) = kept else { continue };
+            let Some(Waiting { kept, serial }) = first else { continue };
             self.forget(&kept);
-            return Some(Member { tag, kept, woken });
+            return Some(Member { tag, kept, serial, woken });
         }
     }
 
-    /// Those of a tag that was flushed are never carried out.
-    pub fn flush(&mut self, tag: Tag) {
-        let Some(line) = self.waiting.remove(&tag) else { return };
-        if let Some(fid) = line.blocked {
+    /// Those of a tag that was flushed are never carried out, unless they came after the Tflush, which had `serial` frames
+    /// before it.
+    pub fn flush(&mut self, tag: Tag, serial: u64) {
+        let Some(line) = self.waiting.get_mut(&tag) else { return };
+        let flushed = line.members.iter().take_while(|member| member.serial < serial).count();
+        let flushed: Vec<_> = line.members.drain(..flushed).collect();
+        if flushed.is_empty() {
+            return;
+        }
+        let blocked = line.blocked.take();
+        let is_empty = line.members.is_empty();
+        if is_empty {
+            self.waiting.remove(&tag);
+            self.ready.retain(|ready| *ready != tag);
+        }
+        flushed.iter().for_each(|member| self.forget(&member.kept));
+        if let Some(fid) = blocked {
             self.leave_queue(tag, fid);
             // Those behind it may run beside what uses the fid.
             self.freed(fid);
+            if !is_empty {
+                self.ready.push_back(tag);
+            }
         }
-        line.members.iter().for_each(|kept| self.forget(kept));
-        self.ready.retain(|ready| *ready != tag);
     }
 
     fn leave_queue(&mut self, tag: Tag, fid: Fid) {

@@ -160,10 +160,14 @@ pub struct Session<F, P, B = Vec<u8>> {
     pub(super) groups: Option<Groups<B>>,
     /// The request that is taken waited for a fid, and stands behind nobody now.
     pub(super) woken: bool,
+    /// Frames that came before the one that is taken.
+    serial: u64,
+    frames: u64,
     pub(super) msize: u32,
     pub(super) fids: Fids<F>,
     requests: BTreeMap<RequestId, Outstanding>,
-    tags: BTreeMap<Tag, Owner>,
+    /// Tags in use, and the serial numbers of the frames that use them.
+    tags: BTreeMap<Tag, (Owner, u64)>,
     farewells: VecDeque<HandleId>,
     /// Files said farewell to, not yet done.
     parting: usize,
@@ -202,6 +206,8 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
             dialect: Dialect::Plan9,
             groups: None,
             woken: false,
+            serial: 0,
+            frames: 0,
             msize: MSIZE_MIN,
             fids: Fids::default(),
             requests: BTreeMap::new(),
@@ -284,6 +290,8 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         parked: Parked<'_>,
         out: &mut Outbox<P>,
     ) -> Result<Event<'a, F>, Violation> {
+        self.serial = self.frames;
+        self.frames += 1;
         self.take(frame, Turn::Arrived, parked, out)
     }
 
@@ -295,6 +303,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
 
     /// Takes what [`Session::poll_member`] brought. It may be one that is only to be refused.
     pub fn handle_member<'a>(&mut self, member: &'a Member<B>, out: &mut Outbox<P>) -> Result<Event<'a, F>, Violation> {
+        self.serial = member.serial;
         match &member.kept {
             Kept::Frame(frame) => {
                 self.woken = member.woken.is_some();
@@ -398,7 +407,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         let Some(groups) = &mut self.groups else { return Ok(Event::Handled) };
         let over = match groups.room(tag, frame, &self.limits) {
             Ok(()) => {
-                groups.push(tag, frame);
+                groups.push(tag, frame, self.serial);
                 return Ok(Event::Handled);
             }
             Err(over) => over,
@@ -411,7 +420,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
             return Ok(Event::Wait);
         }
         match &mut self.groups {
-            Some(groups) if groups.may_refuse(&self.limits) => groups.push_refused(tag, farewell),
+            Some(groups) if groups.may_refuse(&self.limits) => groups.push_refused(tag, farewell, self.serial),
             _ => return Err(Violation::TooManyMembers),
         }
         Ok(Event::Handled)
@@ -420,7 +429,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
     /// Whether a member of `tag` will be answered without what is parked.
     fn line_moves(&self, tag: Tag, parked: Parked<'_>) -> bool {
         match (self.tags.get(&tag), self.groups.as_ref().and_then(|groups| groups.blocked_for(tag))) {
-            (Some(Owner::Request(id) | Owner::Flush(id)), _) => !parked(*id),
+            (Some((Owner::Request(id) | Owner::Flush(id), _)), _) => !parked(*id),
             (None, Some(fid)) => self.fid_comes_free(fid, parked),
             (None, None) => true,
         }
@@ -462,9 +471,9 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         };
         match turn {
             // Its own place is free.
-            Turn::Came { woken } => groups.push_blocked_again(tag, frame, fid, woken),
+            Turn::Came { woken } => groups.push_blocked_again(tag, frame, fid, woken, self.serial),
             Turn::Arrived if groups.room(tag, frame, &self.limits).is_ok() => {
-                groups.push_blocked(tag, frame, fid);
+                groups.push_blocked(tag, frame, fid, self.serial);
             }
             Turn::Arrived if self.anything_moves(parked) => return Event::Wait,
             Turn::Arrived => self.refuse(tag, no_room(), out),
@@ -577,7 +586,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         let request =
             Outstanding { tag, after, handles, flushed: false, flushes: Vec::new(), void: false, parting: None };
         self.requests.insert(id, request);
-        self.tags.insert(tag, Owner::Request(id));
+        self.tags.insert(tag, (Owner::Request(id), self.serial));
         id
     }
 
@@ -668,24 +677,25 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
     }
 
     /// flush(5): Rflush comes after the reply of the flushed request, if there is one, and never before it is done.
-    /// What waits behind it in its tag is never carried out.
+    /// What waits behind it in its tag is never carried out. What came after the Tflush is not touched, also where the
+    /// Tflush waited for its turn.
     fn flush(&mut self, tag: Tag, oldtag: Tag, out: &mut Outbox<P>) -> Event<'static, F> {
         if let Some(groups) = self.groups.as_mut().filter(|_| tag != oldtag) {
-            groups.flush(oldtag);
+            groups.flush(oldtag, self.serial);
         }
-        let id = match self.tags.get(&oldtag) {
-            // Not outstanding: answered already, or never sent.
+        let id = match self.tags.get(&oldtag).filter(|(_, serial)| *serial < self.serial) {
+            // Not outstanding: answered already, never sent, or sent after it.
             None => {
                 out.push(tag, &R::Flush {}, self.dialect);
                 return Event::Handled;
             }
             // A flush of a flush is answered behind it, and so behind the request both wait for.
-            Some(Owner::Request(id) | Owner::Flush(id)) => *id,
+            Some((Owner::Request(id) | Owner::Flush(id), _)) => *id,
         };
         let Some(request) = self.requests.get_mut(&id) else { return Event::Handled };
         request.flushes.push(tag);
         let first = !core::mem::replace(&mut request.flushed, true);
-        self.tags.insert(tag, Owner::Flush(id));
+        self.tags.insert(tag, (Owner::Flush(id), self.serial));
         if first { Event::Cancel(Vec::from([id])) } else { Event::Handled }
     }
 

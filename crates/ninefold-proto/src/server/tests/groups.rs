@@ -226,6 +226,64 @@ fn a_tflush_among_them_is_one_of_them() {
 }
 
 #[test]
+fn a_tflush_that_waits_its_turn_ends_nothing_that_came_after_it() {
+    let mut b = ix();
+    b.open(1);
+    b.walk(2, PLAIN);
+    let slow = b.begin("Tread tag 6 fid 1 offset 0 count 1");
+    let flushed = b.begin("Tread tag 5 fid 1 offset 0 count 1");
+    for line in
+        ["Twrite tag 5 fid 1 offset 0 count 1 'x'", "Tflush tag 6 oldtag 5", "Tstat tag 5 fid 2", "Tremove tag 5 fid 2"]
+    {
+        assert_eq!(b.send(line), Did::Handled, "{line}");
+    }
+    b.fail(slow, Errno::EIO);
+    assert_eq!(b.member(), Some(Did::Cancel(vec![flushed])));
+    b.fail(flushed, Errno::EINTR);
+    let stat = next(&mut b);
+    b.fail(stat, Errno::EIO);
+    assert_eq!(b.member(), Some(Did::Handled));
+    assert_eq!(b.member(), None);
+    b.farewells();
+    assert_eq!(
+        b.replies(),
+        ["Rerror tag 6 ename 'i/o error'", "Rflush tag 6", "Rerror tag 5 ename 'i/o error'", "Rremove tag 5"]
+    );
+    assert_eq!(b.session.outstanding(), 0);
+
+    // All that it was for is answered when its turn comes; a request with that tag runs, and what waits with it stays.
+    let slow = b.begin("Tread tag 6 fid 1 offset 0 count 1");
+    let before = b.begin("Tread tag 5 fid 1 offset 0 count 1");
+    b.send("Tflush tag 6 oldtag 5");
+    b.send("Tread tag 5 fid 1 offset 0 count 1");
+    b.fail(before, Errno::EIO);
+    let after = next(&mut b);
+    b.send("Tstat tag 5 fid 1");
+    b.fail(slow, Errno::EIO);
+    assert_eq!(b.member(), Some(Did::Handled));
+    assert_eq!(b.replies().last().unwrap(), "Rflush tag 6");
+    b.fail(after, Errno::EIO);
+    next(&mut b);
+}
+
+#[test]
+fn what_came_after_a_tflush_goes_on_where_all_before_it_waited_for_a_fid() {
+    let mut b = ix();
+    b.open(1);
+    b.walk(2, PLAIN);
+    let slow = b.begin("Tread tag 6 fid 1 offset 0 count 1");
+    b.begin("Topen tag 7 fid 2 mode 0");
+    for line in ["Tstat tag 5 fid 2", "Tflush tag 6 oldtag 5", "Tstat tag 5 fid 0"] {
+        assert_eq!(b.send(line), Did::Handled, "{line}");
+    }
+    b.fail(slow, Errno::EIO);
+    assert_eq!(b.member(), Some(Did::Handled));
+    next(&mut b);
+    assert_eq!(b.replies(), ["Rerror tag 6 ename 'i/o error'", "Rflush tag 6"]);
+    assert_eq!(b.member(), None);
+}
+
+#[test]
 fn a_new_tversion_ends_them_and_without_ix_a_tag_is_one_requests() {
     let mut b = ix();
     b.open(1);

@@ -11,8 +11,10 @@ use crate::types::WalkElem;
 enum Due {
     /// To the request with this serial number.
     Reply(u64),
-    /// To the Tflush with this tag.
+    /// To the Tflush with this tag, which is served.
     Flush(u64),
+    /// To the Tflush with this serial number, in its own tag; while it is served, when its `Flush` is answered.
+    Turn(u64),
 }
 
 /// How a request uses fid 2.
@@ -42,9 +44,14 @@ struct Random {
     due: BTreeMap<u64, VecDeque<Due>>,
     /// Tflushes that must be answered at once.
     at_once: Vec<u64>,
+    /// Tflushes that are served, by their tags: the tag of the request that they wait for, and their serial number.
+    served: BTreeMap<u64, (u64, u64)>,
 }
 
 const TAGS: u64 = 4;
+
+/// Tflush's number.
+const TFLUSH: u8 = 108;
 
 impl Random {
     fn new(seed: u64) -> Random {
@@ -52,8 +59,8 @@ impl Random {
         b.open(1);
         b.walk(2, DIR);
         let state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        let (uses, due) = (BTreeMap::new(), BTreeMap::new());
-        Random { b, state, serial: 0, uses, running: Vec::new(), due, at_once: Vec::new() }
+        let (uses, due, served) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Random { b, state, serial: 0, uses, running: Vec::new(), due, at_once: Vec::new(), served }
     }
 
     fn draw(&mut self, below: u64) -> u64 {
@@ -81,8 +88,24 @@ impl Random {
 
     fn members(&mut self) {
         while let Some(member) = self.b.session.poll_member() {
-            let begun = begun(self.b.session.handle_member(&member, &mut self.b.out));
-            self.began(begun);
+            let tag = u64::from(member.tag().0);
+            let flush = match self.due.get(&tag).and_then(VecDeque::front) {
+                Some(Due::Turn(serial)) => Some(*serial),
+                _ => None,
+            };
+            if let Some(serial) = flush {
+                let frame = member.frame().unwrap();
+                assert_eq!(frame[4], TFLUSH, "out of turn");
+                self.serve_flush(tag, u16::from_le_bytes([frame[7], frame[8]]).into(), serial);
+            }
+            match self.b.session.handle_member(&member, &mut self.b.out) {
+                Ok(Event::Cancel(_)) if flush.is_some() => {}
+                event => {
+                    let begun = begun(event);
+                    self.began(begun);
+                }
+            }
+            self.take_replies();
         }
     }
 
@@ -93,37 +116,48 @@ impl Random {
         self.running.push(Running { id, serial, tag });
     }
 
-    /// Of a tag, or of a Tflush that is not answered.
+    /// Of a tag, or of a Tflush that is served; in a tag of its own, or in a group.
     fn flush(&mut self) {
         self.serial += 1;
-        let flush = 1000 + self.serial;
-        let waiting = self.due.iter().flat_map(|(tag, due)| due.iter().map(|due| (*tag, *due)));
-        let flushes: Vec<_> = waiting
-            .filter_map(|(tag, due)| if let Due::Flush(flush) = due { Some((tag, flush)) } else { None })
-            .collect();
-        let (tag, oldtag) = match self.draw(3) {
-            0 if !flushes.is_empty() => flushes[self.draw(flushes.len() as u64) as usize],
-            _ => {
-                let tag = self.draw(TAGS);
-                let runs = |due: &Due| self.running.iter().any(|running| *due == Due::Reply(running.serial));
-                // Only the first can have begun; the rest never will.
-                if let Some(due) = self.due.get_mut(&tag) {
-                    due.retain(|due| matches!(due, Due::Flush(_)) || runs(due));
-                }
-                (tag, tag)
-            }
+        let serial = self.serial;
+        let served: Vec<u64> = self.served.keys().copied().collect();
+        let oldtag = match self.draw(3) {
+            0 if !served.is_empty() => served[self.draw(served.len() as u64) as usize],
+            _ => self.draw(TAGS),
         };
-        let due = self.due.entry(tag).or_default();
-        match due.front() {
-            None => self.at_once.push(flush),
-            Some(_) => {
-                // Behind what runs and its other flushes, before what came after those.
-                let at = 1 + due.iter().skip(1).take_while(|due| matches!(due, Due::Flush(_))).count();
-                due.insert(at, Due::Flush(flush));
-            }
+        let tag = if self.draw(2) == 0 { self.draw(TAGS) } else { 1000 + serial };
+        let turn = self.due.get(&tag).is_none_or(VecDeque::is_empty);
+        if tag < TAGS {
+            self.due.entry(tag).or_default().push_back(Due::Turn(serial));
         }
-        let did = self.b.send(&format!("Tflush tag {flush} oldtag {oldtag}"));
+        if turn {
+            self.serve_flush(tag, oldtag, serial);
+        }
+        let did = self.b.send(&format!("Tflush tag {tag} oldtag {oldtag}"));
         assert!(matches!(did, Did::Handled | Did::Cancel(_)), "{did:?}");
+    }
+
+    /// Only the first of a tag can have begun; of the rest those never will that came before the Tflush.
+    fn serve_flush(&mut self, tag: u64, oldtag: u64, serial: u64) {
+        let served = self.served.get(&oldtag).copied().filter(|(_, since)| *since < serial);
+        if tag != oldtag
+            && let Some(due) = self.due.get_mut(&oldtag)
+        {
+            due.retain(|due| match due {
+                Due::Reply(one) => *one > serial || self.running.iter().any(|running| running.serial == *one),
+                Due::Turn(one) => *one > serial || served.is_some_and(|(_, since)| since == *one),
+                Due::Flush(_) => true,
+            });
+        }
+        let before = self.running.iter().find(|running| running.tag == oldtag && running.serial < serial);
+        let Some(home) = served.map(|(home, _)| home).or(before.map(|_| oldtag)) else {
+            return self.at_once.push(tag);
+        };
+        // Behind what runs and its other flushes, before what came after those.
+        let due = self.due.get_mut(&home).unwrap();
+        let at = 1 + due.iter().skip(1).take_while(|due| matches!(due, Due::Flush(_))).count();
+        due.insert(at, Due::Flush(tag));
+        self.served.insert(tag, (home, serial));
     }
 
     fn complete(&mut self) {
@@ -148,22 +182,32 @@ impl Random {
             if words[0] != "Rflush" {
                 let serial = words[4].trim_matches('\'').parse().unwrap_or_else(|_| panic!("{line}"));
                 assert_eq!(self.due.get_mut(&tag).and_then(VecDeque::pop_front), Some(Due::Reply(serial)), "{line}");
-            } else if let Some(at) = self.at_once.iter().position(|flush| *flush == tag) {
+                continue;
+            }
+            if let Some(at) = self.at_once.iter().position(|flush| *flush == tag) {
                 self.at_once.remove(at);
             } else {
                 let first = self.due.values_mut().find(|due| due.front() == Some(&Due::Flush(tag)));
                 first.unwrap_or_else(|| panic!("{line}: out of turn")).pop_front();
+                self.served.remove(&tag);
+            }
+            if tag < TAGS {
+                let first = self.due.get_mut(&tag).and_then(VecDeque::pop_front);
+                assert!(matches!(first, Some(Due::Turn(_))), "{line}: {first:?} is out of turn");
             }
         }
         assert!(self.at_once.is_empty(), "{:?} are not answered", self.at_once);
     }
 
-    /// What came of a step, and of what then has its turn.
+    /// What came of a step, and of what then has its turn; a driver may take more steps before it looks for that.
     fn settle(&mut self) {
         self.take_replies();
+        if self.draw(3) == 0 {
+            return;
+        }
         self.members();
-        self.take_replies();
-        let tags = self.due.values().filter(|due| !due.is_empty()).count();
+        let waits = |(tag, due): &(&u64, &VecDeque<Due>)| !due.is_empty() && !self.served.contains_key(tag);
+        let tags = self.due.iter().filter(waits).count();
         let uses: Vec<_> = self.running.iter().map(|running| self.uses[&running.serial]).collect();
         let of_fid_2 = uses.iter().filter(|used| **used != Use::None).count();
         assert!(!uses.contains(&Use::Alone) || of_fid_2 == 1, "beside one that runs alone");
@@ -200,7 +244,11 @@ fn random_groups_are_answered_as_if_each_had_been_waited_for() {
             }
             random.settle();
         }
-        while !random.running.is_empty() {
+        loop {
+            random.members();
+            if random.running.is_empty() {
+                break;
+            }
             random.complete();
             random.settle();
         }
