@@ -198,6 +198,26 @@ async fn a_request_that_waits_costs_no_other_group_its_members() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_group_whose_tattach_fails_is_answered_also_where_a_large_frame_follows() {
+    let mut c = Client { dialect: Dialect::Plan9, ..Client::connect(Limits::default()) };
+    c.ask("Tversion tag -1 msize 1048576 version '9P2000.ix'").await;
+    let data = "x".repeat(300_000);
+    assert!(c.ask("Tattach tag 1 fid 0 afid -1 uname 'u' aname 'dir'").await.starts_with("Rerror tag 1 "));
+    c.send(&format!("Twrite tag 1 fid 0 offset 0 count 300000 '{data}'")).await;
+    assert_eq!(c.receive().await, "Rerror tag 1 ename 'unknown fid'");
+    assert!(c.ask("Tattach tag 1 fid 0 afid -1 uname 'u' aname ''").await.starts_with("Rattach tag 1 "));
+    let large = format!("Twrite tag 1 fid 9 offset 0 count 300000 '{data}'");
+    assert_eq!(c.ask(&large).await, "Rerror tag 1 ename 'unknown fid'", "kept, and refused as any other");
+    // One that does not end is waited for only so long.
+    c.ask("Tclunk tag 1 fid 0").await;
+    let began = tokio::time::Instant::now();
+    c.stream.write_all(&parse(&large, c.dialect).unwrap()[..100_000]).await.unwrap();
+    c.receive().await;
+    assert!(c.is_closed().await);
+    assert_eq!(began.elapsed(), Limits::default().frame);
+}
+
+#[tokio::test(start_paused = true)]
 async fn more_waiting_requests_than_the_limit_are_told_to_try_again() {
     let mut c = Client::ready(Limits { parked: 3, ..Limits::default() }).await;
     for tag in 10..13 {

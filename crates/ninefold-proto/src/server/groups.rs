@@ -20,13 +20,15 @@ pub(super) enum Kept<B> {
     /// There was no room for it. The fid of a Tclunk or Tremove, here with its number, is forgotten all the same, in its
     /// turn.
     Refused(Option<(Fid, u8)>),
+    /// It was too large to be kept, of a client without a fid.
+    TooLarge,
 }
 
 impl<B: AsRef<[u8]>> Kept<B> {
     fn bytes(&self) -> usize {
         match self {
             Kept::Frame(frame) => frame.as_ref().len(),
-            Kept::Refused(_) => 0,
+            Kept::Refused(_) | Kept::TooLarge => 0,
         }
     }
 
@@ -64,7 +66,7 @@ impl<B> Member<B> {
     pub fn frame(&self) -> Option<&B> {
         match &self.kept {
             Kept::Frame(frame) => Some(frame),
-            Kept::Refused(_) => None,
+            Kept::Refused(_) | Kept::TooLarge => None,
         }
     }
 }
@@ -142,10 +144,10 @@ impl<B: AsRef<[u8]> + Clone + From<Vec<u8>>> Groups<B> {
         self.attaches
     }
 
-    /// Whether `frame` may wait behind those of its tag.
-    pub fn room(&self, tag: Tag, frame: &B, limits: &Limits) -> Result<(), Over> {
+    /// Whether a frame of `bytes` may wait behind those of its tag.
+    pub fn room(&self, tag: Tag, bytes: usize, limits: &Limits) -> Result<(), Over> {
         let of_tag = self.waiting.get(&tag).map_or(0, |line| line.members.len());
-        let fits = self.bytes == 0 || self.bytes + frame.as_ref().len() <= limits.unsent;
+        let fits = self.bytes == 0 || self.bytes + bytes <= limits.unsent;
         match () {
             // With the one that runs.
             () if of_tag + 1 >= limits.group => Err(Over::Tag),
@@ -173,6 +175,11 @@ impl<B: AsRef<[u8]> + Clone + From<Vec<u8>>> Groups<B> {
     pub fn push(&mut self, tag: Tag, frame: &B, serial: u64) {
         let kept = Kept::Frame(B::from(frame.as_ref().to_vec()));
         self.keep(tag, Waiting { kept, serial }, VecDeque::push_back);
+    }
+
+    /// The place of one that is not kept, so that its error comes in its turn.
+    pub fn push_too_large(&mut self, tag: Tag, serial: u64) {
+        self.keep(tag, Waiting { kept: Kept::TooLarge, serial }, VecDeque::push_back);
     }
 
     /// The place of one that had no room, so that its error comes in its turn.

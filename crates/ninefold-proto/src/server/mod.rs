@@ -5,7 +5,8 @@
 //!
 //! 1. hands every whole frame to [`Session::handle_frame`], and does what the [`Event`] says:
 //!    carry out a [`Request`], cancel requests, or hold the frame back and hand it in again after the next completion, and
-//!    when a request comes to be parked;
+//!    when a request comes to be parked; of a frame over [`Session::msize`] only the header, to
+//!    [`Session::handle_large`];
 //! 2. brings each request's result to [`Session::complete`];
 //! 3. after either takes [`Session::poll_member`] until there is none: requests whose turn has come among those of their tag,
 //!    for [`Session::handle_member`], which says what [`Session::handle_frame`] does;

@@ -61,7 +61,7 @@ fn refused<V>(errno: Errno, text: &'static str) -> Result<V, Stop> {
     Err(Stop::Refused(Error::with_text(errno, text)))
 }
 
-fn unknown_fid() -> Error {
+pub(super) fn unknown_fid() -> Error {
     Error::with_text(Errno::EBADF, "unknown fid")
 }
 

@@ -10,16 +10,23 @@ use super::limits::Limits;
 use super::op::{Done, Farewell, FarewellId, Request, RequestId};
 use super::outbox::{Bulk, Outbox};
 use super::reply;
-use super::request::{fid_in_use, no_room};
+use super::request::{fid_in_use, no_room, unknown_fid};
 use crate::dialect::{self, Dialect, Version};
 use crate::error::{Errno, Error};
 use crate::message::{R, T, is_reply};
 use crate::open::Open;
 use crate::types::{Fid, Tag};
-use crate::wire::{DecodeError, MSIZE_MIN, split_frame};
+use crate::wire::{DecodeError, MSIZE_MIN, Reader, split_frame};
 
 /// The largest frame from a client without a fid: two strings of 65,535 bytes, as in Tattach, fit well.
 const UNATTACHED_FRAME: u32 = 256 << 10;
+
+/// Tversion's number.
+const TVERSION: u8 = 100;
+
+fn duplicate_tag() -> Error {
+    Error::with_text(Errno::EBUSY, "duplicate tag")
+}
 
 /// A rule that the client broke so badly that the connection is closed; the reason is for the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -220,12 +227,18 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         }
     }
 
-    /// The largest frame that may come now. Before a dialect is agreed only Tversion may, which is short; without a fid,
+    /// The largest frame that is taken whole now. One over it and within [`Session::largest_frame`] is for
+    /// [`Session::handle_large`]. Before a dialect is agreed only Tversion may, which is short; without a fid,
     /// and without a Tattach that is being carried out or waits for its turn, nothing needs more than the longest
     /// strings, and a stranger holds no more memory.
     pub fn msize(&self) -> u32 {
         let attaches = self.fids.len() > 0 || self.groups.as_ref().is_some_and(|groups| groups.attaches() > 0);
         if attaches { self.msize } else { self.msize.min(UNATTACHED_FRAME) }
+    }
+
+    /// The largest frame that may come. Where requests share tags, what belongs to a Tattach that failed may be behind it.
+    pub fn largest_frame(&self) -> u32 {
+        if self.groups.is_some() { self.msize } else { self.msize() }
     }
 
     /// The agreed dialect.
@@ -295,6 +308,42 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         self.take(frame, Turn::Arrived, parked, out)
     }
 
+    /// Takes the header of a frame over [`Session::msize`], whose body the driver throws away as it comes: a client
+    /// whose Tattach failed has sent what was to follow it. It names no fid that is known, and is told so in its turn.
+    pub fn handle_large(
+        &mut self,
+        header: &[u8],
+        parked: Parked<'_>,
+        out: &mut Outbox<P>,
+    ) -> Result<Event<'static, F>, Violation> {
+        let mut reader = Reader::new(header);
+        let mut field = || Ok((reader.u32("size")?, reader.u8("type")?, reader.tag("tag")?));
+        let (size, kind, tag) = field().map_err(Violation::Frame)?;
+        if is_reply(kind) {
+            return Err(Violation::ReplyFromClient(kind));
+        }
+        match self.state {
+            State::HungUp => return Ok(Event::Handled),
+            State::Resetting { .. } => return Ok(Event::Wait),
+            State::Start { .. } => return Err(Violation::NoVersion(kind)),
+            State::Agreed => {}
+        }
+        if size > self.msize || kind == TVERSION {
+            return Err(Violation::Frame(DecodeError::SizeTooLarge { size, msize: self.msize() }));
+        }
+        self.serial = self.frames;
+        self.frames += 1;
+        if self.joins(tag) {
+            return self.wait_in_turn(tag, None, None, parked);
+        }
+        let error = match self.tags.contains_key(&tag) {
+            true => duplicate_tag(),
+            false => unknown_fid(),
+        };
+        self.refuse(tag, error, out);
+        Ok(Event::Handled)
+    }
+
     /// The next request that waited for others of its tag, or for a fid, and can be carried out now. It is handed in to
     /// [`Session::handle_member`] before anything else.
     pub fn poll_member(&mut self) -> Option<Member<B>> {
@@ -312,6 +361,11 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
                 event
             }
             Kept::Refused(farewell) => Ok(self.refuse_in_turn(member.tag, *farewell, out)),
+            Kept::TooLarge => {
+                self.refuse(member.tag, unknown_fid(), out);
+                self.answered(member.tag);
+                Ok(Event::Handled)
+            }
         }
     }
 
@@ -349,11 +403,11 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         }
         let message = match T::decode(kind, body, self.dialect) {
             Ok(message) => message,
-            Err(_) if matches!(self.state, State::Start { .. }) && kind != 100 => {
+            Err(_) if matches!(self.state, State::Start { .. }) && kind != TVERSION => {
                 return Err(Violation::NoVersion(kind));
             }
             Err(DecodeError::UnknownType(_)) if turn == Turn::Arrived && self.joins(tag) => {
-                return self.wait_in_turn(tag, frame, None, parked);
+                return self.wait_in_turn(tag, Some(frame), None, parked);
             }
             Err(DecodeError::UnknownType(_)) => {
                 self.answered(tag);
@@ -370,10 +424,10 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
                     T::Clunk { fid } | T::Remove { fid } => Some((fid, kind)),
                     _ => None,
                 };
-                self.wait_in_turn(tag, frame, farewell, parked)
+                self.wait_in_turn(tag, Some(frame), farewell, parked)
             }
             _ if self.tags.contains_key(&tag) => {
-                self.refuse(tag, Error::with_text(Errno::EBUSY, "duplicate tag"), out);
+                self.refuse(tag, duplicate_tag(), out);
                 Ok(Event::Handled)
             }
             T::Flush { oldtag } => {
@@ -396,18 +450,21 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         self.groups.as_ref().is_some_and(|groups| self.tags.contains_key(&tag) || groups.has(tag))
     }
 
-    /// Puts a request behind those of its tag.
+    /// Puts a request behind those of its tag; `None`: one that is too large to be kept.
     fn wait_in_turn<'a>(
         &mut self,
         tag: Tag,
-        frame: &B,
+        frame: Option<&B>,
         farewell: Option<(Fid, u8)>,
         parked: Parked<'_>,
     ) -> Result<Event<'a, F>, Violation> {
         let Some(groups) = &mut self.groups else { return Ok(Event::Handled) };
-        let over = match groups.room(tag, frame, &self.limits) {
+        let over = match groups.room(tag, frame.map_or(0, |frame| frame.as_ref().len()), &self.limits) {
             Ok(()) => {
-                groups.push(tag, frame, self.serial);
+                match frame {
+                    Some(frame) => groups.push(tag, frame, self.serial),
+                    None => groups.push_too_large(tag, self.serial),
+                }
                 return Ok(Event::Handled);
             }
             Err(over) => over,
@@ -472,7 +529,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         match turn {
             // Its own place is free.
             Turn::Came { woken } => groups.push_blocked_again(tag, frame, fid, woken, self.serial),
-            Turn::Arrived if groups.room(tag, frame, &self.limits).is_ok() => {
+            Turn::Arrived if groups.room(tag, frame.as_ref().len(), &self.limits).is_ok() => {
                 groups.push_blocked(tag, frame, fid, self.serial);
             }
             Turn::Arrived if self.anything_moves(parked) => return Event::Wait,

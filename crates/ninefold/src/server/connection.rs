@@ -13,12 +13,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use ninefold_proto::Error;
 use ninefold_proto::server::{Done, Event, FarewellId, Op, Outbox, Request, RequestId, Session, Violation};
-use ninefold_proto::wire::frame_size;
+use ninefold_proto::wire::{DecodeError, HEADER, frame_size};
 use tokio::io::AsyncWrite;
 use tokio::time::{Instant, Sleep};
 use tokio_util::io::poll_read_buf;
@@ -78,6 +78,8 @@ pub(super) struct Connection {
     arrived: BytesMut,
     /// A frame that waits for a request to complete.
     held: Option<Bytes>,
+    /// Bytes to come of a frame that is not kept.
+    skip: usize,
     running: FuturesUnordered<Running>,
     cancels: HashMap<RequestId, Arc<Cancel>>,
     parking: Arc<Parking>,
@@ -114,6 +116,7 @@ impl Connection {
             outlet: Outlet::new(share),
             arrived: BytesMut::new(),
             held: None,
+            skip: 0,
             running: FuturesUnordered::new(),
             cancels: HashMap::new(),
             parking: Parking::new(limits.parked, limits.unsent as u64, pipes),
@@ -245,11 +248,29 @@ impl Connection {
     fn poll_frames(&mut self, task: &mut Context<'_>, turns: &mut usize) -> bool {
         let mut progress = false;
         while *turns > 0 && !self.closing() && self.may_start() {
+            let cancels = &self.cancels;
+            let parked = |id: RequestId| cancels.get(&id).is_some_and(|cancel| cancel.is_parked());
             let frame = match self.held.take() {
                 Some(frame) => frame,
-                None => match frame_size(&self.arrived, self.session.msize()) {
-                    Ok(Some(size)) if size <= self.arrived.len() => self.arrived.split_to(size).freeze(),
-                    Ok(_) => break,
+                None => match next_frame(&self.arrived, self.skip, &self.session) {
+                    Ok(Next::Whole(size)) => self.arrived.split_to(size).freeze(),
+                    Ok(Next::Large(size)) => {
+                        let event = self.session.handle_large(&self.arrived[..HEADER], &parked, &mut self.out);
+                        if matches!(event, Ok(Event::Wait)) {
+                            break;
+                        }
+                        *turns -= 1;
+                        self.skip = size;
+                        self.act_on(event, None);
+                        progress = true;
+                        continue;
+                    }
+                    Ok(Next::Skip(bytes)) if bytes > 0 => {
+                        self.arrived.advance(bytes);
+                        self.skip -= bytes;
+                        continue;
+                    }
+                    Ok(Next::Skip(_) | Next::Partial(_)) => break,
                     Err(error) => {
                         self.end(End::Broken(Violation::Frame(error)));
                         return true;
@@ -258,8 +279,6 @@ impl Connection {
             };
             *turns -= 1;
             self.session.note_partial_frame(false, Duration::ZERO);
-            let cancels = &self.cancels;
-            let parked = |id: RequestId| cancels.get(&id).is_some_and(|cancel| cancel.is_parked());
             let event = self.session.handle_frame(&frame, &parked, &mut self.out);
             if matches!(event, Ok(Event::Wait)) {
                 self.held = Some(frame);
@@ -269,10 +288,14 @@ impl Connection {
             progress = true;
             self.send_enough(task);
         }
-        let size = frame_size(&self.arrived, self.session.msize());
-        let whole = matches!(size, Ok(Some(size)) if size <= self.arrived.len());
+        let next = next_frame(&self.arrived, self.skip, &self.session);
+        let begun = match next {
+            Ok(Next::Skip(_)) => true,
+            Ok(Next::Partial(_)) | Err(_) => !self.arrived.is_empty(),
+            Ok(Next::Whole(_) | Next::Large(_)) => false,
+        };
         // The peer's time runs only while we read.
-        let partial = !self.arrived.is_empty() && !whole && self.may_read();
+        let partial = begun && self.may_read();
         self.session.note_partial_frame(partial, if partial { self.began.elapsed() } else { Duration::ZERO });
         progress
     }
@@ -392,13 +415,12 @@ impl Connection {
         if !self.may_read() {
             return false;
         }
-        let missing = match frame_size(&self.arrived, self.session.msize()) {
-            Ok(Some(size)) if size <= self.arrived.len() => return false,
+        let missing = match next_frame(&self.arrived, self.skip, &self.session) {
             // Before an attach memory follows the bytes that came, not the size that is only announced.
-            Ok(Some(size)) if self.session.fids() == 0 => (size - self.arrived.len()).min(READ_CHUNK),
-            Ok(Some(size)) => (size - self.arrived.len()).max(READ_CHUNK),
-            Ok(None) => READ_CHUNK,
-            Err(_) => return false,
+            Ok(Next::Partial(missing)) if self.session.fids() == 0 => missing.clamp(1, READ_CHUNK),
+            Ok(Next::Partial(missing)) => missing.max(READ_CHUNK),
+            Ok(Next::Skip(_)) => READ_CHUNK,
+            Ok(Next::Whole(_) | Next::Large(_)) | Err(_) => return false,
         };
         if self.arrived.capacity() == 0 {
             self.arrived = ARRIVALS.take();
@@ -504,6 +526,31 @@ impl Connection {
         }
         Poll::Ready(())
     }
+}
+
+/// What stands at the front of what has arrived; numbers are of bytes.
+enum Next {
+    /// A frame.
+    Whole(usize),
+    /// The header of a frame that is too large to be kept.
+    Large(usize),
+    /// So much of a frame that is not kept.
+    Skip(usize),
+    /// A part of a frame, of which so much is missing.
+    Partial(usize),
+}
+
+fn next_frame(arrived: &[u8], skip: usize, session: &Session<Handle, Data, Bytes>) -> Result<Next, DecodeError> {
+    if skip > 0 {
+        return Ok(Next::Skip(skip.min(arrived.len())));
+    }
+    Ok(match frame_size(arrived, session.largest_frame())? {
+        Some(size) if size > session.msize() as usize && arrived.len() >= HEADER => Next::Large(size),
+        Some(size) if size > session.msize() as usize => Next::Partial(HEADER - arrived.len()),
+        Some(size) if size <= arrived.len() => Next::Whole(size),
+        Some(size) => Next::Partial(size - arrived.len()),
+        None => Next::Partial(READ_CHUNK),
+    })
 }
 
 /// Bytes that a request will bring or carries: they count against the connection's memory.

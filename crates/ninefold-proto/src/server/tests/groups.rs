@@ -533,6 +533,32 @@ fn a_session_is_not_idle_and_takes_large_frames_while_a_tattach_waits_for_its_tu
 }
 
 #[test]
+fn what_is_too_large_for_a_client_without_a_fid_is_answered_in_its_turn() {
+    let mut b = Bench::new();
+    b.send("Tversion tag -1 msize 1048576 version '9P2000.ix'");
+    let attach = b.begin("Tattach tag 1 fid 0 afid -1 uname 'u' aname ''");
+    b.done(attach, Done::Attached { qid: DIR, file: 1, read_only: false });
+    b.send("Tclunk tag 1 fid 0");
+    b.replies();
+    let large = |b: &mut Bench, size: u32, kind: u8, tag: u8| {
+        let mut header = size.to_le_bytes().to_vec();
+        header.extend([kind, tag, 0]);
+        Did::of(b.session.handle_large(&header, &|_| false, &mut b.out))
+    };
+    assert_eq!(large(&mut b, 1 << 20, 118, 1), Did::Handled);
+    assert_eq!(b.send("Tattach tag 1 fid 0 afid -1 uname 'u' aname ''"), Did::Handled);
+    assert_eq!(large(&mut b, 1 << 20, 118, 2), Did::Handled, "nothing is before it");
+    assert_eq!(b.replies(), ["Rerror tag 2 ename 'unknown fid'"]);
+    b.farewells();
+    assert_eq!(b.member(), Some(Did::Handled));
+    next(&mut b);
+    assert_eq!(b.replies(), ["Rclunk tag 1", "Rerror tag 1 ename 'unknown fid'"]);
+    for (size, kind) in [((1 << 20) + 1, 118), (1 << 20, 119), (1 << 20, 100)] {
+        assert!(matches!(large(&mut b, size, kind, 3), Did::Closed(_)), "type {kind} of {size} bytes");
+    }
+}
+
+#[test]
 fn what_waits_can_be_dropped_while_what_runs_is_answered() {
     let mut b = ix();
     b.open(1);
