@@ -198,6 +198,57 @@ async fn a_request_that_waits_costs_no_other_group_its_members() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_tflush_passes_a_group_that_is_at_its_limit() {
+    let mut c = Client::grouped(Limits::default(), Stream::other).await;
+    c.send("Tread tag 7 fid 1 offset 2 count 5").await;
+    for _ in 0..70 {
+        c.send("Tread tag 6 fid 1 offset 1 count 5").await;
+    }
+    c.send("Tread tag 8 fid 1 offset 0 count 5").await;
+    c.send("Tflush tag 6 oldtag 8").await;
+    assert_eq!(c.ask("Tflush tag 9 oldtag 7").await, "Rflush tag 9");
+    assert_eq!(c.probe.reads.load(Ordering::SeqCst), 2, "the others are held back");
+    c.send("Tflush tag 10 oldtag 6").await;
+    assert_eq!(c.receive().await, "Rread tag 8 count 5 ...", "nothing of the full tag is before it any more");
+    c.probe.gate.add_permits(70);
+    assert_eq!(c.receive().await, "Rread tag 6 count 5 ...");
+    assert_eq!(c.receive().await, "Rflush tag 10");
+    assert_eq!(c.ask("Tread tag 6 fid 1 offset 0 count 5").await, "Rread tag 6 count 5 ...");
+    assert_eq!(c.probe.reads.load(Ordering::SeqCst), 4, "the rest never ran");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_held_back_when_the_client_ends_its_requests_is_still_answered() {
+    let mut c = Client::grouped(Limits::default(), Stream::other).await;
+    for _ in 0..100 {
+        c.send("Tread tag 6 fid 1 offset 1 count 5").await;
+    }
+    c.stream.shutdown().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    c.probe.gate.add_permits(100);
+    for _ in 0..100 {
+        assert_eq!(c.receive().await, "Rread tag 6 count 5 ...");
+    }
+    assert!(c.is_closed().await);
+    tokio::time::timeout(SOON, c.served).await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_read_behind_a_group_at_its_limit_is_bounded() {
+    let mut c = Client::grouped(Limits::default(), Stream::other).await;
+    let frame = parse("Tread tag 6 fid 1 offset 1 count 5", c.dialect).unwrap();
+    let mut sent = 0;
+    while tokio::time::timeout(Duration::from_secs(1), c.stream.write_all(&frame)).await.is_ok() {
+        sent += frame.len();
+        assert!(sent < 1 << 20, "the server goes on reading");
+    }
+    c.probe.gate.add_permits(sent);
+    for _ in 0..sent / frame.len() {
+        assert_eq!(c.receive().await, "Rread tag 6 count 5 ...");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_group_whose_tattach_fails_is_answered_also_where_a_large_frame_follows() {
     let mut c = Client { dialect: Dialect::Plan9, ..Client::connect(Limits::default()) };
     c.ask("Tversion tag -1 msize 1048576 version '9P2000.ix'").await;

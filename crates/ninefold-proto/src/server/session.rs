@@ -251,6 +251,11 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         self.requests.len() + self.groups.as_ref().map_or(0, Groups::len)
     }
 
+    /// Whether no request of this tag is outstanding.
+    pub fn is_free(&self, tag: Tag) -> bool {
+        !self.tags.contains_key(&tag) && self.groups.as_ref().is_none_or(|groups| !groups.has(tag))
+    }
+
     /// Fids known.
     pub fn fids(&self) -> usize {
         self.fids.len()

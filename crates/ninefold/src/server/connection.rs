@@ -27,6 +27,7 @@ use tracing::{debug, warn};
 
 use super::cx::{Cancel, Parking};
 use super::dispatch::{self, Handle};
+use super::held::{AHEAD, Held, tflush};
 use super::outlet::Outlet;
 use super::{Answer, Cx, Data, Server};
 use crate::transport::{Peer, PipeShare, Stream};
@@ -76,8 +77,8 @@ pub(super) struct Connection {
     out: Outbox<Data>,
     outlet: Outlet,
     arrived: BytesMut,
-    /// A frame that waits for a request to complete.
-    held: Option<Bytes>,
+    /// A frame that waits for a request to complete, and those behind it.
+    held: Held,
     /// Bytes to come of a frame that is not kept.
     skip: usize,
     running: FuturesUnordered<Running>,
@@ -97,6 +98,8 @@ pub(super) struct Connection {
     closing_since: Option<(Instant, Instant)>,
     /// The stream takes no more bytes.
     deaf: bool,
+    /// The peer sends no more; frames are still held.
+    ended: bool,
 }
 
 impl Connection {
@@ -115,7 +118,7 @@ impl Connection {
             out: Outbox::default(),
             outlet: Outlet::new(share),
             arrived: BytesMut::new(),
-            held: None,
+            held: Held::default(),
             skip: 0,
             running: FuturesUnordered::new(),
             cancels: HashMap::new(),
@@ -128,6 +131,7 @@ impl Connection {
             drain,
             closing_since: None,
             deaf: false,
+            ended: false,
         }
     }
 
@@ -250,7 +254,7 @@ impl Connection {
         while *turns > 0 && !self.closing() && self.may_start() {
             let cancels = &self.cancels;
             let parked = |id: RequestId| cancels.get(&id).is_some_and(|cancel| cancel.is_parked());
-            let frame = match self.held.take() {
+            let frame = match self.held.pop() {
                 Some(frame) => frame,
                 None => match next_frame(&self.arrived, self.skip, &self.session) {
                     Ok(Next::Whole(size)) => self.arrived.split_to(size).freeze(),
@@ -281,13 +285,14 @@ impl Connection {
             self.session.note_partial_frame(false, Duration::ZERO);
             let event = self.session.handle_frame(&frame, &parked, &mut self.out);
             if matches!(event, Ok(Event::Wait)) {
-                self.held = Some(frame);
+                self.held.put_back(frame);
                 break;
             }
             self.act_on(event, Some(&frame));
             progress = true;
             self.send_enough(task);
         }
+        progress |= self.look_ahead(turns);
         let next = next_frame(&self.arrived, self.skip, &self.session);
         let begun = match next {
             Ok(Next::Skip(_)) => true,
@@ -300,8 +305,41 @@ impl Connection {
         progress
     }
 
+    /// Looks at what came behind a frame that is held back. A Tflush passes it, with what it flushes: that may be what the
+    /// frame waits for, and the peer that sent it may wait for nothing else.
+    fn look_ahead(&mut self, turns: &mut usize) -> bool {
+        let mut progress = false;
+        while *turns > 0
+            && !self.closing()
+            && self.may_start()
+            && !self.held.is_empty()
+            && self.may_look_ahead()
+            && let Ok(Next::Whole(size)) = next_frame(&self.arrived, self.skip, &self.session)
+        {
+            *turns -= 1;
+            progress = true;
+            let frame = self.arrived.split_to(size).freeze();
+            match tflush(&frame) {
+                Some((tag, oldtag)) if self.session.is_free(tag) && !self.held.has(tag) => {
+                    self.held.flush(oldtag);
+                    let event = self.session.handle_frame(&frame, &|_| false, &mut self.out);
+                    self.act_on(event, Some(&frame));
+                }
+                _ => self.held.push(frame),
+            }
+        }
+        progress
+    }
+
+    /// Whether more is read behind a frame that is held back.
+    fn may_look_ahead(&self) -> bool {
+        let next = next_frame(&self.arrived, self.skip, &self.session);
+        let fits = matches!(next, Ok(Next::Whole(_))) || matches!(next, Ok(Next::Partial(missing)) if missing <= AHEAD);
+        fits && self.held.has_room() && !self.session.is_resetting()
+    }
+
     fn may_read(&self) -> bool {
-        !self.closing() && self.held.is_none() && self.may_start()
+        !self.closing() && !self.ended && self.may_start() && (self.held.is_empty() || self.may_look_ahead())
     }
 
     /// Whether a request may be started: running requests, bytes under way and unsent replies are bounded.
@@ -412,10 +450,16 @@ impl Connection {
 
     /// Reads what has arrived, unless whole frames wait to be handled or the limits say no.
     fn poll_read(&mut self, task: &mut Context<'_>) -> bool {
+        let next = next_frame(&self.arrived, self.skip, &self.session);
+        if self.ended && !self.closing() && self.held.is_empty() && !matches!(next, Ok(Next::Whole(_) | Next::Large(_)))
+        {
+            self.end(End::Lost(None));
+            return true;
+        }
         if !self.may_read() {
             return false;
         }
-        let missing = match next_frame(&self.arrived, self.skip, &self.session) {
+        let missing = match next {
             // Before an attach memory follows the bytes that came, not the size that is only announced.
             Ok(Next::Partial(missing)) if self.session.fids() == 0 => missing.clamp(1, READ_CHUNK),
             Ok(Next::Partial(missing)) => missing.max(READ_CHUNK),
@@ -437,6 +481,8 @@ impl Connection {
         }
         match read {
             Poll::Pending => return false,
+            // What was sent before is still answered.
+            Poll::Ready(Ok(0)) if !self.held.is_empty() => self.ended = true,
             Poll::Ready(Ok(0)) => self.end(End::Lost(None)),
             Poll::Ready(Ok(_)) => {}
             Poll::Ready(Err(error)) => self.end(End::Lost(Some(error))),
@@ -486,7 +532,7 @@ impl Connection {
         }
         let now = Instant::now();
         self.closing_since = Some((now, now + self.server.limits.frame));
-        self.held = None;
+        self.held = Held::default();
         self.arrived = BytesMut::new();
         self.cancel_all();
         match end {

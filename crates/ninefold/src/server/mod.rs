@@ -7,6 +7,7 @@ mod data;
 mod dispatch;
 mod exports;
 mod file_server;
+mod held;
 mod identity;
 mod outlet;
 #[allow(clippy::module_inception)] // the noun is the module's
