@@ -135,6 +135,8 @@ struct Run<'i> {
     held: Option<Vec<u8>>,
     /// Requests that wait for something that may never come.
     parked: BTreeSet<RequestId>,
+    /// Members may have their turn that were not looked for.
+    late: bool,
     /// Those that do not any more.
     cancelled: BTreeSet<RequestId>,
     next_file: File,
@@ -158,6 +160,7 @@ impl<'i> Run<'i> {
             parting: Vec::new(),
             held: None,
             parked: BTreeSet::new(),
+            late: false,
             cancelled: BTreeSet::new(),
             next_file: 0,
             now: Duration::ZERO,
@@ -246,10 +249,13 @@ impl<'i> Run<'i> {
         }
     }
 
-    /// Hands in a frame and those that have their turn then.
+    /// Hands in a frame and, now or later, those that have their turn then.
     fn send(&mut self, frame: Vec<u8>) {
         self.send_one_frame(frame, None);
-        self.members();
+        self.late = true;
+        if !self.input.one_in(4) {
+            self.members();
+        }
     }
 
     /// Hands in what has its turn.
@@ -261,6 +267,7 @@ impl<'i> Run<'i> {
             }
         }
         self.model.none_is_left_waiting();
+        self.late = false;
     }
 
     /// The turn of one that had no room: an error, and the fid of a Tclunk or Tremove is gone.
@@ -295,6 +302,7 @@ impl<'i> Run<'i> {
         let handed = match member {
             Some(member) => self.session.handle_member(member, &mut self.out),
             None => {
+                self.model.arrives();
                 let parked = &self.parked;
                 self.session.handle_frame(&frame, &|id| parked.contains(&id), &mut self.out)
             }
@@ -330,7 +338,7 @@ impl<'i> Run<'i> {
             assert!(member.is_none(), "what has its turn is held back");
             assert!(self.out.is_empty());
             assert!(
-                resetting || self.model.something_ends(&self.parked),
+                resetting || self.late || self.model.something_ends(&self.parked),
                 "a frame is held back for what may never end"
             );
             let held_up = || message.as_ref().is_ok_and(|message| self.model.is_held_up(message));
@@ -469,6 +477,10 @@ impl<'i> Run<'i> {
     }
 
     fn hand_in_again(&mut self) {
+        self.late = true;
+        if self.input.one_in(4) {
+            return;
+        }
         self.members();
         if let Some(frame) = self.held.take() {
             self.send(frame);
@@ -640,9 +652,13 @@ impl<'i> Run<'i> {
             self.held = None;
             self.settle_farewells();
         }
-        while self.model.is_busy() {
+        while self.model.is_busy() || self.late || self.held.is_some() {
             self.complete_one();
             self.part_one();
+            self.members();
+            if let Some(frame) = self.held.take() {
+                self.send(frame);
+            }
         }
         assert!(self.held.is_none() && self.model.waiting() == 0, "a frame is held back for ever");
         assert_eq!(self.model.outstanding(), 0, "a request has no reply");

@@ -111,7 +111,8 @@ const ALONE: [u8; 7] = [12, 14, 32, 110, 112, 114, 116];
 /// The model.
 #[derive(Default)]
 pub struct Model {
-    tags: BTreeMap<u16, Owner>,
+    /// With the serial number of the frame.
+    tags: BTreeMap<u16, (Owner, u64)>,
     /// By serial number; those with a request id are also in `running`.
     pending: BTreeMap<u64, Pending>,
     running: BTreeMap<RequestId, u64>,
@@ -122,7 +123,10 @@ pub struct Model {
     version: Option<u16>,
     /// Whether requests may share a tag, and what waits: for those before it in its tag, or for a fid.
     pub groups: bool,
-    waiting: BTreeMap<u16, VecDeque<Place>>,
+    waiting: BTreeMap<u16, VecDeque<(Place, u64)>>,
+    /// Frames that came, and the serial number of the one that is looked at.
+    frames: u64,
+    frame: u64,
     /// Tags whose first one waits for a fid.
     blocked: BTreeMap<u16, Blocked>,
     limits: Limits,
@@ -267,7 +271,7 @@ impl Model {
 
     /// Whether `frame` may wait.
     pub fn room(&self, tag: u16, frame: &[u8]) -> Room {
-        let places = || self.waiting.values().flatten();
+        let places = || self.waiting.values().flatten().map(|(place, _)| place);
         let bytes: usize = places().map(|place| if let Place::Frame(frame) = place { frame.len() } else { 0 }).sum();
         let refused = places().filter(|place| matches!(place, Place::Refused(_))).count();
         let of_tag = self.waiting.get(&tag).map_or(0, VecDeque::len);
@@ -290,21 +294,27 @@ impl Model {
         if of_tag + 1 < self.limits.group {
             return self.running.keys().any(|id| !parked.contains(id));
         }
-        let Some(Owner::Request(serial) | Owner::Flush(serial)) = self.tags.get(&tag) else { return false };
+        let Some((Owner::Request(serial) | Owner::Flush(serial), _)) = self.tags.get(&tag) else { return false };
         self.running.iter().any(|(id, running)| running == serial && !parked.contains(id))
+    }
+
+    /// A frame is handed in that has not waited.
+    pub fn arrives(&mut self) {
+        self.frame = self.frames;
+        self.frames += 1;
     }
 
     /// A request is to wait behind those of its tag.
     pub fn wait(&mut self, tag: u16, place: Place) {
         assert!(self.groups, "a request waits in its tag without .ix");
-        self.waiting.entry(tag).or_default().push_back(place);
+        self.waiting.entry(tag).or_default().push_back((place, self.frame));
     }
 
     /// One needs a fid in use: it waits before those of its tag.
     pub fn block(&mut self, tag: u16, frame: Vec<u8>, message: &T<'_>) {
         assert!(self.groups, "a request waits for a fid without .ix");
         assert!(self.is_held_up(message), "it waits for a fid that nothing uses");
-        self.waiting.entry(tag).or_default().push_front(Place::Frame(frame));
+        self.waiting.entry(tag).or_default().push_front((Place::Frame(frame), self.frame));
         let blocked = Blocked { fids: names(message), alone: ALONE.contains(&message.number()) };
         assert!(self.blocked.insert(tag, blocked).is_none(), "two of a tag wait for fids");
     }
@@ -313,7 +323,8 @@ impl Model {
     pub fn turn(&mut self, tag: u16, frame: Option<&Vec<u8>>) -> Place {
         assert!(!self.tag_in_use(tag), "begun before the one before it is answered");
         let places = self.waiting.get_mut(&tag).expect("what did not wait has its turn");
-        let place = places.pop_front().expect("no line is empty");
+        let (place, serial) = places.pop_front().expect("no line is empty");
+        self.frame = serial;
         match &place {
             Place::Frame(first) => assert_eq!(frame, Some(first), "not the first of its tag"),
             Place::Refused(_) => assert_eq!(frame, None, "not the first of its tag"),
@@ -331,7 +342,9 @@ impl Model {
 
     /// Whether something uses a fid that a request names, or waits for it.
     pub fn is_held_up(&self, message: &T<'_>) -> bool {
-        names(message).iter().any(|fid| self.in_use(*fid) || self.blocked.values().any(|blocked| blocked.fids.contains(fid)))
+        names(message)
+            .iter()
+            .any(|fid| self.in_use(*fid) || self.blocked.values().any(|blocked| blocked.fids.contains(fid)))
     }
 
     /// All that could have its turn had it.
@@ -363,7 +376,7 @@ impl Model {
     fn take(&mut self, tag: u16, pending: Pending) -> u64 {
         let serial = self.next;
         self.next += 1;
-        self.tags.insert(tag, Owner::Request(serial));
+        self.tags.insert(tag, (Owner::Request(serial), self.frame));
         self.pending.insert(serial, pending);
         serial
     }
@@ -428,14 +441,24 @@ impl Model {
     /// that only its farewell completes.
     #[allow(clippy::type_complexity)] // three answers to one question
     pub fn flush(&mut self, tag: u16, oldtag: u16) -> (Option<Expected>, Option<Result<RequestId, ()>>) {
-        if tag != oldtag {
-            self.waiting.remove(&oldtag);
-            self.blocked.remove(&oldtag);
+        let now = self.frame;
+        if tag != oldtag
+            && let Some(places) = self.waiting.get_mut(&oldtag)
+        {
+            let all = places.len();
+            places.retain(|(_, serial)| *serial > now);
+            if places.len() < all {
+                self.blocked.remove(&oldtag);
+            }
+            if places.is_empty() {
+                self.waiting.remove(&oldtag);
+            }
         }
-        let Some(&(Owner::Request(serial) | Owner::Flush(serial))) = self.tags.get(&oldtag) else {
+        let before = self.tags.get(&oldtag).filter(|(_, frame)| *frame < now);
+        let Some(&(Owner::Request(serial) | Owner::Flush(serial), _)) = before else {
             return (Some(Expected { tag, what: What::Flush }), None);
         };
-        self.tags.insert(tag, Owner::Flush(serial));
+        self.tags.insert(tag, (Owner::Flush(serial), now));
         let pending = self.pending.get_mut(&serial).unwrap();
         pending.flushes.push(tag);
         let first = !std::mem::replace(&mut pending.flushed, true);
