@@ -19,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream
 use tokio::sync::Semaphore;
 
 /// Counts what happens. Reads at offset 0 are answered at once, at 1 when the test lets them, at 2 only
-/// when cancelled; at 3 and 4 they panic, at once and later. Clunks are answered when the test lets them, if it wants them slow.
+/// when cancelled; at 3 and 4 they panic, at once and later; at 5 they wait for a write. Clunks are answered when the test lets them, if it wants them slow.
 struct Probe {
     reads: AtomicUsize,
     files: AtomicUsize,
@@ -61,12 +61,23 @@ impl File for Tree {
             }),
             3 => panic!("a file server's bug"),
             4 => Answer::later(async { panic!("a file server's bug") }),
+            5 => Answer::later(async move {
+                let _parked = cx.park()?;
+                probe.gate.acquire().await.map_err(|_| Errno::EIO)?.forget();
+                Ok(vec![9; count as usize].into())
+            }),
             _ => Answer::later(async move {
                 let _parked = cx.park()?;
                 cx.cancelled().await;
                 Err(Errno::EINTR.into())
             }),
         }
+    }
+
+    /// Lets as many reads go on as there are bytes.
+    fn write(&self, _: &Cx, _: u64, data: bytes::Bytes) -> Answer<u32> {
+        self.0.gate.add_permits(data.len());
+        Answer::ok(data.len() as u32)
     }
 
     fn getattr(&self, _: &Cx, _: u64) -> Answer<Attr> {
@@ -781,4 +792,49 @@ async fn a_peer_that_closes_and_takes_no_replies_does_not_hold_up_the_end_of_its
         }
         drop(stream);
     }
+}
+
+/// As many as may wait for those of their tag before them.
+const PARKED: usize = 4096;
+
+/// The write that frees all of them is read while they are parked, and every one is answered, to a client that takes no reply
+/// before it has sent everything.
+async fn are_freed_by_a_write(c: &mut Client, tags: usize) {
+    c.send(&format!("Twrite tag 9000 fid 2 offset 0 count {PARKED} '{}'", "x".repeat(PARKED))).await;
+    let mut answered = vec![0; tags];
+    let mut written = 0;
+    for _ in 0..=PARKED {
+        let line = c.receive().await;
+        match line.strip_prefix("Rread tag ") {
+            Some(rest) => answered[rest.split(' ').next().unwrap().parse::<usize>().unwrap()] += 1,
+            None => {
+                assert_eq!(line, format!("Rwrite tag 9000 count {PARKED}"));
+                written += 1;
+            }
+        }
+    }
+    assert_eq!((written, answered), (1, vec![PARKED / tags; tags]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn four_thousand_parked_requests_are_freed_by_a_write_that_comes_behind_them() {
+    let mut c = Client::ready(Limits { parked: PARKED, ..Limits::default() }).await;
+    c.ask("Twalk tag 1 fid 0 newfid 2 nwname 0").await;
+    c.ask("Tlopen tag 1 fid 2 flags 1").await;
+    for tag in 0..PARKED {
+        c.send(&format!("Tread tag {tag} fid 1 offset 5 count 5")).await;
+    }
+    are_freed_by_a_write(&mut c, PARKED).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn four_thousand_requests_of_groups_that_are_parked_are_freed_by_a_write_that_comes_behind_them() {
+    // One of each tag is parked, and the others wait for it.
+    let mut c = Client::grouped(Limits::default(), Stream::other).await;
+    c.ask("Twalk tag 1 fid 0 newfid 2 nwname 0").await;
+    c.ask("Topen tag 1 fid 2 mode 1").await;
+    for n in 0..PARKED {
+        c.send(&format!("Tread tag {} fid 1 offset 5 count 5", n % 64)).await;
+    }
+    are_freed_by_a_write(&mut c, 64).await;
 }
