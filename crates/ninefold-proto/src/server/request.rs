@@ -142,9 +142,9 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         Ok(Event::Handled)
     }
 
-    /// Whether others wait for a fid; what waited for one itself stands behind nobody.
+    /// Whether others wait for a fid, before a request that did not.
     fn has_queue(&self, fid: Fid) -> bool {
-        !self.woken && self.groups.as_ref().is_some_and(|groups| groups.has_queue(fid))
+        self.woken != Some(fid) && self.groups.as_ref().is_some_and(|groups| groups.has_queue(fid))
     }
 
     fn begin<'a>(&mut self, tag: Tag, checked: Checked<'a, F>) -> Request<'a, F> {

@@ -165,8 +165,8 @@ pub struct Session<F, P, B = Vec<u8>> {
     pub(super) dialect: Dialect,
     /// Whether requests may share a tag, or `None` where they may not.
     pub(super) groups: Option<Groups<B>>,
-    /// The request that is taken waited for a fid, and stands behind nobody now.
-    pub(super) woken: bool,
+    /// The request that is taken waited for this fid, and stands behind nobody there now.
+    pub(super) woken: Option<Fid>,
     /// Frames that came before the one that is taken.
     serial: u64,
     frames: u64,
@@ -212,7 +212,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
             state: State::Start { spoke: false },
             dialect: Dialect::Plan9,
             groups: None,
-            woken: false,
+            woken: None,
             serial: 0,
             frames: 0,
             msize: MSIZE_MIN,
@@ -360,9 +360,9 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         self.serial = member.serial;
         match &member.kept {
             Kept::Frame(frame) => {
-                self.woken = member.woken.is_some();
+                self.woken = member.woken;
                 let event = self.take(frame, Turn::Came { woken: member.woken }, &|_| false, out);
-                self.woken = false;
+                self.woken = None;
                 event
             }
             Kept::Refused(farewell) => Ok(self.refuse_in_turn(member.tag, *farewell, out)),

@@ -412,6 +412,27 @@ fn a_request_that_needs_two_fids_waits_for_one_after_the_other() {
 }
 
 #[test]
+fn a_request_that_waited_for_one_fid_passes_nobody_who_waits_for_its_other() {
+    let mut b = Bench::attached_as(Dialect::Unix, "9P2000.u.ix");
+    b.walk(1, DIR);
+    b.walk(2, PLAIN);
+    let dir = b.begin("Twalk tag 3 fid 1 newfid 1 nwname 1 0:x");
+    let stat = b.begin("Tstat tag 4 fid 2");
+    for line in ["Tcreate tag 5 fid 1 name 'n' perm 0x01000000 mode 0 extension '2'", "Topen tag 6 fid 2 mode 0"] {
+        assert_eq!(b.send(line), Did::Handled, "{line}");
+    }
+    b.done(dir, Done::Walked { qids: [DIR].to_vec(), file: Some(50) });
+    assert_eq!(b.member(), Some(Did::Handled), "the open waits for fid 2 too, and came first");
+    assert_eq!(b.member(), None);
+    b.fail(stat, Errno::EIO);
+    let open = next(&mut b);
+    assert_eq!(b.member(), Some(Did::Handled));
+    assert_eq!(b.member(), None);
+    b.done(open, Done::Opened { qid: PLAIN });
+    next(&mut b);
+}
+
+#[test]
 fn what_can_never_be_done_with_an_open_file_does_not_wait_for_its_reads() {
     let mut b = ix();
     b.open(1);
