@@ -8,10 +8,10 @@
 //!    when a request comes to be parked; of a frame over [`Session::msize`] only the header, to
 //!    [`Session::handle_large`];
 //! 2. brings each request's result to [`Session::complete`];
-//! 3. after either takes [`Session::poll_member`] until there is none: requests whose turn has come among those of their tag,
-//!    for [`Session::handle_member`], which says what [`Session::handle_frame`] does;
-//! 4. and then [`Session::poll_farewell`] until it is empty: files to clunk; their results go to
-//!    [`Session::farewell_done`];
+//! 3. after any of 1, 2 and 4 takes [`Session::poll_member`] until there is none: requests whose turn has come among those of
+//!    their tag, for [`Session::handle_member`], which says what [`Session::handle_frame`] does;
+//! 4. and then [`Session::poll_farewell`]: files to clunk; their results go to [`Session::farewell_done`]; goes on with 3
+//!    and 4 until neither brings anything;
 //! 5. sends what is in the [`Outbox`], and asks [`Session::deadline`] how long it may wait for the peer.
 //!
 //! When the connection ends, [`Session::hang_up`] cancels everything; the driver goes on with 2 to 4
