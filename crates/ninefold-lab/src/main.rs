@@ -1,6 +1,8 @@
-//! `ninefold-bench`: measures ninefold beside its peers, in the same run, and writes what it found.
+//! `ninefold-bench`: a link between two networks of this machine, and measurements of ninefold beside its peers.
 //!
-//! `ninefold bench NAME` executes it. Figures are ratios and counts: what a machine does in a second says little of another.
+//! `ninefold bench NAME` and `ninefold lab …` execute it. Figures are ratios and counts: what a machine does in a second says
+//! little of another.
+#![forbid(unsafe_code)]
 
 mod loopback;
 
@@ -23,18 +25,19 @@ enum Bench {
     /// The bare socket pump, as the loopback bench starts it
     #[command(hide = true)]
     Pump(loopback::pump::Options),
+    /// Two networks of this machine, joined by a link of a given delay, rate and loss
+    #[command(subcommand)]
+    Lab(ninefold_lab::command::Command),
 }
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().bench {
-        Bench::Loopback(options) => loopback::run(&options),
-        Bench::Pump(options) => loopback::pump::serve(&options),
+        Bench::Loopback(options) => loopback::run(&options).map(|()| ExitCode::SUCCESS),
+        Bench::Pump(options) => loopback::pump::serve(&options).map(|()| ExitCode::SUCCESS),
+        Bench::Lab(command) => ninefold_lab::command::run(&command),
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
-            let _ = writeln!(std::io::stderr(), "ninefold-bench: {e:#}");
-            ExitCode::FAILURE
-        }
-    }
+    result.unwrap_or_else(|e| {
+        let _ = writeln!(std::io::stderr(), "ninefold-bench: {e:#}");
+        ExitCode::FAILURE
+    })
 }

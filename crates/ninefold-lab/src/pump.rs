@@ -1,0 +1,232 @@
+//! The thread of one direction: takes packets from one device, keeps them in a `Line`, gives them to the other device when they are due.
+//!
+//! The thread owns all it works with; others ask it by `Handle::ask`, which runs a function there and brings back its value. So
+//! there is no lock, and an answer says what holds at one instant between two packets.
+
+use std::num::NonZeroU64;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use tun_rs::SyncDevice;
+
+use crate::flows::{Flows, Segment, resent};
+use crate::line::{Count, Counters, Line};
+use crate::shape::Shape;
+
+/// Nanoseconds before a packet is due at which the thread stops sleeping and looks at the clock until then. What the kernel takes
+/// to wake a thread is more than that on a busy machine and less on an idle one: PLACEHOLDER.
+const SPIN: u64 = 50_000;
+
+/// Nanoseconds behind its time from which on a packet counts as late: the accuracy that the lab promises.
+pub const LATE: u64 = 200_000;
+
+/// Packets taken from a device, or given to one, before the thread looks at the other: 64 packets take about as long as waking does.
+const BATCH: usize = 64;
+
+/// How long an answer of a pump may take. It answers within a batch unless the machine is stopped.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
+/// How well the thread kept its times, and what it did not carry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Care {
+    /// Packets handed out more than `LATE` behind their time.
+    pub late: u64,
+    /// The furthest behind its time that a packet was handed out, in nanoseconds.
+    pub latest_ns: u64,
+    /// Packets that are not IPv4, which are dropped without being offered to the line.
+    pub foreign: Count,
+    /// Packets that the other end's device did not take: it was taken down.
+    pub undeliverable: Count,
+}
+
+/// One direction at work.
+pub struct Pump {
+    pub line: Line,
+    pub flows: Flows,
+    pub care: Care,
+    from: Arc<SyncDevice>,
+    to: Arc<SyncDevice>,
+    start: Instant,
+    mtu: usize,
+}
+
+type Job = Box<dyn FnOnce(&mut Pump) + Send>;
+
+/// Asks a pump.
+pub struct Handle {
+    jobs: Sender<Job>,
+    wake: Arc<EventFd>,
+}
+
+impl Handle {
+    /// Runs a function in the pump's thread.
+    pub fn ask<T: Send + 'static>(&self, job: impl FnOnce(&mut Pump) -> T + Send + 'static) -> Result<T> {
+        let (answer, answers) = channel();
+        let job = Box::new(move |pump: &mut Pump| {
+            // Nobody takes the answer when it came too late.
+            let _ = answer.send(job(pump));
+        });
+        self.jobs.send(job).map_err(|_| anyhow!("a direction of the link has ended"))?;
+        self.wake.write(1).context("eventfd")?;
+        answers.recv_timeout(ANSWER_WITHIN).context("a direction of the link does not answer")
+    }
+}
+
+impl Pump {
+    /// Starts a direction.
+    pub fn start(
+        name: &str,
+        shape: Shape,
+        seed: u64,
+        from: Arc<SyncDevice>,
+        to: Arc<SyncDevice>,
+        mtu: u16,
+    ) -> Result<Handle> {
+        let (jobs, receiver) = channel();
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        let wake = Arc::new(EventFd::from_value_and_flags(0, flags).context("eventfd")?);
+        let woken = wake.clone();
+        let line = Line::new(shape, seed);
+        let (flows, care) = (Flows::default(), Care::default());
+        let pump = Pump { line, flows, care, from, to, start: Instant::now(), mtu: usize::from(mtu) };
+        std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || pump.run(&receiver, &woken))
+            .context("thread")?;
+        Ok(Handle { jobs, wake })
+    }
+
+    /// Nanoseconds since the start.
+    pub fn now(&self) -> u64 {
+        self.start.elapsed().as_nanos() as u64
+    }
+
+    fn run(mut self, jobs: &Receiver<Job>, woken: &EventFd) {
+        // By default the kernel may sleep 50 us longer to wake several at once: prctl(2), PR_SET_TIMERSLACK.
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        // Before what the ends compute, where it is allowed: setpriority(2) goes by thread on Linux.
+        let _ = rustix::process::setpriority_process(None, -20);
+        let mut spare = Vec::new();
+        loop {
+            match jobs.try_recv() {
+                Ok(job) => job(&mut self),
+                Err(std::sync::mpsc::TryRecvError::Empty) => {}
+                // The lab has been dropped.
+                Err(std::sync::mpsc::TryRecvError::Disconnected) => return,
+            }
+            let took = self.take_in(&mut spare);
+            let gave = self.give_out(&mut spare);
+            if took || gave {
+                continue;
+            }
+            let now = self.now();
+            let timeout = match self.line.wake() {
+                None => None,
+                Some(wake) if wake <= now + SPIN => {
+                    std::hint::spin_loop();
+                    continue;
+                }
+                Some(wake) => Some(Duration::from_nanos(wake - now - SPIN)),
+            };
+            self.sleep(woken, timeout);
+        }
+    }
+
+    /// Sleeps until a packet comes, somebody asks, or the time is over.
+    fn sleep(&self, woken: &EventFd, timeout: Option<Duration>) {
+        let timeout = timeout
+            .map(|timeout| Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) });
+        let mut fds = [PollFd::new(&*self.from, PollFlags::IN), PollFd::new(woken, PollFlags::IN)];
+        // EINTR is as good as any other end of the sleep.
+        if poll(&mut fds, timeout.as_ref()).is_ok() && fds[1].revents().contains(PollFlags::IN) {
+            let _ = woken.read();
+        }
+        let taken_down = fds[0].revents().intersects(PollFlags::ERR | PollFlags::HUP);
+        if taken_down && !fds[0].revents().contains(PollFlags::IN) {
+            // poll(2) would not sleep while the device is down; it is looked at again soon enough.
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Takes packets that the one end sends. True when there may be more.
+    fn take_in(&mut self, spare: &mut Vec<Vec<u8>>) -> bool {
+        for _ in 0..BATCH {
+            let mut packet = spare.pop().unwrap_or_default();
+            packet.resize(self.mtu, 0);
+            match rustix::io::read(self.from.as_fd(), &mut packet[..]) {
+                Ok(length) => packet.truncate(length),
+                Err(_) => {
+                    spare.push(packet);
+                    return false;
+                }
+            }
+            self.take(packet);
+        }
+        true
+    }
+
+    fn take(&mut self, packet: Vec<u8>) {
+        // The version is the upper half of the first byte: RFC 791, section 3.1.
+        if packet.first().is_none_or(|first| first >> 4 != 4) {
+            self.care.foreign.add(packet.len());
+            return;
+        }
+        if let Some(segment) = Segment::of(&packet)
+            && !self.flows.sent(&segment)
+        {
+            self.line.refuse(packet.len());
+            self.inject_back(&resent(&segment));
+            return;
+        }
+        let now = self.now();
+        self.line.offer(now, packet);
+    }
+
+    /// Gives the other end what is due. True when there may be more.
+    fn give_out(&mut self, spare: &mut Vec<Vec<u8>>) -> bool {
+        for _ in 0..BATCH {
+            let now = self.now();
+            let Some((due, packet)) = self.line.take(now) else { return false };
+            if Segment::of(&packet).is_none_or(|segment| self.flows.handed(&segment)) {
+                if send(&self.to, &packet).is_err() {
+                    self.care.undeliverable.add(packet.len());
+                }
+                self.care.latest_ns = self.care.latest_ns.max(now - due);
+                self.care.late += u64::from(now - due > LATE);
+            } else {
+                self.line.refused(packet.len());
+            }
+            if spare.len() < BATCH {
+                spare.push(packet);
+            }
+        }
+        true
+    }
+
+    /// Gives the end from which packets come one that nobody sent.
+    pub fn inject_back(&self, packet: &[u8]) {
+        // When its device is down, it needs no reset.
+        let _ = send(&self.from, packet);
+    }
+
+    pub fn counters(&self) -> Counters {
+        self.line.counters()
+    }
+}
+
+/// A TUN device takes a packet whole or not at all.
+fn send(device: &SyncDevice, packet: &[u8]) -> rustix::io::Result<()> {
+    loop {
+        match rustix::io::write(device.as_fd(), packet) {
+            Err(Errno::INTR) => {}
+            result => return result.map(|_| ()),
+        }
+    }
+}
