@@ -48,15 +48,16 @@ pub fn run(name: &str, end: End, words: &[OsString]) -> Result<ExitCode> {
     setns(processes.as_fd(), CloneFlags::CLONE_NEWPID).context("cannot enter the lab's process namespace")?;
     drop((user, network, processes));
 
-    let mut mask = SigSet::from_iter(SIGNALS);
-    mask.add(Signal::SIGCHLD);
-    mask.thread_block().context("signals")?;
-    let mut signals = SignalFd::new(&mask).context("signals")?;
     let mut child = Command::new(SELF)
         .args(["lab", "exec", "--"])
         .args(words)
         .spawn()
         .context("cannot start a process in the lab")?;
+    // Only now, because the command inherits what is blocked. Until here a signal ends this process, and the command with it.
+    let mut mask = SigSet::from_iter(SIGNALS);
+    mask.add(Signal::SIGCHLD);
+    mask.thread_block().context("signals")?;
+    let mut signals = SignalFd::new(&mask).context("signals")?;
     wait(&mut child, &mut signals)
 }
 

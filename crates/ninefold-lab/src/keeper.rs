@@ -131,7 +131,8 @@ fn user_namespace(uid: u32, gid: u32) -> Result<()> {
     })?;
     // A group could else be dropped that takes rights away.
     std::fs::write("/proc/self/setgroups", "deny").context("/proc/self/setgroups")?;
-    std::fs::write("/proc/self/uid_map", format!("0 {uid} 1")).context("/proc/self/uid_map")?;
+    std::fs::write("/proc/self/uid_map", format!("0 {uid} 1"))
+        .context("/proc/self/uid_map: run as a user who is not root, or as root with CAP_SETFCAP")?;
     std::fs::write("/proc/self/gid_map", format!("0 {gid} 1")).context("/proc/self/gid_map")
 }
 

@@ -14,7 +14,7 @@ use netlink_packet_core::{
     NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
 };
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
-use netlink_packet_route::link::{LinkFlags, LinkMessage};
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use nix::errno::Errno;
@@ -79,6 +79,8 @@ impl Place {
         let index = device.if_index().with_context(|| format!("index of {DEVICE}"))?;
         let mut route = Route::open()?;
         route.up(LOOPBACK).context("cannot bring up the loopback device")?;
+        // Not by SIOCSIFTXQLEN, which no user namespace's root may use.
+        route.queue(index, DEVICE_QUEUE_PACKETS).with_context(|| format!("cannot set the queue of {DEVICE}"))?;
         route.address(index, end.address()).with_context(|| format!("cannot give {DEVICE} its address"))?;
         route.up(index).with_context(|| format!("cannot bring up {DEVICE}"))?;
         Ok(Place { namespace, device: Arc::new(device), counters })
@@ -101,7 +103,7 @@ fn missed(text: &str) -> Option<u64> {
 }
 
 fn device(mtu: u16) -> Result<SyncDevice> {
-    let made = DeviceBuilder::new().name(DEVICE).mtu(mtu).enable(false).tx_queue_len(DEVICE_QUEUE_PACKETS).build_sync();
+    let made = DeviceBuilder::new().name(DEVICE).mtu(mtu).enable(false).build_sync();
     let device = made.map_err(|e| match e.raw_os_error().map(Errno::from_raw) {
         Some(Errno::ENOENT | Errno::ENODEV | Errno::ENXIO) => unavailable(
             "/dev/net/tun is missing: as root, modprobe tun; a container is given it by --device /dev/net/tun",
@@ -133,6 +135,13 @@ impl Route {
         link.header.index = index;
         link.header.flags = LinkFlags::Up;
         link.header.change_mask = LinkFlags::Up;
+        self.ask(RouteNetlinkMessage::SetLink(link), 0)
+    }
+
+    fn queue(&mut self, index: u32, packets: u32) -> Result<()> {
+        let mut link = LinkMessage::default();
+        link.header.index = index;
+        link.attributes = vec![LinkAttribute::TxQueueLen(packets)];
         self.ask(RouteNetlinkMessage::SetLink(link), 0)
     }
 
