@@ -70,6 +70,18 @@ pub enum Command {
         #[arg(value_name = "NAME AND OPTIONS", trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<std::ffi::OsString>,
     },
+    /// Try things over a network that is slow, narrow or broken: two networks of this machine and a link between them
+    ///
+    /// `lab up` makes a client's and a server's network, 10.9.0.1 and 10.9.0.2, joined by a link of a given delay, rate, queue,
+    /// jitter, loss and order, each direction on its own. `lab server COMMAND…` and `lab client COMMAND…` run a command in
+    /// either; `lab set` changes the link, `lab cut`, `heal`, `reset`, `freeze` and `thaw` break it and mend it, `lab stats` tells
+    /// what passed, and `lab down` ends all. No root is needed where user namespaces are allowed. Runs ninefold-bench, which
+    /// is built apart; `ninefold lab up --help` lists the options.
+    #[command(disable_help_flag = true)]
+    Lab {
+        #[arg(value_name = "COMMAND AND OPTIONS", trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<std::ffi::OsString>,
+    },
     /// Show that it works on this machine: serve a private directory and use it in every dialect, over every transport.
     Demo,
     /// Print the completions of a shell: ninefold completions bash > /etc/bash_completion.d/ninefold

@@ -55,7 +55,8 @@ fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Iostat(args) => block_on(iostat::run(args)),
         Command::Check(check) => block_on(check::run(check, args.timeout)),
         Command::Doctor(args) => doctor::run(&args),
-        Command::Bench { words } => bench::run(&words),
+        Command::Bench { words } => bench::bench(&words),
+        Command::Lab { words } => bench::lab(&words),
         Command::Demo => block_on(demo::run()),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -62,3 +62,16 @@ fn a_path_of_a_host_without_its_slash_is_told_as_a_slip() {
     let (code, _, stderr) = run(&["cp", "here", "there"]);
     assert!(code == Some(2) && stderr.contains("use cp(1)"), "{stderr}");
 }
+
+#[test]
+fn what_another_program_does_is_told_with_that_program_where_it_is_missing() {
+    let dir = tempfile::tempdir().unwrap();
+    let alone = dir.path().join("ninefold");
+    std::fs::copy(env!("CARGO_BIN_EXE_ninefold"), &alone).unwrap();
+    for words in [["lab", "stats"], ["bench", "loopback"]] {
+        let output = std::process::Command::new(&alone).args(words).output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        assert!(stderr.contains("ninefold-bench is missing") && stderr.contains("cargo build"), "{stderr}");
+    }
+}

@@ -196,7 +196,7 @@ pub fn run(command: &Command) -> Result<ExitCode> {
         Command::Server(Run { name, words }) => return enter::run(&name.name, End::Server, words),
         Command::Set { name, options } => {
             let [to_server, to_client] = options.changes();
-            let request = Request::Set { to_server, to_client, seed: options.seed };
+            let request = Request::Set { changes: Box::new([to_server, to_client]), seed: options.seed };
             Control::connect(&name.name)?.order(&request)?;
         }
         Command::Cut(directions) => Control::connect(&directions.name.name)?.order(&Request::Cut(directions.list()))?,
@@ -205,15 +205,15 @@ pub fn run(command: &Command) -> Result<ExitCode> {
         }
         Command::Reset { name, port } => {
             let count = Control::connect(&name.name)?.count(&Request::Reset(*port))?;
-            print(&format!("{count} connections reset\n"))?;
+            print(&format!("connections reset: {count}\n"))?;
         }
         Command::Freeze { end, name } => {
             let count = Control::connect(&name.name)?.count(&Request::Freeze(*end))?;
-            print(&format!("{count} processes stopped\n"))?;
+            print(&format!("processes stopped: {count}\n"))?;
         }
         Command::Thaw { end, name } => {
             let count = Control::connect(&name.name)?.count(&Request::Thaw(*end))?;
-            print(&format!("{count} processes continued\n"))?;
+            print(&format!("processes continued: {count}\n"))?;
         }
         Command::Stats { name, json } => {
             let stats = Control::connect(&name.name)?.stats()?;
@@ -242,13 +242,13 @@ fn up(name: &str, options: &ShapeOptions, mtu: u16) -> Result<()> {
     plan.seed = options.seed.unwrap_or(0);
     let program = std::env::current_exe().context("cannot tell where this program lies")?;
     keep(&program, &plan)?;
-    let which = if name == "default" { String::new() } else { format!("--name {name} ") };
+    let which = if name == "default" { String::new() } else { format!(" --name {name}") };
     let address = End::Server.address();
     print(&format!(
         "the lab '{name}' is up: client {}, server {address}\n  \
-         ninefold lab server {which}-- ninefold serve DIR --listen 9p://{address} --insecure\n  \
-         ninefold lab client {which}-- ninefold ls 9p://{address}\n  \
-         ninefold lab down {which}\n",
+         ninefold lab server{which} -- ninefold serve DIR --listen 9p://{address} --insecure\n  \
+         ninefold lab client{which} -- ninefold ls 9p://{address}\n  \
+         ninefold lab down{which}\n",
         End::Client.address()
     ))
 }
@@ -283,7 +283,8 @@ fn table(stats: &Stats) -> String {
     row("queue", &|side| format!("{} = {}", side.shape.queue, side.shape.queue_limit()));
     row("loss", &|side| percent(side.shape.loss));
     row("reordered", &|side| format!("{} by {}", percent(side.shape.reorder), milliseconds(side.shape.reorder_by)));
-    let counts: [(&str, fn(&Side) -> Count); 11] = [
+    type Tell = fn(&Side) -> Count;
+    let counts: [(&str, Tell); 11] = [
         ("offered", |side| side.counters.offered),
         ("delivered", |side| side.counters.delivered),
         ("on the way", |side| side.counters.on_the_way),

@@ -34,8 +34,8 @@ const ANSWER_MAX: usize = 16 << 20;
 #[serde(rename_all = "snake_case")]
 pub enum Request {
     Set {
-        to_server: Change,
-        to_client: Change,
+        /// Towards the server, and towards the client.
+        changes: Box<[Change; 2]>,
         seed: Option<u64>,
     },
     Cut(Vec<Direction>),

@@ -202,3 +202,7 @@ fn rst(flow: Flow, number: u32, ack: Option<u32>) -> Vec<u8> {
     debug_assert!(written.is_ok());
     packet
 }
+
+#[cfg(test)]
+#[path = "flows/tests.rs"]
+mod tests;

@@ -165,6 +165,8 @@ fn begin(plan: &str) -> Result<(std::os::unix::net::UnixListener, Arc<Keeper>)> 
         .context("cannot bind the lab to its first process")?;
     let plan: Plan = serde_json::from_str(plan).context("plan of the lab")?;
     std::env::set_current_dir("/").context("/")?;
+    // Else ps(1) calls it exe, by which it started itself.
+    let _ = rustix::thread::set_name(c"ninefold-lab");
     // Before there are threads, which inherit it.
     let mut children = SigSet::empty();
     children.add(Signal::SIGCHLD);
@@ -251,7 +253,8 @@ impl Keeper {
 
     fn answer(&self, request: Request) -> Result<(Answer, Vec<OwnedFd>)> {
         let answer = match request {
-            Request::Set { to_server, to_client, seed } => {
+            Request::Set { changes, seed } => {
+                let [to_server, to_client] = *changes;
                 let [seed, other_seed] = seed.map(seeds).map_or([None; 2], |seeds| seeds.map(Some));
                 self.set(Direction::ToServer, to_server, seed)?;
                 self.set(Direction::ToClient, to_client, other_seed)?;

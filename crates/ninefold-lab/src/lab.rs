@@ -114,14 +114,16 @@ impl Lab {
 
     /// Changes one direction. What is on the wire keeps its time.
     pub fn set(&self, direction: Direction, change: Change) -> Result<()> {
-        let [to_server, to_client] =
-            Direction::BOTH.map(|other| if other == direction { change } else { Change::default() });
-        self.ask(|control| control.order(&Request::Set { to_server, to_client, seed: None }))
+        self.change(Direction::BOTH.map(|other| if other == direction { change } else { Change::default() }))
     }
 
     /// Changes both directions alike.
     pub fn set_both(&self, change: Change) -> Result<()> {
-        self.ask(|control| control.order(&Request::Set { to_server: change, to_client: change, seed: None }))
+        self.change([change; 2])
+    }
+
+    fn change(&self, changes: [Change; 2]) -> Result<()> {
+        self.ask(|control| control.order(&Request::Set { changes: Box::new(changes), seed: None }))
     }
 
     /// Cuts a direction: what is on its way is dropped, and what comes until it is healed. Nothing arrives any more once this returns.

@@ -31,13 +31,16 @@ enum Bench {
 }
 
 fn main() -> ExitCode {
-    let result = match Arguments::parse().bench {
+    let bench = Arguments::parse().bench;
+    // Under the name that it was called by.
+    let name = if matches!(bench, Bench::Lab(_)) { "ninefold lab" } else { "ninefold-bench" };
+    let result = match bench {
         Bench::Loopback(options) => loopback::run(&options).map(|()| ExitCode::SUCCESS),
         Bench::Pump(options) => loopback::pump::serve(&options).map(|()| ExitCode::SUCCESS),
         Bench::Lab(command) => ninefold_lab::command::run(&command),
     };
     result.unwrap_or_else(|e| {
-        let _ = writeln!(std::io::stderr(), "ninefold-bench: {e:#}");
+        let _ = writeln!(std::io::stderr(), "{name}: {e:#}");
         ExitCode::FAILURE
     })
 }

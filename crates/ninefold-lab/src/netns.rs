@@ -7,6 +7,7 @@ use std::fs::File;
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -103,11 +104,15 @@ fn missed(text: &str) -> Option<u64> {
 }
 
 fn device(mtu: u16) -> Result<SyncDevice> {
+    const MISSING: &str =
+        "/dev/net/tun is missing: as root, modprobe tun; a container is given it by --device /dev/net/tun";
+    // tun-rs would make it, for root, and it would stay.
+    if !Path::new("/dev/net/tun").exists() {
+        return Err(unavailable(MISSING));
+    }
     let made = DeviceBuilder::new().name(DEVICE).mtu(mtu).enable(false).build_sync();
     let device = made.map_err(|e| match e.raw_os_error().map(Errno::from_raw) {
-        Some(Errno::ENOENT | Errno::ENODEV | Errno::ENXIO) => unavailable(
-            "/dev/net/tun is missing: as root, modprobe tun; a container is given it by --device /dev/net/tun",
-        ),
+        Some(Errno::ENOENT | Errno::ENODEV | Errno::ENXIO) => unavailable(MISSING),
         Some(Errno::EACCES) => {
             unavailable("/dev/net/tun may not be opened: as root, chmod 666 /dev/net/tun, as udev has it")
         }

@@ -1,0 +1,120 @@
+#!/usr/bin/env bash
+# Prints the tables of docs/lab.md: what a lab was asked for, and what ping and iperf3 measure in it.
+# With words, only those tables: ping, rate, carried, most, loss. Takes some five minutes; a quiet machine is what it is for.
+# NINEFOLD_BENCH: the program, target/release/ninefold-bench when not given.
+# Needs Debian's packages iputils-ping, iperf3, jq and procps, and root for the long windows.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+: "${NINEFOLD_BENCH:=target/release/ninefold-bench}"
+name=tables-$$
+server=10.9.0.2
+# The share of a packet of 1500 bytes that TCP's data are: without 20 bytes of IPv4, 20 of TCP and 12 of its timestamps.
+goodput=0.96533
+out=$(mktemp -d)
+
+lab() {
+    local verb=$1
+    shift
+    "$NINEFOLD_BENCH" lab "$verb" --name "$name" "$@"
+}
+
+down() {
+    lab down 2>/dev/null || true
+    rm -rf "$out"
+}
+trap down EXIT
+
+# up OPTIONS...: a lab with an iperf3 server in it.
+up() {
+    lab up "$@" >"$out/up"
+    local buffers='4096 131072 134217728' # so that one connection fills 1 Gbit/s at 150 ms
+    for end in client server; do
+        lab "$end" -- sysctl -qw net.ipv4.tcp_rmem="$buffers" net.ipv4.tcp_wmem="$buffers"
+    done
+    lab server -- iperf3 -s >"$out/server" 2>&1 &
+    until lab client -- iperf3 -c "$server" -n 1 >/dev/null 2>&1; do sleep 0.1; done
+}
+
+# measured OPTIONS...: Mbit/s that arrive.
+measured() {
+    lab client -- iperf3 -c "$server" -f m "$@" | awk '/receiver/ { for (i = 1; i < NF; i++) if ($(i + 1) == "Mbits/sec") print $i }'
+}
+
+table_ping() {
+    echo '| RTT asked, ms | ping, 300 times: least | mean | most | deviation | late by over 0.2 ms |'
+    echo '|---|---|---|---|---|---|'
+    for rtt in 0 0.5 1 15 50 150; do
+        lab up --rtt "${rtt}ms" >"$out/up"
+        figures=$(lab client -- ping -q -i 0.01 -c 300 "$server" | awk -F'[ /]' '/^rtt/ { print $7 " | " $8 " | " $9 " | " $10 }')
+        late=$(lab stats | awk '/^late/ { print $6 + $10 }')
+        echo "| $rtt | $figures | $late of 600 |"
+        lab down
+    done
+}
+
+table_rate() {
+    echo '| Rate asked, Mbit/s | RTT, ms | of it TCP data | iperf3, 10 s after the first 5 s | share | dropped, queue full |'
+    echo '|---|---|---|---|---|---|'
+    for rate in 10 1000; do
+        for rtt in 0.5 1 15 50 150; do
+            up --rtt "${rtt}ms" --rate "${rate}mbit"
+            got=$(measured -t 10 -O 5)
+            full=$(lab stats | awk '/queue full/ { print $4 }')
+            awk -v rate="$rate" -v rtt="$rtt" -v got="$got" -v goodput="$goodput" -v full="$full" \
+                'BEGIN { printf "| %s | %s | %.1f | %s | %.3f | %s |\n", rate, rtt, rate * goodput, got, got / (rate * goodput), full }'
+            lab down
+        done
+    done
+}
+
+table_carried() {
+    echo '| Rate asked, Mbit/s | RTT, ms | offered as datagrams | carried, IP headers included | share |'
+    echo '|---|---|---|---|---|'
+    for rate in 10 100; do
+        for rtt in 0.5 15; do
+            up --rtt "${rtt}ms" --rate "${rate}mbit"
+            # 1472 bytes of data make packets of 1500.
+            got=$(measured -u -b "$((rate * 12 / 10))M" -l 1472 -t 10 -O 2)
+            awk -v rate="$rate" -v rtt="$rtt" -v got="$got" 'BEGIN {
+                got *= 1500 / 1472; printf "| %s | %s | %s | %.2f | %.3f |\n", rate, rtt, rate * 1.2, got, got / rate }'
+            lab down
+        done
+    done
+}
+
+table_most() {
+    echo '| Rate asked | RTT, ms | iperf3, 10 s, Mbit/s | missed by the link |'
+    echo '|---|---|---|---|'
+    for rtt in 0 1 15; do
+        up --rtt "${rtt}ms"
+        got=$(measured -t 10 -O 2)
+        missed=$(lab stats | awk '/^missed/ { print $5 + $6 }')
+        echo "| none | $rtt | $got | $missed |"
+        lab down
+    done
+}
+
+table_loss() {
+    echo '| Asked, % | | datagrams | dropped, by the lab | lost, by iperf3 | % | three deviations about what was asked | out of order |'
+    echo '|---|---|---|---|---|---|---|---|'
+    for asked in '0 loss' '0.1 loss' '1 loss' '1 reorder'; do
+        local share=${asked% *} what=${asked#* }
+        up --rtt 1ms --"$what" "0,$share%" --seed 1
+        # Slowly, because iperf3's socket loses what it does not read in time. From the server, because only the receiver tells the order.
+        lab client -- iperf3 -R -u -c "$server" -b 20M -l 1448 -t 25 --json >"$out/udp"
+        dropped=$(lab stats | awk '/lost/ { print $7 }')
+        read -r lost packets disorder < <(jq -r '.end.streams[0].udp | "\(.lost_packets) \(.packets) \(.out_of_order)"' "$out/udp")
+        [ "$what" = loss ] || share=0
+        awk -v asked="$asked" -v loss="$share" -v dropped="$dropped" -v lost="$lost" -v n="$packets" -v disorder="$disorder" 'BEGIN {
+            split(asked, a, " "); p = loss / 100; d = 3 * sqrt(p * (1 - p) / n) * 100
+            printf "| %s | %s | %d | %d | %d | %.3f | %.3f to %.3f | %d |\n",
+                a[1], a[2], n, dropped, lost, 100 * lost / n, loss - d, loss + d, disorder }'
+        lab down
+    done
+}
+
+[ $# -gt 0 ] || set -- ping rate carried most loss
+for table; do
+    "table_$table"
+    echo
+done
