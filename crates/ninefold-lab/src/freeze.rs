@@ -20,22 +20,29 @@ struct Process {
     stopped: bool,
 }
 
-/// Stops them; returns how many there are.
+/// Stops them; returns how many there are. When not all of them stop, none stays stopped.
 pub fn freeze(namespace: impl AsFd) -> Result<u64> {
     let inode = inode(namespace)?;
+    stop(|| processes(inode), WITHIN)
+}
+
+/// Stops the processes of a list, which is asked for again and again, because one that was not yet stopped may have started another.
+fn stop(list: impl Fn() -> Result<Vec<Process>>, within: Duration) -> Result<u64> {
     let begin = Instant::now();
     loop {
-        let processes = processes(inode)?;
+        let processes = list()?;
         if processes.iter().all(|process| process.stopped) {
             return Ok(processes.len() as u64);
         }
-        // Again and again, because one that was not yet stopped may have started another.
-        signal(&processes, Signal::STOP)?;
-        if begin.elapsed() > WITHIN {
+        let sent = signal(&processes, Signal::STOP);
+        if sent.is_err() || begin.elapsed() > within {
             let running = processes.iter().filter(|process| !process.stopped).count();
+            let continued = list().and_then(|processes| signal(&processes, Signal::CONT));
+            sent?;
+            continued.context("not all processes stop, and not all can be continued")?;
             bail!(
-                "{running} processes do not stop within {} s: they wait for a disk, or new ones are started",
-                WITHIN.as_secs()
+                "{running} processes do not stop within {} s: they wait for a disk, or new ones are started; all go on",
+                within.as_secs()
             );
         }
         std::thread::sleep(Duration::from_millis(1));
@@ -98,4 +105,38 @@ fn process(entry: &Path, inode: u64, depth: usize) -> Option<Process> {
 fn pids(status: &str) -> impl Iterator<Item = i32> + '_ {
     let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
     numbers.split_whitespace().map_while(|number| number.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn when_not_all_stop_none_stays_stopped() {
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        // What /proc says of it, and beside it one of which nobody can tell that it has stopped.
+        let state = || process_state(pid);
+        let stopped = std::cell::Cell::new(false);
+        let list = || {
+            stopped.set(stopped.get() || "Tt".contains(state()));
+            Ok(vec![Process { pid, stopped: false }])
+        };
+        let error = stop(list, Duration::from_millis(50)).unwrap_err().to_string();
+        assert!(error.contains("1 processes do not stop") && error.contains("all go on"), "{error}");
+        let begin = Instant::now();
+        while "Tt".contains(state()) {
+            assert!(begin.elapsed() < Duration::from_secs(60), "it goes on");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(stopped.get(), "it was stopped in between");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    fn process_state(pid: Pid) -> char {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).unwrap();
+        let state = status.lines().find_map(|line| line.strip_prefix("State:")).unwrap();
+        state.trim_start().chars().next().unwrap()
+    }
 }

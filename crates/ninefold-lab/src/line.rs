@@ -16,8 +16,12 @@ use serde::{Deserialize, Serialize};
 use crate::shape::Shape;
 use crate::units::Queue;
 
-/// Bytes that may wait and fly in one direction, so that no shape fills the memory: a second at 4 Gbit/s.
+/// Bytes that may wait and fly in one direction, so that no shape fills the memory: a second at 4 Gbit/s. Each packet counts for
+/// `OVERHEAD` more than it has.
 pub const HELD_MAX: u64 = 512 << 20;
+
+/// Bytes that the smallest packet takes beside its own: what the allocator keeps, a `Flying`, and the room that queues have to spare.
+const OVERHEAD: u64 = 128;
 
 /// Packets and their bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -84,8 +88,10 @@ pub struct Line {
     queue: Queue,
     chance: fastrand::Rng,
     cut: bool,
-    /// When the last bit of what went on the wire last is on it.
+    /// When the last bit of what went on the wire last is on it, rounded down.
     free_at: u64,
+    /// What was rounded: this by the rate, of a nanosecond.
+    rounded: u64,
     /// With the instant each was offered.
     waiting: VecDeque<(u64, Vec<u8>)>,
     waiting_bytes: u64,
@@ -100,6 +106,7 @@ pub struct Line {
 }
 
 impl Line {
+    /// A shape that is beyond its bounds (`Shape::check`) is taken as the nearest that can be had.
     pub fn new(shape: Shape, seed: u64) -> Line {
         Line {
             shape,
@@ -107,6 +114,7 @@ impl Line {
             chance: fastrand::Rng::with_seed(seed),
             cut: false,
             free_at: 0,
+            rounded: 0,
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             flying: VecDeque::new(),
@@ -128,9 +136,13 @@ impl Line {
 
     /// What was counted so far.
     pub fn counters(&self) -> Counters {
-        let packets = self.waiting.len() + self.flying.len() + self.held_back.len();
-        let on_the_way = Count { packets: packets as u64, bytes: self.waiting_bytes + self.flying_bytes };
+        let on_the_way = Count { packets: self.packets(), bytes: self.waiting_bytes + self.flying_bytes };
         Counters { on_the_way, ..self.counters }
+    }
+
+    /// Packets that wait or fly.
+    fn packets(&self) -> u64 {
+        (self.waiting.len() + self.flying.len() + self.held_back.len()) as u64
     }
 
     /// Changes the shape: for packets that are offered from now on, and those that wait. What is on the wire keeps its time, and
@@ -139,6 +151,8 @@ impl Line {
         self.advance(now);
         self.shape = shape;
         self.queue = shape.queue_limit();
+        // It is of the former rate, and less than a nanosecond.
+        self.rounded = 0;
     }
 
     /// Draws chance anew from a seed.
@@ -157,7 +171,9 @@ impl Line {
             self.counters.cut.add(packet.len());
         }
         (self.waiting_bytes, self.flying_bytes) = (0, 0);
-        self.free_at = self.free_at.min(now);
+        (self.free_at, self.rounded) = (self.free_at.min(now), 0);
+        // Nothing is on the wire that what comes could overtake.
+        self.last_due = 0;
     }
 
     pub fn heal(&mut self) {
@@ -171,7 +187,7 @@ impl Line {
         self.counters.offered.add(packet.len());
         if self.cut {
             self.counters.cut.add(packet.len());
-        } else if self.waiting_bytes + self.flying_bytes + bytes > HELD_MAX {
+        } else if self.waiting_bytes + self.flying_bytes + bytes + (self.packets() + 1) * OVERHEAD > HELD_MAX {
             self.counters.overrun.add(packet.len());
         } else if !self.has_room(now, bytes) {
             self.counters.queue_full.add(packet.len());
@@ -245,15 +261,26 @@ impl Line {
             }
             let Some((_, packet)) = self.waiting.pop_front() else { return };
             self.waiting_bytes -= packet.len() as u64;
-            self.free_at = start + self.nanoseconds(packet.len());
+            if start > self.free_at {
+                // The link was idle, and begins anew.
+                self.rounded = 0;
+            }
+            self.occupy(start, packet.len());
             self.launch(packet);
         }
     }
 
-    /// How long the link is busy with so many bytes.
-    fn nanoseconds(&self, bytes: usize) -> u64 {
-        let bits = bytes as u128 * 8 * 1_000_000_000;
-        self.shape.rate.map_or(0, |rate| u64::try_from(bits / u128::from(rate)).unwrap_or(u64::MAX / 4))
+    /// The link is busy with so many bytes from then on. Nothing gets lost by rounding: n packets take the time of all their bits.
+    fn occupy(&mut self, start: u64, bytes: usize) {
+        let Some(rate) = self.shape.rate else {
+            self.free_at = start;
+            return;
+        };
+        let rate = u128::from(rate.max(1));
+        let scaled = bytes as u128 * 8 * 1_000_000_000 + u128::from(self.rounded);
+        self.free_at = start.saturating_add(u64::try_from(scaled / rate).unwrap_or(u64::MAX));
+        // Less than a rate.
+        self.rounded = (scaled % rate) as u64;
     }
 
     /// A packet's last bit is on the wire at `free_at`.
@@ -264,19 +291,21 @@ impl Line {
             self.counters.lost.add(packet.len());
             return;
         }
-        let nanoseconds = |time: std::time::Duration| time.as_nanos() as u64;
+        let nanoseconds = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let jitter = (nanoseconds(self.shape.jitter) as f64 * jitter) as u64;
-        let due = self.free_at + nanoseconds(self.shape.delay) + jitter;
+        let due = self.free_at.saturating_add(nanoseconds(self.shape.delay)).saturating_add(jitter);
+        // None overtakes, and who is held back overtakes none the more.
+        let due = due.max(self.last_due);
         self.number += 1;
         self.flying_bytes += packet.len() as u64;
         let number = self.number;
         if reordered < self.shape.reorder {
             self.counters.reordered.add(packet.len());
-            let due = due + nanoseconds(self.shape.reorder_by);
+            let due = due.saturating_add(nanoseconds(self.shape.reorder_by));
             self.held_back.push(Reverse(Flying { due, number, packet }));
         } else {
-            self.last_due = self.last_due.max(due);
-            self.flying.push_back(Flying { due: self.last_due, number, packet });
+            self.last_due = due;
+            self.flying.push_back(Flying { due, number, packet });
         }
     }
 }

@@ -124,6 +124,9 @@ impl FromStr for Queue {
         if number > SIZE_MAX as f64 {
             return Err(format!("'{text}' is more than {SIZE_MAX}"));
         }
+        if number.fract() != 0.0 {
+            return Err(format!("'{text}' is not a whole number of packets or bytes"));
+        }
         let number = number as u64;
         Ok(if unit == "p" { Queue::Packets(number) } else { Queue::Bytes(number) })
     }
@@ -183,6 +186,7 @@ mod tests {
         assert_eq!("100%".parse(), Ok(Share(1.0)));
         assert_eq!("100p".parse(), Ok(Queue::Packets(100)));
         assert_eq!("64k".parse(), Ok(Queue::Bytes(65_536)));
+        assert_eq!("1.5k".parse(), Ok(Queue::Bytes(1536)));
         assert_eq!("auto".parse(), Ok(Queue::Auto));
     }
 
@@ -197,7 +201,7 @@ mod tests {
         for text in ["", "1", "101%", "-1%", "%"] {
             assert!(text.parse::<Share>().is_err(), "{text}");
         }
-        for text in ["", "100", "2048m", "p"] {
+        for text in ["", "100", "2048m", "p", "1.5p", "0.3b"] {
             assert!(text.parse::<Queue>().is_err(), "{text}");
         }
     }

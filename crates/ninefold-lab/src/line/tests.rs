@@ -220,8 +220,78 @@ fn what_is_held_is_bounded_whatever_the_shape() {
         line.offer(0, packet(piece));
     }
     let counters = line.counters();
-    assert_eq!((counters.on_the_way.bytes, counters.overrun.packets), (HELD_MAX, 3));
+    // One fits less than without what each takes beside its bytes.
+    assert_eq!((counters.on_the_way.bytes, counters.overrun.packets), (HELD_MAX - piece as u64, 4));
     balanced(&line);
+    // What is left is for small ones, twenty bytes of header each, by what they take as well.
+    let left = HELD_MAX - counters.on_the_way.bytes - counters.on_the_way.packets * OVERHEAD;
+    for _ in 0..left / (OVERHEAD + 20) + 7 {
+        line.offer(0, packet(20));
+    }
+    let small = line.counters().on_the_way.packets - counters.on_the_way.packets;
+    assert_eq!(small, left / (OVERHEAD + 20));
+    balanced(&line);
+}
+
+#[test]
+fn what_comes_after_a_cut_does_not_wait_for_what_was_cut() {
+    let shape = Shape { delay: Duration::from_secs(60), ..Shape::default() };
+    let mut line = Line::new(shape, 0);
+    line.offer(0, packet(10));
+    line.cut(MS);
+    line.set(MS, Shape { delay: Duration::from_millis(5), ..shape });
+    line.heal();
+    line.offer(2 * MS, packet(20));
+    assert_eq!(drain(&mut line), [(7 * MS, 20)]);
+    balanced(&line);
+}
+
+#[test]
+fn a_packet_held_back_overtakes_none_that_is_on_the_wire() {
+    let far = Shape { delay: Duration::from_millis(100), ..Shape::default() };
+    let mut line = Line::new(far, 0);
+    line.offer(0, packet(1));
+    let near = Shape { delay: Duration::ZERO, reorder: 1.0, reorder_by: Duration::from_millis(2), ..far };
+    line.set(0, near);
+    line.offer(0, packet(2));
+    line.set(0, Shape { reorder: 0.0, ..near });
+    line.offer(MS, packet(3));
+    assert_eq!(drain(&mut line), [(100 * MS, 1), (100 * MS, 3), (102 * MS, 2)]);
+}
+
+#[test]
+fn no_time_is_lost_by_rounding() {
+    // A byte takes 8/3 ns: a thousand of them 2666.67 ns.
+    let mut line = Line::new(Shape { rate: Some(3_000_000_000), ..Shape::default() }, 0);
+    for _ in 0..1000 {
+        line.offer(0, packet(1));
+    }
+    assert_eq!(drain(&mut line).last(), Some(&(2666, 1)));
+    // After a pause the link begins anew.
+    line.offer(10_000, packet(1));
+    assert_eq!(drain(&mut line), [(10_002, 1)]);
+}
+
+#[test]
+fn a_shape_beyond_its_bounds_panics_nowhere() {
+    let beyond = Shape {
+        delay: Duration::MAX,
+        jitter: Duration::MAX,
+        rate: Some(0),
+        queue: Queue::Bytes(u64::MAX),
+        loss: f64::NAN,
+        reorder: f64::INFINITY,
+        reorder_by: Duration::MAX,
+    };
+    for shape in [beyond, Shape { reorder: -1.0, ..beyond }, Shape { delay: Duration::ZERO, ..beyond }] {
+        assert!(shape.check().is_err());
+        let mut line = Line::new(shape, 0);
+        for i in 0..100 {
+            line.offer(i, packet(1500));
+        }
+        assert!(line.take(1000).is_none());
+        balanced(&line);
+    }
 }
 
 #[test]
