@@ -9,8 +9,8 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use rustix::event::PollFlags;
 
-use crate::control::{Control, Request, check};
-use crate::keeper::{MTU, Plan};
+use crate::control::{Control, Request};
+use crate::keeper::{MTU, MTU_MIN, Plan};
 use crate::lab::{is_ready, keep};
 use crate::line::Count;
 use crate::shape::{Change, Direction, End};
@@ -30,16 +30,16 @@ pub enum Command {
         #[command(flatten)]
         options: ShapeOptions,
         /// The largest packet, in bytes
-        #[arg(long, value_name = "BYTES", default_value_t = MTU, value_parser = clap::value_parser!(u16).range(576..))]
+        #[arg(long, value_name = "BYTES", default_value_t = MTU, value_parser = clap::value_parser!(u16).range(i64::from(MTU_MIN)..))]
         mtu: u16,
     },
     /// Run a command in the client's network
     ///
-    /// Its exit status is taken over. It dies with this command and with the lab.
+    /// Its exit status is taken over, and signals are passed on. It is killed when this command or the lab ends.
     Client(Run),
     /// Run a command in the server's network
     ///
-    /// Its exit status is taken over. It dies with this command and with the lab.
+    /// Its exit status is taken over, and signals are passed on. It is killed when this command or the lab ends.
     Server(Run),
     /// Change the link; what is not named stays as it is
     Set {
@@ -91,12 +91,6 @@ pub enum Command {
     /// The lab's own second process
     #[command(hide = true)]
     KeepInner { plan: String },
-    /// What a command in an end is before it is that
-    #[command(hide = true)]
-    Exec {
-        #[arg(last = true)]
-        words: Vec<OsString>,
-    },
 }
 
 #[derive(Debug, Args)]
@@ -137,7 +131,7 @@ pub struct ShapeOptions {
     /// How long a packet takes in one direction, behind the queue: 25ms, 0.5ms, 250us
     #[arg(long, value_name = "TIME[,TIME]")]
     delay: Option<Both<Time>>,
-    /// Each packet takes up to so much longer; none overtakes
+    /// Each packet takes up to so much longer; none overtakes the one before, and waits for it
     #[arg(long, value_name = "TIME[,TIME]")]
     jitter: Option<Both<Time>>,
     /// Bits of IP packets in a second: 10mbit, 1gbit, or none for no limit
@@ -222,7 +216,6 @@ pub fn run(command: &Command) -> Result<ExitCode> {
         Command::Down { name } => down(&name.name)?,
         Command::Keep { plan } => return Ok(keeper::outer(plan)),
         Command::KeepInner { plan } => return Ok(keeper::inner(plan)),
-        Command::Exec { words } => return Ok(enter::exec(words).map_or_else(|code| code, |never| match never {})),
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -233,15 +226,17 @@ fn print(text: &str) -> Result<()> {
 }
 
 fn up(name: &str, options: &ShapeOptions, mtu: u16) -> Result<()> {
-    check(name)?;
     let mut plan = Plan::new(name.to_owned(), true);
     let [to_server, to_client] = options.changes();
     to_server.apply(&mut plan.to_server);
     to_client.apply(&mut plan.to_client);
     plan.mtu = mtu;
     plan.seed = options.seed.unwrap_or(0);
+    plan.check()?;
     let program = std::env::current_exe().context("cannot tell where this program lies")?;
-    keep(&program, &plan)?;
+    let mut keeper = keep(&program, &plan)?;
+    let mut lifeline = keeper.stdin.take().context("the lab's process has no input")?;
+    lifeline.write_all(b"\n").context("the lab ended at once")?;
     let which = if name == "default" { String::new() } else { format!(" --name {name}") };
     let address = End::Server.address();
     print(&format!(
@@ -303,6 +298,7 @@ fn table(stats: &Stats) -> String {
     row("late by over 0.2 ms", &|side| {
         format!("{}, at most {}", side.care.late, milliseconds(Duration::from_nanos(side.care.latest_ns)))
     });
+    row("not looked at for", &|side| format!("at most {}", milliseconds(Duration::from_nanos(side.care.unwatched_ns))));
     row("missed by the link", &|side| side.missed.to_string());
     out.push_str(&format!("connections: {}\n", stats.connections.len()));
     for connection in &stats.connections {

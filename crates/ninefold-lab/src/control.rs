@@ -1,34 +1,29 @@
 //! How a lab is asked: one JSON document a line, over a Unix socket whose name is abstract, so that nothing of it stays behind.
 //!
-//! Both sides look at who the other is: anybody may open an abstract name, but only its own user (unix(7), SO_PEERCRED).
+//! Both sides look at who the other is: anybody may open an abstract name, but only its own user (unix(7), SO_PEERCRED). Each request
+//! has one answer, but for `Request::Run`: after its answer the connection is the command's. Whoever asked sends `Request::Signal`
+//! then, and gets `Answer::Ended` when the command has; when that connection ends, the command is killed.
 
-use std::io::{IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    recvmsg, sendmsg,
-};
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::{Pid, PidfdFlags, getuid, pidfd_open};
 use serde::{Deserialize, Serialize};
 
+use crate::channel::Channel;
 use crate::shape::{Change, Direction, End};
 use crate::stats::Stats;
 
 /// How long an answer may take: freezing waits for processes to stop, which takes no longer than `freeze::WITHIN`.
-const ANSWER_WITHIN: Duration = Duration::from_secs(20);
-
-/// Descriptors that come with an answer: namespaces of user, processes and network.
-const DESCRIPTORS: usize = 3;
-
-/// Bytes of an answer; a connection in the statistics takes some 60.
-const ANSWER_MAX: usize = 16 << 20;
+pub const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -45,9 +40,28 @@ pub enum Request {
     Freeze(End),
     Thaw(End),
     Stats,
-    /// For the namespaces to enter an end.
-    Enter(End),
+    Run(Run),
+    Signal(Passed),
     Down,
+}
+
+/// A command to run in an end. With it come its standard input, output and error, its directory, and the mount namespace of who asks.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Run {
+    pub end: End,
+    /// The program, and its arguments.
+    pub words: Vec<OsString>,
+    pub environment: Vec<(OsString, OsString)>,
+    /// File permissions that it does not give: umask(2).
+    pub umask: u32,
+}
+
+/// A signal for a command that runs.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Passed {
+    pub number: i32,
+    /// For all of the command's process group, as a terminal's keys are.
+    pub group: bool,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -57,17 +71,24 @@ pub enum Answer {
     /// How many connections were reset, or processes stopped or continued.
     Count(u64),
     Stats(Box<Stats>),
-    /// With the descriptors.
-    Namespaces,
+    /// The command runs.
+    Started,
+    /// It does not, and a shell would end with that status.
+    NotRun {
+        status: u8,
+        text: String,
+    },
+    /// The command ended, with the status that a shell tells.
+    Ended(u8),
 }
 
 /// An answer, or why there is none.
 pub type Reply = Result<Answer, String>;
 
 /// The abstract name of a user's lab.
-fn address(uid: u32, name: &str) -> Result<SocketAddr> {
+fn address(uid: u32, name: &str) -> Result<String> {
     check(name)?;
-    SocketAddr::from_abstract_name(format!("ninefold-lab/{uid}/{name}")).context("name of the lab's socket")
+    Ok(format!("ninefold-lab/{uid}/{name}"))
 }
 
 /// A lab's name is one word.
@@ -83,56 +104,95 @@ pub fn check(name: &str) -> Result<()> {
 
 /// Listens for those who ask a lab. `uid` is the user's number outside of every user namespace of the lab's.
 pub fn listen(uid: u32, name: &str) -> Result<UnixListener> {
-    UnixListener::bind_addr(&address(uid, name)?).map_err(|e| match e.kind() {
-        std::io::ErrorKind::AddrInUse => {
-            anyhow!("the lab '{name}' is up already: end it with ninefold lab down --name {name}")
-        }
+    let address = address(uid, name)?;
+    UnixListener::bind_addr(&SocketAddr::from_abstract_name(&address)?).map_err(|e| match e.kind() {
+        std::io::ErrorKind::AddrInUse => match connected(&address, ANSWER_WITHIN).and_then(|stream| owner(&stream)) {
+            Ok(owner) if owner != getuid().as_raw() => {
+                anyhow!("another user, number {owner}, holds the name of the lab '{name}': choose another by --name")
+            }
+            _ => anyhow!("the lab '{name}' is up already: end it with ninefold lab down --name {name}"),
+        },
         _ => anyhow!("cannot listen as the lab '{name}': {e}"),
     })
 }
 
+/// Connects to an abstract name; one whose owner takes no connections holds nobody longer than that.
+fn connected(address: &str, within: Duration) -> Result<UnixStream> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    // It bounds connecting too: socket(7), SO_SNDTIMEO.
+    set_socket_timeout(&socket, Timeout::Send, Some(within))?;
+    set_socket_timeout(&socket, Timeout::Recv, Some(within))?;
+    connect(&socket, &SocketAddrUnix::new_abstract_name(address.as_bytes())?)?;
+    Ok(socket.into())
+}
+
+/// The number of the user at the other end.
+fn owner(stream: &UnixStream) -> Result<u32> {
+    // Not rustix's: to the keeper, who asks has the process number 0, being outside its namespace, and rustix takes that for an error.
+    Ok(getsockopt(stream, PeerCredentials).context("who the lab is")?.uid())
+}
+
 /// Is it the lab's own user who asks?
 pub fn is_own_user(stream: &UnixStream) -> bool {
-    // Not rustix's: to the keeper, who asks has the process number 0, being outside its namespace, and rustix takes that for an error.
-    getsockopt(stream, PeerCredentials).is_ok_and(|peer| peer.uid() == getuid().as_raw())
+    owner(stream).is_ok_and(|owner| owner == getuid().as_raw())
+}
+
+/// A connection to a lab, whose answers take no longer than that.
+pub fn open(name: &str, within: Duration) -> Result<Channel> {
+    let stream =
+        connected(&address(getuid().as_raw(), name)?, within).map_err(|e| match e.downcast_ref::<Errno>() {
+            Some(&Errno::CONNREFUSED) => anyhow!(
+                "no lab '{name}' of this user is up: ninefold lab up --name {name} --rtt 50ms --rate 1gbit; \
+                 one that was made by sudo is asked by sudo"
+            ),
+            Some(&Errno::AGAIN) => anyhow!("the lab '{name}' takes no connection within {} s", within.as_secs_f64()),
+            _ => e.context(format!("cannot ask the lab '{name}'")),
+        })?;
+    let owner = owner(&stream)?;
+    if owner != getuid().as_raw() {
+        bail!("another user, number {owner}, answers as the lab '{name}': choose another name");
+    }
+    Ok(Channel::new(stream))
 }
 
 /// A lab that can be asked.
 pub struct Control {
-    stream: UnixStream,
-    keeper: Pid,
+    name: String,
+    within: Duration,
+    /// None after an answer that did not come: it may yet come, and must not be taken for the next one's.
+    channel: Option<Channel>,
 }
 
 impl Control {
     pub fn connect(name: &str) -> Result<Control> {
-        let stream = UnixStream::connect_addr(&address(getuid().as_raw(), name)?).map_err(|e| match e.kind() {
-            std::io::ErrorKind::ConnectionRefused => {
-                anyhow!("no lab '{name}' is up: ninefold lab up --name {name} --rtt 50ms --rate 1gbit")
-            }
-            _ => anyhow!("cannot ask the lab '{name}': {e}"),
-        })?;
-        let peer = getsockopt(&stream, PeerCredentials).context("who the lab is")?;
-        if peer.uid() != getuid().as_raw() {
-            bail!("another user, number {}, answers as the lab '{name}': choose another name", peer.uid());
-        }
-        let keeper = Pid::from_raw(peer.pid())
-            .context("the lab runs in another process namespace: ask it from where it was made")?;
-        stream.set_read_timeout(Some(ANSWER_WITHIN))?;
-        stream.set_write_timeout(Some(ANSWER_WITHIN))?;
-        Ok(Control { stream, keeper })
+        Control::connect_within(name, ANSWER_WITHIN)
+    }
+
+    fn connect_within(name: &str, within: Duration) -> Result<Control> {
+        Ok(Control { name: name.to_owned(), within, channel: Some(open(name, within)?) })
+    }
+
+    fn take(&mut self) -> Result<Channel> {
+        self.channel.take().map_or_else(|| open(&self.name, self.within), Ok)
     }
 
     /// The process that ends last of all in the lab.
-    pub fn keeper(&self) -> Result<OwnedFd> {
-        pidfd_open(self.keeper, PidfdFlags::empty()).context("the lab's process")
+    pub fn keeper(&mut self) -> Result<OwnedFd> {
+        let channel = self.take()?;
+        let peer = getsockopt(channel.stream(), PeerCredentials).context("who the lab is")?;
+        self.channel = Some(channel);
+        let keeper = Pid::from_raw(peer.pid())
+            .context("the lab runs in another process namespace: end it from where it was made")?;
+        pidfd_open(keeper, PidfdFlags::empty()).context("the lab's process")
     }
 
-    pub fn ask(&mut self, request: &Request) -> Result<(Answer, Vec<OwnedFd>)> {
-        send(&self.stream, &serde_json::to_vec(request)?, &[]).context("cannot ask the lab")?;
-        let (line, descriptors) = receive(&self.stream).context("the lab does not answer")?;
-        let reply: Reply =
-            serde_json::from_slice(&line).context("the lab is of another version: end it, and begin anew")?;
-        Ok((reply.map_err(anyhow::Error::msg)?, descriptors))
+    pub fn ask(&mut self, request: &Request) -> Result<Answer> {
+        let mut channel = self.take()?;
+        channel.send(request, &[]).context("cannot ask the lab")?;
+        let (line, _) = channel.receive().context("the lab does not answer")?;
+        let answer = answer(&line);
+        self.channel = Some(channel);
+        answer
     }
 
     /// For what has nothing to answer.
@@ -143,60 +203,79 @@ impl Control {
     /// For what is counted.
     pub fn count(&mut self, request: &Request) -> Result<u64> {
         match self.ask(request)? {
-            (Answer::Count(count), _) => Ok(count),
-            (answer, _) => bail!("the lab answers {answer:?}"),
+            Answer::Count(count) => Ok(count),
+            answer => bail!("the lab answers {answer:?}"),
         }
     }
 
     pub fn stats(&mut self) -> Result<Stats> {
         match self.ask(&Request::Stats)? {
-            (Answer::Stats(stats), _) => Ok(*stats),
-            (answer, _) => bail!("the lab answers {answer:?}"),
+            Answer::Stats(stats) => Ok(*stats),
+            answer => bail!("the lab answers {answer:?}"),
         }
     }
 }
 
-/// Sends a line, with descriptors.
-pub fn send(stream: &UnixStream, line: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
-        bail!("{} descriptors are more than fit", descriptors.len());
-    }
-    let mut left = [line, b"\n"].concat();
-    while !left.is_empty() {
-        let sent = sendmsg(stream, &[IoSlice::new(&left)], &mut ancillary, SendFlags::NOSIGNAL)?;
-        left.drain(..sent);
-        ancillary.clear();
-    }
-    Ok(())
+/// What a line from a lab says.
+pub fn answer(line: &[u8]) -> Result<Answer> {
+    let reply: Reply = serde_json::from_slice(line).context("the lab is of another version: end it, and begin anew")?;
+    reply.map_err(anyhow::Error::msg)
 }
 
-/// Receives a line, with the descriptors that come along.
-pub fn receive(stream: &UnixStream) -> Result<(Vec<u8>, Vec<OwnedFd>)> {
-    let mut line = Vec::new();
-    let mut descriptors = Vec::new();
-    let mut buffer = [0; 4096];
-    loop {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
-        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let received =
-            recvmsg(stream.as_fd(), &mut [IoSliceMut::new(&mut buffer)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
-        for message in ancillary.drain() {
-            if let RecvAncillaryMessage::ScmRights(rights) = message {
-                descriptors.extend(rights);
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A name that nobody else has.
+    fn name(what: &str) -> String {
+        format!("test-{what}-{}", std::process::id())
+    }
+
+    #[test]
+    fn an_answer_that_comes_too_late_is_not_taken_for_the_next_ones() {
+        let name = name("late");
+        let listener = listen(getuid().as_raw(), &name).unwrap();
+        let lab = std::thread::spawn(move || {
+            let mut late = Channel::new(listener.accept().unwrap().0);
+            late.receive().unwrap();
+            // The next connection says that the answer was given up.
+            let mut channel = Channel::new(listener.accept().unwrap().0);
+            let _ = late.send(&Reply::Ok(Answer::Count(1)), &[]);
+            channel.receive().unwrap();
+            channel.send(&Reply::Ok(Answer::Count(2)), &[]).unwrap();
+        });
+        // Long enough for the answer that does come, on any machine.
+        let mut control = Control::connect_within(&name, Duration::from_millis(100)).unwrap();
+        let error = control.count(&Request::Reset(None)).unwrap_err();
+        assert!(format!("{error:#}").contains("does not answer"), "{error:#}");
+        control.within = ANSWER_WITHIN;
+        assert_eq!(control.count(&Request::Reset(None)).unwrap(), 2);
+        lab.join().unwrap();
+    }
+
+    #[test]
+    fn one_that_takes_no_connections_holds_nobody() {
+        let name = name("full");
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+        let address = address(getuid().as_raw(), &name).unwrap();
+        rustix::net::bind(&socket, &SocketAddrUnix::new_abstract_name(address.as_bytes()).unwrap()).unwrap();
+        rustix::net::listen(&socket, 0).unwrap();
+        let within = Duration::from_millis(10);
+        let mut taken = Vec::new();
+        let error = loop {
+            match open(&name, within) {
+                Ok(channel) => taken.push(channel),
+                Err(e) => break e,
             }
-        }
-        line.extend_from_slice(&buffer[..received.bytes]);
-        if line.last() == Some(&b'\n') {
-            line.pop();
-            return Ok((line, descriptors));
-        }
-        if received.bytes == 0 {
-            bail!("the connection ended");
-        }
-        if line.len() > ANSWER_MAX {
-            bail!("a line of more than {ANSWER_MAX} bytes");
-        }
+            assert!(taken.len() < 10, "the kernel keeps some even of a backlog of none");
+        };
+        assert!(error.to_string().contains("takes no connection"), "{error:#}");
+    }
+
+    #[test]
+    fn a_lab_that_is_not_there_is_told_with_what_makes_one() {
+        let error = Control::connect(&name("none")).err().unwrap().to_string();
+        assert!(error.contains("ninefold lab up") && error.contains("sudo"), "{error}");
+        assert!(Control::connect("a/b").err().unwrap().to_string().contains("no name for a lab"));
     }
 }

@@ -1,100 +1,140 @@
-//! Runs a command in an end of a lab.
+//! Runs a command in an end of a lab: asks the keeper for it, passes signals on, and takes over the exit status.
 //!
-//! Three processes: the one that was called enters the lab's namespaces and starts `exec` there, as what enters a process namespace
-//! are its children; `exec` sees to it that it dies with the first, and becomes the command. The first passes signals on and
-//! takes over the exit status.
+//! The keeper's half is `run`. When this process ends, however it does, the keeper sees the end of the connection and kills the
+//! command; when the lab ends, the kernel does.
 
-use std::convert::Infallible;
 use std::ffi::OsString;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command, ExitCode};
+use std::os::fd::AsFd;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use nix::sched::{CloneFlags, setns};
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::{SigSet, Signal, raise};
 use nix::sys::signalfd::SignalFd;
-use rustix::process::{Pid, kill_process, set_parent_process_death_signal};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
-use crate::control::{Control, Request};
+use crate::channel::Channel;
+use crate::children::BY_SIGNAL;
+use crate::control::{ANSWER_WITHIN, Answer, Passed, Request, Run, answer, open};
+use crate::run::mounts;
 use crate::shape::End;
 
-/// This very program, even when its file was replaced.
-const SELF: &str = "/proc/self/exe";
+/// What is passed on. The command is of another session than a terminal's keys are for, so those that they send are too.
+const SIGNALS: [Signal; 7] = [
+    Signal::SIGHUP,
+    Signal::SIGINT,
+    Signal::SIGQUIT,
+    Signal::SIGTERM,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGTSTP,
+];
 
-/// How a shell tells of a command that was not found: POSIX, Shell Command Language, 2.8.2.
-const NOT_FOUND: u8 = 127;
-
-/// What a shell adds to the number of the signal that ended a command.
-const BY_SIGNAL: i32 = 128;
-
-/// What is passed on. SIGINT and SIGQUIT from a terminal reach the command by themselves.
-const SIGNALS: [Signal; 6] =
-    [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGUSR1, Signal::SIGUSR2];
-
-/// Runs the words as a command in an end. The calling process must have one thread, as a user namespace takes no other.
+/// Runs the words as a command in an end. The calling process must have one thread, whose signals are taken.
 pub fn run(name: &str, end: End, words: &[OsString]) -> Result<ExitCode> {
-    let mut control = Control::connect(name)?;
-    let (_, descriptors) = control.ask(&Request::Enter(end))?;
-    let Ok([user, processes, network]) = <[OwnedFd; 3]>::try_from(descriptors) else {
-        bail!("the lab '{name}' does not tell its namespaces");
-    };
-    drop(control);
-    let own = std::fs::metadata("/proc/self/ns/user").context("/proc/self/ns/user: is /proc mounted?")?;
-    if rustix::fs::fstat(&user)?.st_ino != std::os::unix::fs::MetadataExt::ino(&own) {
-        setns(user.as_fd(), CloneFlags::CLONE_NEWUSER).context("cannot enter the lab's user namespace")?;
+    // At first, so that one that comes while the command begins is for the command.
+    let mut signals = signals()?;
+    let mut channel = open(name, ANSWER_WITHIN)?;
+    let directory = std::fs::File::open(".").context("the directory of this process")?;
+    let request = Request::Run(Run {
+        end,
+        words: words.to_vec(),
+        environment: std::env::vars_os().collect(),
+        umask: status("Umask:", 8)? as u32,
+    });
+    let (stdin, stdout, stderr, mounts) = (std::io::stdin(), std::io::stdout(), std::io::stderr(), mounts()?);
+    let descriptors = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd(), directory.as_fd(), mounts.as_fd()];
+    channel.send(&request, &descriptors).context("cannot ask the lab for a command")?;
+    match answer(&channel.receive().context("the lab does not start the command")?.0)? {
+        Answer::Started => wait(&mut channel, &mut signals),
+        Answer::NotRun { status, text } => {
+            say(format_args!("cannot run {}: {text}", words.first().cloned().unwrap_or_default().to_string_lossy()));
+            Ok(ExitCode::from(status))
+        }
+        other => bail!("the lab answers {other:?}"),
     }
-    setns(network.as_fd(), CloneFlags::CLONE_NEWNET).context("cannot enter the lab's network")?;
-    setns(processes.as_fd(), CloneFlags::CLONE_NEWPID).context("cannot enter the lab's process namespace")?;
-    drop((user, network, processes));
+}
 
-    let mut child = Command::new(SELF)
-        .args(["lab", "exec", "--"])
-        .args(words)
-        .spawn()
-        .context("cannot start a process in the lab")?;
-    // Only now, because the command inherits what is blocked. Until here a signal ends this process, and the command with it.
-    let mut mask = SigSet::from_iter(SIGNALS);
-    mask.add(Signal::SIGCHLD);
+fn say(text: std::fmt::Arguments<'_>) {
+    // Without standard error there is nobody to tell.
+    let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("ninefold lab: {text}\n"));
+}
+
+/// Takes the signals that are passed on. Those that whoever started this process has it ignore, as nohup(1) does SIGHUP, stay ignored.
+fn signals() -> Result<SignalFd> {
+    let ignored = status("SigIgn:", 16)?;
+    let heard = SIGNALS.into_iter().filter(|signal| ignored >> (*signal as i32 - 1) & 1 == 0);
+    let mask = SigSet::from_iter(heard);
     mask.thread_block().context("signals")?;
-    let mut signals = SignalFd::new(&mask).context("signals")?;
-    wait(&mut child, &mut signals)
+    SignalFd::new(&mask).context("signals")
 }
 
-/// Waits for the command's end. It is bounded by the command's own, and by the lab's, which kills it.
-fn wait(child: &mut Child, signals: &mut SignalFd) -> Result<ExitCode> {
-    let pid = Pid::from_child(child);
+/// A number that the kernel tells of this process: proc_pid_status(5).
+fn status(name: &str, radix: u32) -> Result<u64> {
+    let text = std::fs::read_to_string("/proc/self/status").context("/proc/self/status: is /proc mounted?")?;
+    let value = text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    value
+        .and_then(|value| u64::from_str_radix(value, radix).ok())
+        .with_context(|| format!("/proc/self/status has no {name}"))
+}
+
+/// Waits for the command's end. It is bounded by the command's own and by the lab's; when the lab does not answer a signal, by that.
+fn wait(channel: &mut Channel, signals: &mut SignalFd) -> Result<ExitCode> {
+    // Signals that the lab has not yet said it passed on, and until when it must.
+    let mut owed = 0_u32;
+    let mut until = Instant::now();
     loop {
-        if let Some(status) = child.try_wait().context("cannot wait for the command")? {
-            let code = status.code().or(status.signal().map(|signal| BY_SIGNAL + signal)).unwrap_or(1);
-            return Ok(ExitCode::from(code as u8));
+        while let Some((line, _)) = channel.next() {
+            match answer(&line)? {
+                Answer::Ended(code) => return Ok(ExitCode::from(code)),
+                Answer::Done => owed = owed.saturating_sub(1),
+                other => bail!("the lab answers {other:?}"),
+            }
         }
-        let Some(signal) = signals.read_signal().context("signals")? else { continue };
-        // By a person's or a program's kill(2), which meant this process only; a terminal's keys mean both.
-        let sent = signal.ssi_pid != 0;
-        match rustix::process::Signal::from_named_raw(signal.ssi_signo as i32) {
-            Some(rustix::process::Signal::CHILD) | None => {}
-            // When it has just ended, the next turn tells.
-            Some(signal) if sent => drop(kill_process(pid, signal)),
-            Some(_) => {}
+        let left = until.saturating_duration_since(Instant::now());
+        if owed > 0 && left.is_zero() {
+            bail!("the lab does not pass a signal on");
+        }
+        let left = (owed > 0).then(|| left + Duration::from_millis(1));
+        let timeout = left.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() });
+        let mut ready = [PollFd::new(&*channel, PollFlags::IN), PollFd::new(&*signals, PollFlags::IN)];
+        match poll(&mut ready, timeout.as_ref()) {
+            Ok(_) => {}
+            Err(Errno::INTR) => continue,
+            Err(e) => return Err(e).context("poll"),
+        }
+        let [answered, signalled] = ready.map(|ready| !ready.revents().is_empty());
+        if answered && channel.fill().is_err() {
+            say(format_args!("the lab has ended, and the command with it"));
+            return Ok(ExitCode::from(BY_SIGNAL + Signal::SIGKILL as u8));
+        }
+        if signalled {
+            owed += pass_on(channel, signals)?;
+            until = Instant::now() + ANSWER_WITHIN;
         }
     }
 }
 
-/// Becomes the command, in the lab. Returns only when that fails.
-pub fn exec(words: &[OsString]) -> Result<Infallible, ExitCode> {
-    let fail = |text: std::fmt::Arguments<'_>| {
-        let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("ninefold lab: {text}\n"));
-        Err(ExitCode::from(NOT_FOUND))
+/// Passes on a signal that has come. Returns how many answers are owed.
+fn pass_on(channel: &mut Channel, signals: &mut SignalFd) -> Result<u32> {
+    let Some(signal) = signals.read_signal().context("signals")? else { return Ok(0) };
+    // A terminal's keys mean all of a group; kill(2) of this process means the command only: sigaction(2), SI_KERNEL.
+    let group = signal.ssi_code == nix::libc::SI_KERNEL;
+    let pass = |number: i32, group| {
+        // When the lab has ended, what comes next tells.
+        u32::from(channel.send(&Request::Signal(Passed { number, group }), &[]).is_ok())
     };
-    if let Err(e) = set_parent_process_death_signal(Some(rustix::process::Signal::KILL)) {
-        return fail(format_args!("cannot bind the command to this process: {e}"));
+    let number = signal.ssi_signo as i32;
+    if number != Signal::SIGTSTP as i32 {
+        return Ok(pass(number, group));
     }
-    // A parent outside the process namespace has no number here. One that has was the keeper, which adopts orphans: too late.
-    if rustix::process::getppid().is_some() {
-        return fail(format_args!("whoever started the command has ended"));
-    }
-    let Some((program, arguments)) = words.split_first() else { return fail(format_args!("no command is given")) };
-    let error = Command::new(program).args(arguments).exec();
-    fail(format_args!("cannot run {}: {error}", program.to_string_lossy()))
+    // SIGTSTP would be lost on a command that has no terminal: POSIX, 2.4.3.
+    let stopped = pass(Signal::SIGSTOP as i32, true);
+    let stop = SigSet::from_iter([Signal::SIGTSTP]);
+    raise(Signal::SIGTSTP).context("cannot stop")?;
+    stop.thread_unblock().context("signals")?;
+    // Here it has been continued.
+    stop.thread_block().context("signals")?;
+    Ok(stopped + pass(Signal::SIGCONT as i32, true))
 }

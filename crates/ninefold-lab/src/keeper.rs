@@ -1,31 +1,35 @@
 //! The process that a lab is.
 //!
 //! Two processes: `outer` makes the process namespace, and without root the user namespace, and starts `inner` as its first
-//! process. That makes the ends, carries the packets and answers those who ask. When it ends, the kernel kills all that was started in
-//! the lab (pid_namespaces(7)), and the network namespaces go with their last process and descriptor. Nothing of a lab has a name
-//! in a file system.
+//! process. That makes the ends, carries the packets, answers those who ask and runs their commands. When it ends, the kernel kills all
+//! that was started in the lab (pid_namespaces(7)), and the network namespaces go with their last process and descriptor. Nothing
+//! of a lab has a name in a file system.
 //!
-//! Whoever starts `outer` gives it a pipe or socket as standard input, unless the lab shall outlive it: at its end, which comes with
-//! the starter's, however that ends, the lab ends. Standard output gets one line, a `Ready`.
+//! Whoever starts `outer` gives it a pipe or socket as standard input: at its end, which comes with the starter's, however that ends,
+//! the lab ends. A lab that shall outlive the starter does so when it has been sent a byte there, which the starter does
+//! when it has read standard output: one line, a `Ready`.
 
 use std::io::{Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
+use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
-use nix::sys::signal::{SigSet, Signal};
-use rustix::process::{WaitOptions, getgid, getuid, set_parent_process_death_signal, setsid};
+use rustix::process::{getgid, getuid, set_parent_process_death_signal, setsid};
 use serde::{Deserialize, Serialize};
 
+use crate::channel::Channel;
+use crate::children::Children;
 use crate::control::{self, Answer, Reply, Request};
 use crate::flows::{Flow, Progress, resets};
 use crate::freeze;
 use crate::netns::Place;
 use crate::pump::{Handle, Pump};
+use crate::run;
 use crate::shape::{Change, Direction, End, Shape};
 use crate::stats::{Connection, Side, Stats};
 use crate::unavailable::{Unavailable, unavailable};
@@ -50,10 +54,23 @@ impl Plan {
         let shape = Shape::default();
         Plan { name, mtu: MTU, seed: 0, to_server: shape, to_client: shape, outlives, uid: 0 }
     }
+
+    /// Is it a plan that can be carried out?
+    pub fn check(&self) -> Result<()> {
+        control::check(&self.name)?;
+        if self.mtu < MTU_MIN {
+            bail!("an MTU of {} bytes: expected {MTU_MIN} to {}", self.mtu, u16::MAX);
+        }
+        self.to_server.check().context("towards the server")?;
+        self.to_client.check().context("towards the client")
+    }
 }
 
 /// Bytes of the largest packet where nothing else is asked for: Ethernet's, RFC 894.
 pub const MTU: u16 = 1500;
+
+/// Bytes of the largest packet at least: what every host takes, RFC 791, section 3.1.
+pub const MTU_MIN: u16 = 576;
 
 /// What the keeper says when it has begun, or why it has not.
 #[derive(Debug, Serialize, Deserialize)]
@@ -89,6 +106,9 @@ fn start_inner(plan: &str) -> Result<ExitCode> {
     let mut plan: Plan = serde_json::from_str(plan).context("plan of the lab")?;
     let (uid, gid) = (getuid().as_raw(), getgid().as_raw());
     plan.uid = uid;
+    // What the starter had open would stay open, and its directory busy, as long as the lab.
+    std::env::set_current_dir("/").context("/")?;
+    close_all()?;
     // A Ctrl-C in the terminal is for the starter, whose end is ours. Fails only for the leader of a group, which has its own then.
     let _ = setsid();
     match unshare(CloneFlags::CLONE_NEWPID) {
@@ -113,6 +133,19 @@ fn start_inner(plan: &str) -> Result<ExitCode> {
     Ok(ExitCode::from(status.code().unwrap_or(1) as u8))
 }
 
+/// Closes all descriptors but standard input, output and error. Nothing of this process may hold any.
+fn close_all() -> Result<()> {
+    let numbers: Vec<i32> = std::fs::read_dir("/proc/self/fd")
+        .context("/proc/self/fd: is /proc mounted?")?
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .collect();
+    for number in numbers.into_iter().filter(|number| *number > 2) {
+        // The one by which they were listed is closed already.
+        let _ = nix::unistd::close(number);
+    }
+    Ok(())
+}
+
 /// Enters a user namespace in which this user is root: user_namespaces(7).
 fn user_namespace(uid: u32, gid: u32) -> Result<()> {
     unshare(CloneFlags::CLONE_NEWUSER).map_err(|e| {
@@ -130,10 +163,26 @@ fn user_namespace(uid: u32, gid: u32) -> Result<()> {
         })
     })?;
     // A group could else be dropped that takes rights away.
-    std::fs::write("/proc/self/setgroups", "deny").context("/proc/self/setgroups")?;
-    std::fs::write("/proc/self/uid_map", format!("0 {uid} 1"))
-        .context("/proc/self/uid_map: run as a user who is not root, or as root with CAP_SETFCAP")?;
-    std::fs::write("/proc/self/gid_map", format!("0 {gid} 1")).context("/proc/self/gid_map")
+    for (path, text) in [
+        ("/proc/self/setgroups", "deny".to_owned()),
+        ("/proc/self/uid_map", format!("0 {uid} 1")),
+        ("/proc/self/gid_map", format!("0 {gid} 1")),
+    ] {
+        std::fs::write(path, text).map_err(|e| map_refused(path, e))?;
+    }
+    Ok(())
+}
+
+/// Why a file of a new user namespace was not written.
+fn map_refused(path: &str, e: std::io::Error) -> anyhow::Error {
+    match e.kind() {
+        // AppArmor lets it be made and takes all capabilities in it; root without CAP_SETFCAP may not be root there.
+        std::io::ErrorKind::PermissionDenied => unavailable(format!(
+            "this system lets user namespaces be made, but not used ({path}: {e}); on Ubuntu: \
+             as root, sysctl kernel.apparmor_restrict_unprivileged_userns=0; or run as root with all capabilities"
+        )),
+        _ => anyhow::Error::new(e).context(path.to_owned()),
+    }
 }
 
 /// The second process.
@@ -152,50 +201,53 @@ pub fn inner(plan: &str) -> ExitCode {
         });
     }
     for stream in listener.incoming() {
-        let Ok(stream) = stream else { continue };
+        let Ok(stream) = stream else {
+            // Without a free descriptor it would fail again at once: one is free when a command ends, or whoever asks has gone.
+            std::thread::sleep(AGAIN_AFTER);
+            continue;
+        };
         let keeper = keeper.clone();
         // Without a thread for it, who asks sees the end of the connection.
-        let _ = std::thread::Builder::new().name("answer".into()).spawn(move || keeper.serve(&stream));
+        let _ = std::thread::Builder::new().name("answer".into()).spawn(move || keeper.serve(stream));
     }
     ExitCode::SUCCESS
 }
+
+/// How long the keeper waits before it takes a connection that it could not take: nobody notices, and it is no load.
+const AGAIN_AFTER: Duration = Duration::from_millis(10);
+
+/// How long whoever asks may take to read an answer.
+const READ_WITHIN: Duration = Duration::from_secs(20);
 
 fn begin(plan: &str) -> Result<(std::os::unix::net::UnixListener, Arc<Keeper>)> {
     set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
         .context("cannot bind the lab to its first process")?;
     let plan: Plan = serde_json::from_str(plan).context("plan of the lab")?;
-    std::env::set_current_dir("/").context("/")?;
+    plan.check()?;
     // Else ps(1) calls it exe, by which it started itself.
     let _ = rustix::thread::set_name(c"ninefold-lab");
-    // Before there are threads, which inherit it.
-    let mut children = SigSet::empty();
-    children.add(Signal::SIGCHLD);
-    children.thread_block().context("signals")?;
-    std::thread::Builder::new().name("reaper".into()).spawn(move || reap(&children)).context("thread")?;
+    let children = Children::start()?;
     let listener = control::listen(plan.uid, &plan.name)?;
     let client = Place::make(End::Client, plan.mtu)?;
     let server = Place::make(End::Server, plan.mtu)?;
-    let keeper = Keeper::new(plan, client, server)?;
-    if !keeper.plan.outlives {
-        std::thread::Builder::new().name("lifeline".into()).spawn(|| {
-            // Whether it ends or fails: who started the lab is gone.
-            let _ = std::io::stdin().read_to_end(&mut Vec::new());
-            std::process::exit(0);
-        })?;
-    }
+    let keeper = Keeper::new(plan, children, client, server)?;
+    let outlives = keeper.plan.outlives;
+    std::thread::Builder::new().name("lifeline".into()).spawn(move || lifeline(outlives)).context("thread")?;
     Ok((listener, Arc::new(keeper)))
 }
 
-/// The first of a process namespace adopts those whose parents have gone.
-fn reap(children: &SigSet) {
-    loop {
-        let _ = children.wait();
-        while let Ok(Some(_)) = rustix::process::wait(WaitOptions::NOHANG) {}
+/// Ends the lab with whoever started it.
+fn lifeline(outlives: bool) {
+    // Whether it ends or fails: who started the lab is gone.
+    let taken_over = std::io::stdin().read(&mut [0]).is_ok_and(|length| length > 0);
+    if !(outlives && taken_over) {
+        std::process::exit(0);
     }
 }
 
 struct Keeper {
     plan: Plan,
+    children: Arc<Children>,
     client: Place,
     server: Place,
     to_server: Handle,
@@ -203,13 +255,13 @@ struct Keeper {
 }
 
 impl Keeper {
-    fn new(plan: Plan, client: Place, server: Place) -> Result<Keeper> {
+    fn new(plan: Plan, children: Arc<Children>, client: Place, server: Place) -> Result<Keeper> {
         let (from_client, from_server) = (client.device.clone(), server.device.clone());
         let [seed, other_seed] = seeds(plan.seed);
         let (there, back) = ((from_client.clone(), from_server.clone()), (from_server, from_client));
         let to_server = Pump::start("to server", plan.to_server, seed, there.0, there.1, plan.mtu)?;
         let to_client = Pump::start("to client", plan.to_client, other_seed, back.0, back.1, plan.mtu)?;
-        Ok(Keeper { plan, client, server, to_server, to_client })
+        Ok(Keeper { plan, children, client, server, to_server, to_client })
     }
 
     fn handle(&self, direction: Direction) -> &Handle {
@@ -227,21 +279,24 @@ impl Keeper {
     }
 
     /// Answers one who asks, until that one has gone.
-    fn serve(&self, stream: &UnixStream) {
-        if !control::is_own_user(stream) {
+    fn serve(&self, stream: UnixStream) {
+        if !control::is_own_user(&stream) || stream.set_write_timeout(Some(READ_WITHIN)).is_err() {
             return;
         }
-        while let Ok((line, _)) = control::receive(stream) {
+        let mut channel = Channel::new(stream);
+        while let Ok((line, descriptors)) = channel.receive() {
             let request = serde_json::from_slice(&line).context("the request is of another version");
             let down = matches!(request, Ok(Request::Down));
-            let answer = request.and_then(|request| self.answer(request));
-            let (reply, descriptors): (Reply, _) = match answer {
-                Ok((answer, descriptors)) => (Ok(answer), descriptors),
-                Err(e) => (Err(format!("{e:#}")), Vec::new()),
+            let reply: Reply = match request {
+                Ok(Request::Run(run)) => {
+                    let network = self.place(run.end).namespace.as_fd();
+                    // Who asked has gone when this fails.
+                    let _ = run::run(&self.children, &mut channel, network, &run, descriptors);
+                    return;
+                }
+                request => request.and_then(|request| self.answer(request)).map_err(|e| format!("{e:#}")),
             };
-            let descriptors: Vec<_> = descriptors.iter().map(|descriptor| descriptor.as_fd()).collect();
-            let Ok(line) = serde_json::to_vec(&reply) else { return };
-            let sent = control::send(stream, &line, &descriptors);
+            let sent = channel.send(&reply, &[]);
             if down {
                 std::process::exit(0);
             }
@@ -251,9 +306,11 @@ impl Keeper {
         }
     }
 
-    fn answer(&self, request: Request) -> Result<(Answer, Vec<OwnedFd>)> {
-        let answer = match request {
+    fn answer(&self, request: Request) -> Result<Answer> {
+        Ok(match request {
             Request::Set { changes, seed } => {
+                // Before either is made: both, or none.
+                changes.iter().try_for_each(Change::check)?;
                 let [to_server, to_client] = *changes;
                 let [seed, other_seed] = seed.map(seeds).map_or([None; 2], |seeds| seeds.map(Some));
                 self.set(Direction::ToServer, to_server, seed)?;
@@ -276,17 +333,11 @@ impl Keeper {
             Request::Freeze(end) => Answer::Count(freeze::freeze(&self.place(end).namespace)?),
             Request::Thaw(end) => Answer::Count(freeze::thaw(&self.place(end).namespace)?),
             Request::Stats => Answer::Stats(Box::new(self.stats()?)),
-            Request::Enter(end) => {
-                let open = |path| std::fs::File::open(path).map(OwnedFd::from).context(path);
-                let network = self.place(end).namespace.try_clone().context("namespace of an end")?;
-                return Ok((
-                    Answer::Namespaces,
-                    vec![open("/proc/self/ns/user")?, open("/proc/self/ns/pid")?, network],
-                ));
-            }
             Request::Down => Answer::Done,
-        };
-        Ok((answer, Vec::new()))
+            Request::Run(_) | Request::Signal(_) => {
+                bail!("a connection runs one command, and is sent its signals then")
+            }
+        })
     }
 
     fn set(&self, direction: Direction, change: Change, seed: Option<u64>) -> Result<()> {
@@ -307,7 +358,7 @@ impl Keeper {
         let there = self.to_server.ask(move |pump| pump.flows.reset(port))?;
         let back = self.to_client.ask(move |pump| pump.flows.reset(port))?;
         let flows = pair(there, back);
-        let open = flows.iter().filter(|(_, there, back)| !has_ended(there, back)).count();
+        let open = flows.iter().filter(|pair| is_open(pair)).count();
         let (at_client, at_server): (Vec<_>, Vec<_>) = flows
             .into_iter()
             .map(|(flow, there, back)| (resets(flow, there, back), resets(flow.back(), back, there)))
@@ -328,7 +379,7 @@ impl Keeper {
         let (to_client, back) = self.to_client.ask(side)?;
         let mut connections: Vec<Connection> = pair(there, back)
             .into_iter()
-            .filter(|(_, there, back)| !has_ended(there, back))
+            .filter(is_open)
             .map(|(flow, ..)| Connection { client: flow.from, server: flow.to })
             .collect();
         connections.sort_unstable();
@@ -360,9 +411,37 @@ fn pair(there: Vec<(Flow, Progress)>, back: Vec<(Flow, Progress)>) -> Vec<Pair> 
     pairs
 }
 
-/// Have both ends said that they send no more, or one that it knows nothing of the connection?
-fn has_ended(there: &Option<Progress>, back: &Option<Progress>) -> bool {
-    let over = |progress: &Option<Progress>| progress.is_some_and(|progress| progress.is_over());
-    let ended = |progress: &Option<Progress>| progress.is_some_and(|progress| progress.ended);
-    over(there) || over(back) || (ended(there) && ended(back))
+/// Did both ends speak, neither gave the connection up, and not both said that they send no more? One that was never answered is none.
+fn is_open((_, there, back): &Pair) -> bool {
+    match (there, back) {
+        (Some(there), Some(back)) => !(there.is_over() || back.is_over() || (there.ended && back.ended)),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_namespace_that_may_not_be_used_is_something_that_the_machine_lacks() {
+        let refused = |errno| map_refused("/proc/self/uid_map", std::io::Error::from_raw_os_error(errno));
+        for errno in [Errno::EPERM, Errno::EACCES] {
+            let e = refused(errno as i32);
+            assert!(e.is::<Unavailable>() && e.to_string().contains("apparmor_restrict_unprivileged_userns"), "{e:#}");
+        }
+        assert!(!refused(Errno::EINVAL as i32).is::<Unavailable>());
+    }
+
+    #[test]
+    fn a_connection_is_open_when_both_ends_spoke_and_until_both_have_ended() {
+        let flow = Flow { from: "10.9.0.1:40000".parse().unwrap(), to: "10.9.0.2:5640".parse().unwrap() };
+        let speaks = Progress::default();
+        let mut ended = speaks;
+        ended.ended = true;
+        assert!(!is_open(&(flow, Some(speaks), None)));
+        assert!(is_open(&(flow, Some(speaks), Some(speaks))));
+        assert!(is_open(&(flow, Some(ended), Some(speaks))));
+        assert!(!is_open(&(flow, Some(ended), Some(ended))));
+    }
 }

@@ -65,7 +65,8 @@ impl Lab {
     /// Makes a lab.
     ///
     /// # Errors
-    /// `Unavailable`, to which the error can be downcast, when this machine has no TUN device or allows no namespaces here.
+    /// `Unavailable`, to which the error can be downcast, when this machine has no TUN device or allows no namespaces here; an
+    /// `InvalidShape` as a cause when a shape is beyond its bounds.
     pub fn start(options: &Options) -> Result<Lab> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -75,6 +76,7 @@ impl Lab {
         let mut plan = Plan::new(name.clone(), false);
         (plan.mtu, plan.seed, plan.to_server, plan.to_client) =
             (options.mtu, options.seed, options.to_server, options.to_client);
+        plan.check()?;
         let mut keeper = keep(&program, &plan)?;
         match Control::connect(&name) {
             Ok(control) => Ok(Lab { name, program, control: Mutex::new(control), keeper }),
@@ -85,8 +87,10 @@ impl Lab {
         }
     }
 
-    /// A command that runs in an end, as a child of a child of this process; killing that kills it. It sees its own network, and
-    /// numbers of processes of its own; all else is as here.
+    /// A command that runs in an end. The child that it becomes here stands for it: it has its exit status, passes signals on, and
+    /// when it ends, as by SIGKILL, the command is killed with its process group. The command has the child's standard input,
+    /// output and error, directory, environment and umask, its own network, and process numbers of the lab's; descriptors beyond these
+    /// three it has not, and limits are those with which the lab was made.
     pub fn command(&self, end: End, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(&self.program);
         let end = match end {
@@ -113,6 +117,9 @@ impl Lab {
     }
 
     /// Changes one direction. What is on the wire keeps its time.
+    ///
+    /// # Errors
+    /// When what is asked for is beyond the bounds of `Shape`; nothing is changed then.
     pub fn set(&self, direction: Direction, change: Change) -> Result<()> {
         self.change(Direction::BOTH.map(|other| if other == direction { change } else { Change::default() }))
     }
@@ -123,6 +130,7 @@ impl Lab {
     }
 
     fn change(&self, changes: [Change; 2]) -> Result<()> {
+        changes.iter().try_for_each(Change::check)?;
         self.ask(|control| control.order(&Request::Set { changes: Box::new(changes), seed: None }))
     }
 
@@ -136,7 +144,7 @@ impl Lab {
     }
 
     /// Resets the TCP connections that have a port at either end, or all: both ends see a RST at once, whatever the delay. Returns how
-    /// many there were.
+    /// many there were, those that one end tries to open not counted.
     pub fn reset(&self, port: Option<u16>) -> Result<u64> {
         self.ask(|control| control.count(&Request::Reset(port)))
     }
@@ -166,11 +174,9 @@ impl Drop for Lab {
 /// Starts a keeper and waits until it has begun.
 pub fn keep(program: &Path, plan: &Plan) -> Result<Child> {
     let mut command = Command::new(program);
-    command.args(["lab", "keep", &serde_json::to_string(plan)?]).stdout(Stdio::piped());
+    command.args(["lab", "keep", &serde_json::to_string(plan)?]).stdin(Stdio::piped()).stdout(Stdio::piped());
     if plan.outlives {
-        command.stdin(Stdio::null()).stderr(Stdio::null());
-    } else {
-        command.stdin(Stdio::piped());
+        command.stderr(Stdio::null());
     }
     let mut keeper = command.spawn().map_err(|e| match e.kind() {
         std::io::ErrorKind::NotFound => unavailable(format!(

@@ -10,6 +10,8 @@
 //! that was started in the lab, and the network namespaces with it.
 #![forbid(unsafe_code)]
 
+mod channel;
+mod children;
 pub mod command;
 mod control;
 mod enter;
@@ -17,9 +19,10 @@ mod flows;
 mod freeze;
 mod keeper;
 mod lab;
-pub mod line;
+mod line;
 mod netns;
 mod pump;
+mod run;
 mod shape;
 mod stats;
 mod unavailable;
@@ -27,7 +30,8 @@ pub mod units;
 
 pub use flows::Flow;
 pub use lab::{Lab, Options};
+pub use line::{Count, Counters, HELD_MAX};
 pub use pump::Care;
-pub use shape::{Change, Direction, End, Shape};
+pub use shape::{Change, Direction, End, InvalidShape, Shape};
 pub use stats::{Connection, Side, Stats};
 pub use unavailable::Unavailable;

@@ -6,7 +6,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use ninefold_lab::units::Queue;
-use ninefold_lab::{Change, Direction, End, Lab, Options, Shape};
+use ninefold_lab::{Change, Direction, End, InvalidShape, Lab, Options, Shape};
 use support::{Peer, connected, lab, until_stats};
 
 /// IPv4's and UDP's headers, in bytes: RFC 791 and RFC 768.
@@ -168,16 +168,68 @@ fn a_connection_with_data_on_the_way_is_reset_at_once_at_both_ends() {
     let name = "a_connection_with_data_on_the_way_is_reset_at_once_at_both_ends";
     let shape = Shape { delay: Duration::from_millis(20), rate: Some(50_000_000), ..Shape::default() };
     let Some(lab) = lab(name, Options::both(shape)) else { return };
-    for _ in 0..5 {
-        let (mut client, mut server) = connected(&lab, 5640);
+    for port in 5640..5645 {
+        let (mut client, mut server) = connected(&lab, port);
         client.order("send 100000000");
         server.order("read 100000000");
         let delivered = lab.stats().unwrap().to_server.counters.delivered.packets;
         until_stats(&lab, "data", |stats| stats.to_server.counters.delivered.packets > delivered + 100);
-        assert_eq!(lab.reset(Some(5640)).unwrap(), 1);
+        assert_eq!(lab.reset(Some(port)).unwrap(), 1);
         assert_eq!(client.answer(), "error ConnectionReset");
         assert_eq!(server.answer(), "error ConnectionReset");
     }
+}
+
+#[test]
+fn packets_that_are_held_back_arrive_behind_others() {
+    let name = "packets_that_are_held_back_arrive_behind_others";
+    let shape = Shape { reorder: 0.5, reorder_by: Duration::from_millis(50), ..Shape::default() };
+    let Some(lab) = lab(name, Options { to_server: shape, seed: 1, ..Options::default() }) else { return };
+    // So few that the socket holds them all.
+    let (_client, mut server) = datagrams(&lab, 50, 10);
+    assert_eq!(server.ask("take 50"), "took mixed");
+    let held_back = lab.stats().unwrap().to_server.counters.reordered.packets;
+    assert!((10..40).contains(&held_back), "{held_back}");
+}
+
+#[test]
+fn packets_that_take_longer_by_chance_keep_their_order() {
+    let shape = Shape { jitter: Duration::from_millis(20), ..Shape::default() };
+    let options = Options { to_server: shape, ..Options::default() };
+    let Some(lab) = lab("packets_that_take_longer_by_chance_keep_their_order", options) else { return };
+    let (_client, mut server) = datagrams(&lab, 50, 10);
+    assert_eq!(server.ask("take 50"), "took straight");
+}
+
+#[test]
+fn what_cannot_be_is_refused_and_leaves_the_link_as_it_was() {
+    let name = "what_cannot_be_is_refused_and_leaves_the_link_as_it_was";
+    let Some(lab) = lab(name, Options::default()) else { return };
+    let before = lab.stats().unwrap();
+    let wrong = Change { rate: Some(Some(0)), delay: Some(Duration::from_millis(1)), ..Change::default() };
+    for result in [lab.set(Direction::ToServer, wrong), lab.set_both(wrong)] {
+        assert_eq!(result.unwrap_err().downcast_ref(), Some(&InvalidShape::Rate(0)));
+    }
+    let after = lab.stats().unwrap();
+    assert_eq!((after.to_server.shape, after.to_client.shape), (before.to_server.shape, before.to_client.shape));
+    let shape = Shape { loss: 1.5, ..Shape::default() };
+    let error = Lab::start(&Options { program: Some(support::BENCH.into()), ..Options::both(shape) }).err().unwrap();
+    assert_eq!(error.downcast_ref(), Some(&InvalidShape::Share(1.5)));
+    let error = Lab::start(&Options { mtu: 100, ..Options::default() }).err().unwrap();
+    assert!(error.to_string().contains("MTU of 100"), "{error:#}");
+}
+
+#[test]
+fn an_opening_that_is_not_answered_is_no_connection() {
+    let Some(lab) = lab("an_opening_that_is_not_answered_is_no_connection", Options::default()) else { return };
+    lab.cut(Direction::ToServer).unwrap();
+    let mut client = Peer::start(&lab, End::Client);
+    client.order(&format!("connect {}:5640", lab.address(End::Server)));
+    until_stats(&lab, "an opening", |stats| stats.to_server.counters.cut.packets > 0);
+    assert_eq!(lab.stats().unwrap().connections, []);
+    assert_eq!(lab.reset(None).unwrap(), 0);
+    // Its end hears of the reset all the same.
+    assert_eq!(client.answer(), "error ConnectionRefused");
 }
 
 #[test]

@@ -10,10 +10,11 @@
 //! | `trip` | `trip NANOSECONDS`: a byte there and one back |
 //! | `echo` | `echo`, when the other end has closed: sends back what comes until then |
 //! | `datagrams ADDRESS COUNT BYTES` | `sent` |
-//! | `bind PORT` | `bound`: a socket for datagrams, which nobody reads |
+//! | `bind PORT` | `bound`: a socket for datagrams |
+//! | `take COUNT` | `took ORDER`: datagrams of `datagrams` have come; ORDER tells whether they came as they were sent: `straight`, `mixed` |
 //! | `hold` | `held NAMESPACE…`: starts a lab of its own, with a process in each end |
 //!
-//! What fails is answered `error KIND`, as std::io::ErrorKind has it.
+//! What fails is answered `error KIND`, as std::io::ErrorKind has it; what the machine lacks for a lab, `unavailable TEXT`.
 #![forbid(unsafe_code)]
 
 use std::io::{BufRead, ErrorKind, Read, Write};
@@ -22,7 +23,10 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use ninefold_lab::{End, Lab, Options};
+use ninefold_lab::{End, Lab, Options, Unavailable};
+
+/// Bytes of a datagram's number.
+const NUMBER: usize = size_of::<u32>();
 
 /// Bound of every wait for the network.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -45,6 +49,7 @@ fn main() -> Result<()> {
             Ok(answer) => answer,
             Err(e) => match e.downcast_ref::<std::io::Error>() {
                 Some(e) => format!("error {:?}", e.kind()),
+                None if e.is::<Unavailable>() => format!("unavailable {e:#}"),
                 None => format!("error {e:#}"),
             },
         };
@@ -102,15 +107,28 @@ impl Peer {
             }
             ["datagrams", address, count, bytes] => {
                 let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
-                let datagram = vec![9; bytes.parse()?];
-                for _ in 0..count.parse()? {
+                let mut datagram = vec![0; bytes.parse::<usize>()?.max(NUMBER)];
+                for number in 0..count.parse::<u32>()? {
+                    datagram[..NUMBER].copy_from_slice(&number.to_le_bytes());
                     socket.send_to(&datagram, address)?;
                 }
                 Ok("sent".to_owned())
             }
             ["bind", port] => {
-                self.bound = Some(UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port.parse()?))?);
+                let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port.parse()?))?;
+                socket.set_read_timeout(Some(PATIENCE))?;
+                self.bound = Some(socket);
                 Ok("bound".to_owned())
+            }
+            ["take", count] => {
+                let socket = self.bound.as_ref().context("bind first")?;
+                let mut numbers = Vec::new();
+                for _ in 0..count.parse()? {
+                    let mut number = [0; NUMBER];
+                    socket.recv(&mut number)?;
+                    numbers.push(u32::from_le_bytes(number));
+                }
+                Ok(format!("took {}", if numbers.is_sorted() { "straight" } else { "mixed" }))
             }
             ["hold"] => self.hold(),
             _ => bail!("what is {words:?}?"),
