@@ -48,9 +48,11 @@ impl Channel {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         // The space may hold one more: cmsg(3) rounds it up.
-        let fits = descriptors.len() <= DESCRIPTORS;
-        if !descriptors.is_empty() && !(fits && ancillary.push(SendAncillaryMessage::ScmRights(descriptors))) {
+        if descriptors.len() > DESCRIPTORS {
             bail!("{} descriptors are more than {DESCRIPTORS}", descriptors.len());
+        }
+        if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
+            bail!("{} descriptors do not fit", descriptors.len());
         }
         let mut rest = &left[..];
         while !rest.is_empty() {

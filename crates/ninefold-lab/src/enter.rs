@@ -57,8 +57,9 @@ pub fn run(name: &str, end: End, words: &[OsString]) -> Result<ExitCode> {
 }
 
 fn say(text: std::fmt::Arguments<'_>) {
-    // Without standard error there is nobody to tell.
-    let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("ninefold lab: {text}\n"));
+    let line = format!("ninefold lab: {text}\n");
+    // At one go, as others write there too; without standard error there is nobody to tell.
+    let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
 }
 
 /// Takes the signals that are passed on. Those that whoever started this process has it ignore, as nohup(1) does SIGHUP, stay ignored.

@@ -12,6 +12,7 @@
 //! | `datagrams ADDRESS COUNT BYTES` | `sent` |
 //! | `bind PORT` | `bound`: a socket for datagrams |
 //! | `take COUNT` | `took ORDER`: datagrams of `datagrams` have come; ORDER tells whether they came as they were sent: `straight`, `mixed` |
+//! | `squat NAME` | `squatted`: listens on an abstract Unix socket |
 //! | `hold` | `held NAMESPACE…`: starts a lab of its own, with a process in each end |
 //!
 //! What fails is answered `error KIND`, as std::io::ErrorKind has it; what the machine lacks for a lab, `unavailable TEXT`.
@@ -19,6 +20,8 @@
 
 use std::io::{BufRead, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
@@ -36,6 +39,7 @@ struct Peer {
     listener: Option<TcpListener>,
     stream: Option<TcpStream>,
     bound: Option<UdpSocket>,
+    squat: Option<UnixListener>,
     /// The processes go with the lab.
     lab: Option<(Lab, Vec<Child>)>,
 }
@@ -129,6 +133,10 @@ impl Peer {
                     numbers.push(u32::from_le_bytes(number));
                 }
                 Ok(format!("took {}", if numbers.is_sorted() { "straight" } else { "mixed" }))
+            }
+            ["squat", name] => {
+                self.squat = Some(UnixListener::bind_addr(&UnixAddress::from_abstract_name(name)?)?);
+                Ok("squatted".to_owned())
             }
             ["hold"] => self.hold(),
             _ => bail!("what is {words:?}?"),

@@ -12,7 +12,7 @@ use ninefold_lab::{End, Lab, Options, Stats, Unavailable};
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub const BENCH: &str = env!("CARGO_BIN_EXE_ninefold-bench");
-const PEER: &str = env!("CARGO_BIN_EXE_ninefold-lab-peer");
+pub const PEER: &str = env!("CARGO_BIN_EXE_ninefold-lab-peer");
 
 /// Tells that a test cannot run here; CONTRIBUTING.md has the rule.
 pub fn skip(name: &str, why: &str) {
@@ -73,7 +73,8 @@ impl Peer {
         Peer::spawn(&mut Command::new(PEER))
     }
 
-    fn spawn(command: &mut Command) -> Peer {
+    /// As a command begins it.
+    pub fn spawn(command: &mut Command) -> Peer {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (orders, pipe) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
         let (sender, answers) = channel();
@@ -131,6 +132,22 @@ pub fn connected(lab: &Lab, port: u16) -> (Peer, Peer) {
     assert!(answer.starts_with("connected "), "{answer}");
     assert!(server.answer().starts_with("accepted "));
     (client, server)
+}
+
+/// The processes of which that is the network namespace, as /proc names it, with their states: proc_pid_status(5).
+pub fn processes(namespace: &str) -> Vec<(u32, char)> {
+    let found = std::fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| {
+        let link = std::fs::read_link(entry.path().join("ns/net")).ok()?;
+        let pid = entry.file_name().to_str()?.parse().ok()?;
+        (link.to_str()? == namespace).then_some((pid, state(pid)?))
+    });
+    found.collect()
+}
+
+/// What a process does; none when it is no more.
+pub fn state(pid: u32) -> Option<char> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("State:"))?.trim_start().chars().next()
 }
 
 /// The threads of any process that are in a network namespace, as /proc names it, by the path that says so.

@@ -1,0 +1,189 @@
+//! What runs in a lab's ends: what it has of who asked for it, what it is told, and when it ends.
+
+mod support;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+
+use ninefold_lab::{End, Lab, Options};
+use rustix::process::{Pid, Signal, kill_process};
+use support::{BENCH, inhabitants, lab, processes, skip, state, until};
+
+/// Says its network and goes on, a child beside it.
+const STAYS: &str = "sleep 1000 & readlink /proc/self/ns/net; exec sleep 1000";
+
+/// Starts a script in the client's end, and reads its first line.
+fn start(lab: &Lab, script: &str) -> (Child, BufReader<std::process::ChildStdout>, String) {
+    let mut command = lab.command(End::Client, "sh");
+    // In a group of its own, as a shell has it: one without a parent in the session would not stop.
+    let mut child = command.args(["-c", script]).stdout(Stdio::piped()).process_group(0).spawn().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    (child, output, line.trim_end().to_owned())
+}
+
+fn send(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).unwrap();
+}
+
+#[test]
+fn the_exit_status_of_a_command_in_an_end_is_taken_over_and_signals_reach_it() {
+    let name = "the_exit_status_of_a_command_in_an_end_is_taken_over_and_signals_reach_it";
+    let Some(lab) = lab(name, Options::default()) else { return };
+    let status = |script: &str| lab.command(End::Client, "sh").args(["-c", script]).status().unwrap().code();
+    assert_eq!(status("exit 7"), Some(7));
+    assert_eq!(status("kill -TERM $$"), Some(128 + 15));
+    let missing = lab.command(End::Client, "/no/such/program").stderr(Stdio::null()).status().unwrap();
+    assert_eq!(missing.code(), Some(127));
+
+    let directory = lab.command(End::Client, "/").stderr(Stdio::null()).status().unwrap();
+    assert_eq!(directory.code(), Some(126));
+
+    let script = "trap 'exit 5' TERM; echo ready; while :; do sleep 0.01; done";
+    let (mut child, ..) = start(&lab, script);
+    send(&child, Signal::TERM);
+    assert_eq!(child.wait().unwrap().code(), Some(5));
+}
+
+#[test]
+fn a_command_in_an_end_dies_with_whoever_waits_for_it() {
+    let name = "a_command_in_an_end_dies_with_whoever_waits_for_it";
+    let Some(lab) = lab(name, Options::default()) else { return };
+    let (mut child, _, namespace) = start(&lab, STAYS);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    until("the command's end, and its child's", || processes(&namespace).is_empty().then_some(()));
+}
+
+#[test]
+fn a_command_in_an_end_stops_and_goes_on_with_whoever_waits_for_it() {
+    let name = "a_command_in_an_end_stops_and_goes_on_with_whoever_waits_for_it";
+    let Some(lab) = lab(name, Options::default()) else { return };
+    let (mut child, _output, namespace) = start(&lab, STAYS);
+    let are = |stopped: bool| {
+        let processes = processes(&namespace);
+        processes.len() >= 2 && processes.iter().all(|(_, state)| (*state == 'T') == stopped)
+    };
+    send(&child, Signal::TSTP);
+    until("all to stop", || (are(true) && state(child.id()) == Some('T')).then_some(()));
+    send(&child, Signal::CONT);
+    until("all to go on", || are(false).then_some(()));
+    send(&child, Signal::TERM);
+    assert_eq!(child.wait().unwrap().code(), Some(128 + 15));
+}
+
+#[test]
+fn a_lab_ends_although_whoever_waits_for_a_command_has_stopped() {
+    let name = "a_lab_ends_although_whoever_waits_for_a_command_has_stopped";
+    let Some(lab) = lab(name, Options::default()) else { return };
+    let (mut child, _output, namespace) = start(&lab, STAYS);
+    send(&child, Signal::STOP);
+    until("it to stop", || (state(child.id()) == Some('T')).then_some(()));
+    // It says so when the lab does not end by itself.
+    let down = Command::new(BENCH).args(["lab", "down", "--name", lab.name()]).stderr(Stdio::piped()).output().unwrap();
+    assert!(down.status.success(), "{}", String::from_utf8_lossy(&down.stderr));
+    assert_eq!(processes(&namespace), []);
+    drop(lab);
+    assert_eq!(inhabitants(&namespace), Vec::<String>::new());
+    send(&child, Signal::CONT);
+    assert_eq!(child.wait().unwrap().code(), Some(128 + 9));
+}
+
+#[test]
+fn a_signal_that_is_ignored_here_does_not_reach_the_command() {
+    let name = "a_signal_that_is_ignored_here_does_not_reach_the_command";
+    let Some(lab) = lab(name, Options::default()) else { return };
+    let inner = "trap 'echo hang-up' HUP; trap 'exit 5' TERM; echo ready; while :; do sleep 0.01; done";
+    let script = format!("trap '' HUP; exec '{BENCH}' lab client --name '{}' -- sh -c \"{inner}\"", lab.name());
+    let mut child = Command::new("sh").args(["-c", &script]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    send(&child, Signal::HUP);
+    send(&child, Signal::TERM);
+    assert_eq!(child.wait().unwrap().code(), Some(5));
+    output.read_to_string(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+}
+
+#[test]
+fn a_command_has_the_input_directory_environment_and_umask_of_who_asks() {
+    let name = "a_command_has_the_input_directory_environment_and_umask_of_who_asks";
+    let Some(lab) = lab(name, Options::default()) else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let inner = "umask; pwd -P; printf %s \\\"\\$WORD\\\"; cat; echo wrong >&2; env | wc -l";
+    let script = format!("umask 027; exec '{BENCH}' lab server --name '{}' -- sh -c \"{inner}\"", lab.name());
+    let mut child = Command::new("sh")
+        .args(["-c", &script])
+        .current_dir(&directory)
+        .env("WORD", "two\nlines ")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"input\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let begin = format!("0027\n{}\ntwo\nlines input\n", directory.path().canonicalize().unwrap().display());
+    assert!(text.starts_with(&begin), "{text}");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "wrong\n");
+}
+
+#[test]
+fn a_terminals_keys_are_for_all_that_a_command_has_started() {
+    let name = "a_terminals_keys_are_for_all_that_a_command_has_started";
+    let Some(lab) = lab(name, Options::default()) else { return };
+    let inner = r#"trap "echo inner" EXIT; trap exit INT; echo ready; while :; do sleep 0.01; done"#;
+    let outer = format!("trap 'echo outer' INT; sh -c '{inner}'; exit 7");
+    // As a file, so that it needs no quotes within quotes.
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("outer");
+    std::fs::write(&path, outer).unwrap();
+    let command = format!("'{BENCH}' lab client --name '{}' -- sh '{}'", lab.name(), path.display());
+    let terminal = Command::new("script")
+        .args(["-qefc", &command, "/dev/null"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn();
+    let mut terminal = match terminal {
+        Ok(terminal) => terminal,
+        Err(e) => return skip(name, &format!("script, of Debian's package bsdutils: {e}")),
+    };
+    let mut keys = terminal.stdin.take().unwrap();
+    let mut output = BufReader::new(terminal.stdout.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("ready") {
+        line.clear();
+        assert!(output.read_line(&mut line).unwrap() > 0, "the command begins");
+    }
+    // Ctrl-C.
+    keys.write_all(b"\x03").unwrap();
+    let mut rest = String::new();
+    output.read_to_string(&mut rest).unwrap();
+    assert!(rest.contains("inner") && rest.contains("outer"), "{rest}");
+    assert_eq!(terminal.wait().unwrap().code(), Some(7));
+}
+
+#[test]
+fn from_among_other_mounts_no_command_can_be_asked_for() {
+    let name = "from_among_other_mounts_no_command_can_be_asked_for";
+    let Some(lab) = lab(name, Options::default()) else { return };
+    let elsewhere = || {
+        let mut command = Command::new("unshare");
+        command.arg(if rustix::process::getuid().is_root() { "-m" } else { "-rm" });
+        command
+    };
+    match elsewhere().arg("true").output() {
+        Ok(output) if output.status.success() => {}
+        other => return skip(name, &format!("no mount namespace of its own can be made: {other:?}")),
+    }
+    let ask = elsewhere().args([BENCH, "lab", "client", "--name", lab.name(), "--", "true"]).output().unwrap();
+    assert_eq!(ask.status.code(), Some(1));
+    let told = String::from_utf8_lossy(&ask.stderr);
+    assert!(told.contains("other mounts"), "{told}");
+    // Those here are as good as ever.
+    assert!(lab.command(End::Client, "true").status().unwrap().success());
+}
