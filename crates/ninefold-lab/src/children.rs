@@ -2,7 +2,8 @@
 //! namespace adopts (pid_namespaces(7)).
 //!
 //! One thread waits for all of them and tells those who started one what became of it. There is one lock, around the list of
-//! commands: starting one holds it, so that none is waited for before it is listed.
+//! commands: starting one holds it, so that none is waited for before it is listed, nor by anybody but std when its program cannot be
+//! executed. So a program on a file system that hangs keeps other commands from starting and from being told to have ended.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
