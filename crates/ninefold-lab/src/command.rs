@@ -256,7 +256,7 @@ fn down(name: &str) -> Result<()> {
     if !is_ready(&keeper, PollFlags::IN)? {
         rustix::process::pidfd_send_signal(&keeper, rustix::process::Signal::KILL).context("cannot end the lab")?;
         if !is_ready(&keeper, PollFlags::IN)? {
-            bail!("the lab '{name}' does not end: a process in it waits for a disk");
+            bail!("the lab '{name}' does not end: a process in it waits for a disk, or the machine has too much to do");
         }
     }
     Ok(())
@@ -270,6 +270,7 @@ fn table(stats: &Stats) -> String {
         out.push_str(&format!("{name:<22}{:>24}{:>24}\n", tell(sides[0]), tell(sides[1])));
     };
     let milliseconds = |time: Duration| format!("{} ms", time.as_nanos() as f64 / 1e6);
+    let measured = |nanoseconds: u64| format!("{:.3} ms", nanoseconds as f64 / 1e6);
     let percent = |share: f64| format!("{} %", (share * 1e8).round() / 1e6);
     row("link", &|side| if side.is_cut { "cut" } else { "whole" }.to_owned());
     row("delay", &|side| milliseconds(side.shape.delay));
@@ -295,9 +296,7 @@ fn table(stats: &Stats) -> String {
     for (name, count) in counts {
         row(name, &|side| format!("{} = {} B", count(side).packets, count(side).bytes));
     }
-    row("late by over 0.2 ms", &|side| {
-        format!("{}, at most {}", side.care.late, milliseconds(Duration::from_nanos(side.care.latest_ns)))
-    });
+    row("late by over 0.2 ms", &|side| format!("{}, at most {}", side.care.late, measured(side.care.latest_ns)));
     row("not looked at for", &|side| format!("at most {}", milliseconds(Duration::from_nanos(side.care.unwatched_ns))));
     row("missed by the link", &|side| side.missed.to_string());
     out.push_str(&format!("connections: {}\n", stats.connections.len()));

@@ -32,7 +32,7 @@ use ninefold_lab::{End, Lab, Options, Unavailable};
 const NUMBER: usize = size_of::<u32>();
 
 /// Bound of every wait for the network.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 #[derive(Default)]
 struct Peer {
