@@ -127,20 +127,23 @@ table_most() {
 }
 
 table_loss() {
-    echo '| Asked, % | | datagrams | dropped, by the lab | lost, by iperf3 | % | three deviations about what was asked | out of order |'
-    echo '|---|---|---|---|---|---|---|---|'
+    echo '| Asked, % | | datagrams | dropped, by the lab | % | three deviations about what was asked | lost, by iperf3 | of them at its socket | out of order |'
+    echo '|---|---|---|---|---|---|---|---|---|'
     for asked in '0 loss' '0.1 loss' '1 loss' '1 reorder'; do
         local share=${asked% *} what=${asked#* }
         up --rtt 1ms --"$what" "0,$share%" --seed 1
         # Slowly, because iperf3's socket loses what it does not read in time. From the server, because only the receiver tells the order.
         iperf -R -u -b 20M -l 1448 -t 25 --json >"$out/udp"
-        dropped=$(lab stats | awk '/lost/ { print $7 }')
+        dropped=$(lab stats --json | jq .to_client.counters.lost.packets)
+        # That is what the kernel counts as RcvbufErrors: proc_pid_net(5).
+        unread=$(lab client -- cat /proc/self/net/snmp |
+            awk '/^Udp:/ { if (n) print $n; else for (i = 2; i <= NF; i++) if ($i == "RcvbufErrors") n = i }')
         read -r lost packets disorder < <(jq -r '.end.streams[0].udp | "\(.lost_packets) \(.packets) \(.out_of_order)"' "$out/udp")
         [ "$what" = loss ] || share=0
-        awk -v asked="$asked" -v loss="$share" -v dropped="$dropped" -v lost="$lost" -v n="$packets" -v disorder="$disorder" 'BEGIN {
+        awk -v asked="$asked" -v loss="$share" -v dropped="$dropped" -v lost="$lost" -v n="$packets" -v unread="$unread" -v disorder="$disorder" 'BEGIN {
             split(asked, a, " "); p = loss / 100; d = 3 * sqrt(p * (1 - p) / n) * 100
-            printf "| %s | %s | %d | %d | %d | %.3f | %.3f to %.3f | %d |\n",
-                a[1], a[2], n, dropped, lost, 100 * lost / n, loss - d, loss + d, disorder }'
+            printf "| %s | %s | %d | %d | %.3f | %.3f to %.3f | %d | %d | %d |\n",
+                a[1], a[2], n, dropped, 100 * dropped / n, loss - d, loss + d, lost, unread, disorder }'
         lab down
     done
 }
