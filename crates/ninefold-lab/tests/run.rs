@@ -4,24 +4,39 @@ mod support;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 use ninefold_lab::{End, Lab, Options};
 use rustix::process::{Pid, Signal, kill_process};
-use support::{BENCH, inhabitants, lab, processes, skip, state, until};
+use support::{BENCH, ended, inhabitants, lab, processes, skip, state, until, within};
 
 /// Says its network and goes on, a child beside it.
 const STAYS: &str = "sleep 1000 & readlink /proc/self/ns/net; exec sleep 1000";
 
 /// Starts a script in the client's end, and reads its first line.
-fn start(lab: &Lab, script: &str) -> (Child, BufReader<std::process::ChildStdout>, String) {
+fn start(lab: &Lab, script: &str) -> (Child, BufReader<ChildStdout>, String) {
     let mut command = lab.command(End::Client, "sh");
     // In a group of its own, as a shell has it: one without a parent in the session would not stop.
     let mut child = command.args(["-c", script]).stdout(Stdio::piped()).process_group(0).spawn().unwrap();
-    let mut output = BufReader::new(child.stdout.take().unwrap());
-    let mut line = String::new();
-    output.read_line(&mut line).unwrap();
-    (child, output, line.trim_end().to_owned())
+    let (output, line) = first_line(BufReader::new(child.stdout.take().unwrap()));
+    (child, output, line)
+}
+
+fn first_line(mut output: BufReader<ChildStdout>) -> (BufReader<ChildStdout>, String) {
+    within("a line", move || {
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        (output, line.trim_end().to_owned())
+    })
+}
+
+/// What follows, up to the end.
+fn rest(mut output: BufReader<ChildStdout>) -> String {
+    within("the end of the output", move || {
+        let mut text = String::new();
+        output.read_to_string(&mut text).unwrap();
+        text
+    })
 }
 
 fn send(child: &Child, signal: Signal) {
@@ -44,7 +59,7 @@ fn the_exit_status_of_a_command_in_an_end_is_taken_over_and_signals_reach_it() {
     let script = "trap 'exit 5' TERM; echo ready; while :; do sleep 0.01; done";
     let (mut child, ..) = start(&lab, script);
     send(&child, Signal::TERM);
-    assert_eq!(child.wait().unwrap().code(), Some(5));
+    assert_eq!(ended(&mut child), Some(5));
 }
 
 #[test]
@@ -71,7 +86,7 @@ fn a_command_in_an_end_stops_and_goes_on_with_whoever_waits_for_it() {
     send(&child, Signal::CONT);
     until("all to go on", || are(false).then_some(()));
     send(&child, Signal::TERM);
-    assert_eq!(child.wait().unwrap().code(), Some(128 + 15));
+    assert_eq!(ended(&mut child), Some(128 + 15));
 }
 
 #[test]
@@ -88,7 +103,7 @@ fn a_lab_ends_although_whoever_waits_for_a_command_has_stopped() {
     drop(lab);
     assert_eq!(inhabitants(&namespace), Vec::<String>::new());
     send(&child, Signal::CONT);
-    assert_eq!(child.wait().unwrap().code(), Some(128 + 9));
+    assert_eq!(ended(&mut child), Some(128 + 9));
 }
 
 #[test]
@@ -98,14 +113,11 @@ fn a_signal_that_is_ignored_here_does_not_reach_the_command() {
     let inner = "trap 'echo hang-up' HUP; trap 'exit 5' TERM; echo ready; while :; do sleep 0.01; done";
     let script = format!("trap '' HUP; exec '{BENCH}' lab client --name '{}' -- sh -c \"{inner}\"", lab.name());
     let mut child = Command::new("sh").args(["-c", &script]).stdout(Stdio::piped()).spawn().unwrap();
-    let mut output = BufReader::new(child.stdout.take().unwrap());
-    let mut line = String::new();
-    output.read_line(&mut line).unwrap();
+    let (output, _) = first_line(BufReader::new(child.stdout.take().unwrap()));
     send(&child, Signal::HUP);
     send(&child, Signal::TERM);
-    assert_eq!(child.wait().unwrap().code(), Some(5));
-    output.read_to_string(&mut line).unwrap();
-    assert_eq!(line, "ready\n");
+    assert_eq!(ended(&mut child), Some(5));
+    assert_eq!(rest(output), "");
 }
 
 #[test]
@@ -125,7 +137,7 @@ fn a_command_has_the_input_directory_environment_and_umask_of_who_asks() {
         .spawn()
         .unwrap();
     child.stdin.take().unwrap().write_all(b"input\n").unwrap();
-    let output = child.wait_with_output().unwrap();
+    let output = within("its output", move || child.wait_with_output().unwrap());
     let text = String::from_utf8(output.stdout).unwrap();
     let begin = format!("0027\n{}\ntwo\nlines input\n", directory.path().canonicalize().unwrap().display());
     assert!(text.starts_with(&begin), "{text}");
@@ -154,17 +166,16 @@ fn a_terminals_keys_are_for_all_that_a_command_has_started() {
     };
     let mut keys = terminal.stdin.take().unwrap();
     let mut output = BufReader::new(terminal.stdout.take().unwrap());
-    let mut line = String::new();
+    let mut line = String::from("nothing yet");
     while !line.contains("ready") {
-        line.clear();
-        assert!(output.read_line(&mut line).unwrap() > 0, "the command begins");
+        (output, line) = first_line(output);
+        assert_ne!(line, "", "the command begins");
     }
     // Ctrl-C.
     keys.write_all(b"\x03").unwrap();
-    let mut rest = String::new();
-    output.read_to_string(&mut rest).unwrap();
+    let rest = rest(output);
     assert!(rest.contains("inner") && rest.contains("outer"), "{rest}");
-    assert_eq!(terminal.wait().unwrap().code(), Some(7));
+    assert_eq!(ended(&mut terminal), Some(7));
 }
 
 #[test]
@@ -173,7 +184,7 @@ fn from_among_other_mounts_no_command_can_be_asked_for() {
     let Some(lab) = lab(name, Options::default()) else { return };
     let elsewhere = || {
         let mut command = Command::new("unshare");
-        command.arg(if rustix::process::getuid().is_root() { "-m" } else { "-rm" });
+        command.arg(if rustix::process::getuid().is_root() { "-m" } else { "-cm" });
         command
     };
     match elsewhere().arg("true").output() {

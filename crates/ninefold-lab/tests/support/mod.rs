@@ -50,6 +50,21 @@ pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
+/// Does what may wait for ever, with a bound.
+#[track_caller]
+pub fn within<T: Send + 'static>(what: &str, wait: impl FnOnce() -> T + Send + 'static) -> T {
+    let (sender, done) = channel();
+    // A thread that waits for ever ends with the test program.
+    std::thread::spawn(move || sender.send(wait()));
+    done.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{what} in time"))
+}
+
+/// The exit status of a process, when it has ended.
+#[track_caller]
+pub fn ended(child: &mut Child) -> Option<i32> {
+    until("an end", || child.try_wait().unwrap()).code()
+}
+
 /// Waits until the statistics are as they should be.
 #[track_caller]
 pub fn until_stats(lab: &Lab, what: &str, is: impl Fn(&Stats) -> bool) -> Stats {
