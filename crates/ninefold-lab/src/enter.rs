@@ -46,7 +46,13 @@ pub fn run(name: &str, end: End, words: &[OsString]) -> Result<ExitCode> {
     let (stdin, stdout, stderr, mounts) = (std::io::stdin(), std::io::stdout(), std::io::stderr(), mounts()?);
     let descriptors = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd(), directory.as_fd(), mounts.as_fd()];
     channel.send(&request, &descriptors).context("cannot ask the lab for a command")?;
-    match answer(&channel.receive().context("the lab does not start the command")?.0)? {
+    let line = match channel.receive() {
+        Ok((line, _)) => line,
+        Err(e) if is_late(&e) => return Err(e.context("the lab does not start the command")),
+        // The command may have begun all the same, and was killed then.
+        Err(_) => return Ok(lab_ended("the lab has ended before it said that the command runs")),
+    };
+    match answer(&line)? {
         Answer::Started => wait(&mut channel, &mut signals),
         Answer::NotRun { status, text } => {
             say(format_args!("cannot run {}: {text}", words.first().cloned().unwrap_or_default().to_string_lossy()));
@@ -54,6 +60,17 @@ pub fn run(name: &str, end: End, words: &[OsString]) -> Result<ExitCode> {
         }
         other => bail!("the lab answers {other:?}"),
     }
+}
+
+/// Did an answer take too long, rather than the connection end?
+fn is_late(e: &anyhow::Error) -> bool {
+    e.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::TimedOut)
+}
+
+/// The kernel has killed the command with the lab; a shell tells SIGKILL like this.
+fn lab_ended(text: &str) -> ExitCode {
+    say(format_args!("{text}"));
+    ExitCode::from(BY_SIGNAL + Signal::SIGKILL as u8)
 }
 
 fn say(text: std::fmt::Arguments<'_>) {
@@ -107,8 +124,7 @@ fn wait(channel: &mut Channel, signals: &mut SignalFd) -> Result<ExitCode> {
         }
         let [answered, signalled] = ready.map(|ready| !ready.revents().is_empty());
         if answered && channel.fill().is_err() {
-            say(format_args!("the lab has ended, and the command with it"));
-            return Ok(ExitCode::from(BY_SIGNAL + Signal::SIGKILL as u8));
+            return Ok(lab_ended("the lab has ended, and the command with it"));
         }
         if signalled {
             owed += pass_on(channel, signals)?;
@@ -138,4 +154,20 @@ fn pass_on(channel: &mut Channel, signals: &mut SignalFd) -> Result<u32> {
     // Here it has been continued.
     stop.thread_block().context("signals")?;
     Ok(stopped + pass(Signal::SIGCONT as i32, true))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn an_answer_that_takes_too_long_is_told_from_a_connection_that_ends() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        ours.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+        let mut channel = Channel::new(ours);
+        assert!(is_late(&channel.receive().unwrap_err()));
+        drop(theirs);
+        assert!(!is_late(&channel.receive().unwrap_err()));
+    }
 }

@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 
 use ninefold_lab::{End, Options, Shape};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
-use support::{BENCH, PATIENCE, PEER, Peer, inhabitants, lab, skip, until};
+use support::{BENCH, PATIENCE, PEER, Peer, ended, first_line, inhabitants, lab, skip, until};
 
 /// The namespaces of a lab that another process holds; `None` when this machine makes none.
 fn held(test: &str, holder: &mut Peer) -> Option<Vec<String>> {
@@ -81,13 +81,12 @@ fn nothing_is_left_when_a_lab_is_dropped() {
     let Some(lab) = lab("nothing_is_left_when_a_lab_is_dropped", Options::default()) else { return };
     let script = "readlink /proc/self/ns/net; setsid sleep 1000 >/dev/null 2>&1 & exec sleep 1000";
     let mut child = lab.command(End::Server, "sh").args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
-    let mut namespace = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut namespace).unwrap();
-    assert!(inhabitants(namespace.trim_end()).len() >= 3);
+    let (_output, namespace) = first_line(BufReader::new(child.stdout.take().unwrap()));
+    assert!(inhabitants(&namespace).len() >= 3);
     drop(lab);
-    assert_eq!(inhabitants(namespace.trim_end()), Vec::<String>::new());
+    assert_eq!(inhabitants(&namespace), Vec::<String>::new());
     // A shell tells SIGKILL like this.
-    assert_eq!(child.wait().unwrap().code(), Some(128 + 9));
+    assert_eq!(ended(&mut child), Some(128 + 9));
 }
 
 /// A lab from the command line, taken down when the test ends as it may.
@@ -190,9 +189,8 @@ fn a_lab_whose_beginning_was_broken_off_does_not_stay() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut ready = String::new();
-    BufReader::new(keeper.stdout.take().unwrap()).read_line(&mut ready).unwrap();
-    assert_eq!(ready.trim_end(), "\"up\"");
+    let (_output, ready) = first_line(BufReader::new(keeper.stdout.take().unwrap()));
+    assert_eq!(ready, "\"up\"");
     good(&["lab", "stats", "--name", &named.0]);
     drop(keeper.stdin.take());
     until("the lab's end", || keeper.try_wait().unwrap());

@@ -2,13 +2,13 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use ninefold_lab::{End, Lab, Options};
 use rustix::process::{Pid, Signal, kill_process};
-use support::{BENCH, ended, inhabitants, lab, processes, skip, state, until, within};
+use support::{BENCH, ended, first_line, inhabitants, lab, processes, skip, state, until, within};
 
 /// Says its network and goes on, a child beside it.
 const STAYS: &str = "sleep 1000 & readlink /proc/self/ns/net; exec sleep 1000";
@@ -20,14 +20,6 @@ fn start(lab: &Lab, script: &str) -> (Child, BufReader<ChildStdout>, String) {
     let mut child = command.args(["-c", script]).stdout(Stdio::piped()).process_group(0).spawn().unwrap();
     let (output, line) = first_line(BufReader::new(child.stdout.take().unwrap()));
     (child, output, line)
-}
-
-fn first_line(mut output: BufReader<ChildStdout>) -> (BufReader<ChildStdout>, String) {
-    within("a line", move || {
-        let mut line = String::new();
-        output.read_line(&mut line).unwrap();
-        (output, line.trim_end().to_owned())
-    })
 }
 
 /// What follows, up to the end.

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test program uses its own part")]
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -57,6 +57,16 @@ pub fn within<T: Send + 'static>(what: &str, wait: impl FnOnce() -> T + Send + '
     // A thread that waits for ever ends with the test program.
     std::thread::spawn(move || sender.send(wait()));
     done.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{what} in time"))
+}
+
+/// The first line of what a process prints, without its end; and what follows.
+#[track_caller]
+pub fn first_line(mut output: BufReader<ChildStdout>) -> (BufReader<ChildStdout>, String) {
+    within("a line", move || {
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        (output, line.trim_end().to_owned())
+    })
 }
 
 /// The exit status of a process, when it has ended.
