@@ -9,6 +9,7 @@
 . "$(dirname "${BASH_SOURCE[0]}")/common.bash"
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 : "${NINEFOLD:?set NINEFOLD to the ninefold binary}"
+NINEFOLD=$(realpath "$NINEFOLD")
 
 # The bound on one run of the suite, seconds.
 BOUND=120

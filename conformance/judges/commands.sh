@@ -30,6 +30,7 @@ export TIME_STYLE=long-iso # the one that `ninefold ls -l` has
 PATH=$PATH:/usr/local/go/bin
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 : "${NINEFOLD:?set NINEFOLD to the ninefold binary}"
+NINEFOLD=$(realpath "$NINEFOLD")
 
 # Bounds, seconds: one command; fetching and building the Go programs.
 BOUND=60 BUILD=300

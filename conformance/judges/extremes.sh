@@ -19,6 +19,7 @@
 . "$(dirname "${BASH_SOURCE[0]}")/common.bash"
 export TZ=UTC
 : "${NINEFOLD:?set NINEFOLD to the ninefold binary}"
+NINEFOLD=$(realpath "$NINEFOLD")
 
 # The bound on one command, seconds.
 BOUND=300

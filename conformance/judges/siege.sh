@@ -14,6 +14,7 @@
 . "$(dirname "${BASH_SOURCE[0]}")/common.bash"
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 : "${NINEFOLD:?set NINEFOLD to the ninefold binary}"
+NINEFOLD=$(realpath "$NINEFOLD")
 
 full=
 [ "${1-}" = --full ] && full=1
