@@ -509,6 +509,12 @@ pub const RLERROR: u8 = 7;
 /// The number of Tflush.
 pub const TFLUSH: u8 = 108;
 
+/// The number of Tclunk.
+pub const TCLUNK: u8 = 120;
+
+/// The number of Tremove.
+pub const TREMOVE: u8 = 122;
+
 /// Whether `number` is that of a reply in any dialect.
 pub fn is_reply(number: u8) -> bool {
     R::TABLE.iter().any(|row| row.number == number)

@@ -144,8 +144,12 @@ impl Client {
 
     /// The same under `.ix`.
     async fn grouped(limits: Limits, carry: impl FnOnce(DuplexStream) -> Stream) -> Client {
+        Client::grouped_at(65536, limits, carry).await
+    }
+
+    async fn grouped_at(msize: u32, limits: Limits, carry: impl FnOnce(DuplexStream) -> Stream) -> Client {
         let mut c = Client { dialect: Dialect::Plan9, ..Client::connect_over(limits, carry) };
-        c.ask("Tversion tag -1 msize 65536 version '9P2000.ix'").await;
+        c.ask(&format!("Tversion tag -1 msize {msize} version '9P2000.ix'")).await;
         c.ask("Tattach tag 1 fid 0 afid -1 uname 'u' aname ''").await;
         c.ask("Twalk tag 1 fid 0 newfid 1 nwname 0").await;
         c.ask("Topen tag 1 fid 1 mode 0").await;
@@ -229,6 +233,28 @@ async fn a_tflush_passes_a_group_that_is_at_its_limit() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_tflush_passes_a_large_frame_that_is_held_back_but_not_a_tclunk_that_it_would_undo() {
+    let mut c = Client::grouped_at(1 << 20, Limits::default(), Stream::other).await;
+    assert_eq!(c.ask("Twalk tag 1 fid 0 newfid 5 nwname 0").await, "Rwalk tag 1 nwqid 0");
+    c.send("Tread tag 7 fid 1 offset 2 count 5").await;
+    for _ in 0..64 {
+        c.send("Tread tag 6 fid 1 offset 1 count 5").await;
+    }
+    c.send(&format!("Twrite tag 6 fid 0 offset 0 count 200000 '{}'", "x".repeat(200_000))).await;
+    c.send("Tclunk tag 8 fid 5").await;
+    c.send("Tflush tag 10 oldtag 8").await;
+    assert_eq!(c.ask("Tflush tag 9 oldtag 7").await, "Rflush tag 9");
+    c.probe.gate.add_permits(64);
+    let mut rest = Vec::new();
+    for _ in 0..67 {
+        rest.push(c.receive().await);
+    }
+    let at = |line: &str| rest.iter().position(|got| got == line).unwrap_or_else(|| panic!("no {line} in {rest:?}"));
+    assert!(at("Rclunk tag 8") < at("Rflush tag 10"), "{rest:?}");
+    assert_eq!(c.ask("Twalk tag 1 fid 0 newfid 5 nwname 0").await, "Rwalk tag 1 nwqid 0");
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_held_back_when_the_client_ends_its_requests_is_still_answered() {
     let mut c = Client::grouped(Limits::default(), Stream::other).await;
     for _ in 0..100 {
@@ -277,6 +303,21 @@ async fn a_group_whose_tattach_fails_is_answered_also_where_a_large_frame_follow
     c.receive().await;
     assert!(c.is_closed().await);
     assert_eq!(began.elapsed(), Limits::default().frame);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_of_several_large_frames_that_are_not_kept_has_its_own_time() {
+    let mut c = Client { dialect: Dialect::Plan9, ..Client::connect(Limits::default()) };
+    c.ask("Tversion tag -1 msize 1048576 version '9P2000.ix'").await;
+    let line = format!("Twrite tag 1 fid 0 offset 0 count 300000 '{}'", "x".repeat(300_000));
+    let frames = parse(&line, c.dialect).unwrap().repeat(8);
+    for piece in frames.chunks(100_000) {
+        tokio::time::sleep(Limits::default().frame / 5).await;
+        tokio::time::timeout(SOON, c.stream.write_all(piece)).await.unwrap().unwrap();
+    }
+    for _ in 0..8 {
+        assert_eq!(c.receive().await, "Rerror tag 1 ename 'unknown fid'");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -257,13 +257,18 @@ impl Connection {
             let frame = match self.held.pop() {
                 Some(frame) => frame,
                 None => match next_frame(&self.arrived, self.skip, &self.session) {
-                    Ok(Next::Whole(size)) => self.arrived.split_to(size).freeze(),
+                    Ok(Next::Whole(size)) => {
+                        self.session.note_partial_frame(false, Duration::ZERO);
+                        self.arrived.split_to(size).freeze()
+                    }
                     Ok(Next::Large(size)) => {
                         let event = self.session.handle_large(&self.arrived[..HEADER], &parked, &mut self.out);
                         if matches!(event, Ok(Event::Wait)) {
                             break;
                         }
                         *turns -= 1;
+                        // Its time is its own, also where another was skipped just before.
+                        self.session.note_partial_frame(false, Duration::ZERO);
                         self.skip = size;
                         self.act_on(event, None);
                         progress = true;
@@ -282,7 +287,6 @@ impl Connection {
                 },
             };
             *turns -= 1;
-            self.session.note_partial_frame(false, Duration::ZERO);
             let event = self.session.handle_frame(&frame, &parked, &mut self.out);
             if matches!(event, Ok(Event::Wait)) {
                 self.held.put_back(frame);
@@ -318,14 +322,17 @@ impl Connection {
         {
             *turns -= 1;
             progress = true;
+            self.session.note_partial_frame(false, Duration::ZERO);
             let frame = self.arrived.split_to(size).freeze();
             match tflush(&frame) {
-                Some((tag, oldtag)) if self.session.is_free(tag) && !self.held.has(tag) => {
+                Some((tag, oldtag))
+                    if self.session.is_free(tag) && !self.held.has(tag) && !self.held.has_leave(oldtag) =>
+                {
                     self.held.flush(oldtag);
                     let event = self.session.handle_frame(&frame, &|_| false, &mut self.out);
                     self.act_on(event, Some(&frame));
                 }
-                _ => self.held.push(frame),
+                _ => self.held.push(&frame),
             }
         }
         progress
