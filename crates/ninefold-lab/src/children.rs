@@ -6,17 +6,19 @@
 //! executed. So a program on a file system that hangs keeps other commands from starting and from being told to have ended.
 
 use std::collections::HashMap;
+use std::io::Read;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use nix::sys::signal::SigSet;
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, kill_process_group, pidfd_open, pidfd_send_signal,
 };
+use signal_hook::consts::SIGCHLD;
 
 use crate::control::Passed;
 
@@ -32,19 +34,20 @@ pub struct Children {
 }
 
 impl Children {
-    /// Begins to wait. No other thread may run yet: each must inherit that SIGCHLD is blocked.
+    /// Begins to wait. SIGCHLD is caught, which a program that is executed does not inherit, where it would a blocked one: signal(7).
     pub fn start() -> Result<Arc<Children>> {
-        let ended = SigSet::from_iter([nix::sys::signal::Signal::SIGCHLD]);
-        ended.thread_block().context("signals")?;
+        let (ended, woken) = UnixStream::pair().context("a socket for signals")?;
+        signal_hook::low_level::pipe::register(SIGCHLD, woken).context("SIGCHLD")?;
         let children = Arc::new(Children { commands: Mutex::default() });
         let reaper = children.clone();
-        std::thread::Builder::new().name("reaper".into()).spawn(move || reaper.reap(&ended)).context("thread")?;
+        std::thread::Builder::new().name("reaper".into()).spawn(move || reaper.reap(ended)).context("thread")?;
         Ok(children)
     }
 
-    fn reap(&self, ended: &SigSet) {
-        loop {
-            let _ = ended.wait();
+    fn reap(&self, mut ended: UnixStream) {
+        // Several that end may wake it once; all are waited for each time.
+        let mut wakes = [0; 64];
+        while ended.read(&mut wakes).is_ok_and(|length| length > 0) {
             loop {
                 let mut commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
                 let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) else { break };

@@ -137,6 +137,21 @@ fn a_command_has_the_input_directory_environment_and_umask_of_who_asks() {
 }
 
 #[test]
+fn a_command_in_an_end_begins_with_no_signal_blocked_or_ignored() {
+    let name = "a_command_in_an_end_begins_with_no_signal_blocked_or_ignored";
+    let Some(lab) = lab(name, Options::default()) else { return };
+    let output = lab.command(End::Server, "cat").arg("/proc/self/status").output().unwrap();
+    let status = String::from_utf8(output.stdout).unwrap();
+    let signals = |which| {
+        let mask = status.lines().find_map(|line| line.strip_prefix(which)).unwrap();
+        u64::from_str_radix(mask.trim(), 16).unwrap()
+    };
+    // 32 and 33 are the C library's own, which lets nobody change them: nptl(7).
+    let its_own = 0b11 << 31;
+    assert_eq!((signals("SigBlk:"), signals("SigIgn:") & !its_own), (0, 0), "{status}");
+}
+
+#[test]
 fn a_terminals_keys_are_for_all_that_a_command_has_started() {
     let name = "a_terminals_keys_are_for_all_that_a_command_has_started";
     let Some(lab) = lab(name, Options::default()) else { return };
