@@ -89,7 +89,7 @@ fn signals() -> Result<SignalFd> {
 }
 
 /// A number that the kernel tells of this process: proc_pid_status(5).
-fn status(name: &str, radix: u32) -> Result<u64> {
+pub fn status(name: &str, radix: u32) -> Result<u64> {
     let text = std::fs::read_to_string("/proc/self/status").context("/proc/self/status: is /proc mounted?")?;
     let value = text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
     value

@@ -25,6 +25,7 @@ use serde::{Deserialize, Serialize};
 use crate::channel::Channel;
 use crate::children::Children;
 use crate::control::{self, Answer, Reply, Request};
+use crate::enter;
 use crate::flows::{Flow, Progress, resets};
 use crate::freeze;
 use crate::netns::Place;
@@ -47,12 +48,15 @@ pub struct Plan {
     /// The user's number outside; set by `outer`.
     #[serde(default)]
     uid: u32,
+    /// The number of `outer` as /proc has it; set by it.
+    #[serde(default)]
+    outer: u64,
 }
 
 impl Plan {
     pub fn new(name: String, outlives: bool) -> Plan {
         let shape = Shape::default();
-        Plan { name, mtu: MTU, seed: 0, to_server: shape, to_client: shape, outlives, uid: 0 }
+        Plan { name, mtu: MTU, seed: 0, to_server: shape, to_client: shape, outlives, uid: 0, outer: 0 }
     }
 
     /// Is it a plan that can be carried out?
@@ -106,6 +110,7 @@ fn start_inner(plan: &str) -> Result<ExitCode> {
     let mut plan: Plan = serde_json::from_str(plan).context("plan of the lab")?;
     let (uid, gid) = (getuid().as_raw(), getgid().as_raw());
     plan.uid = uid;
+    plan.outer = enter::status("Pid:", 10)?;
     // What the starter had open would stay open, and its directory busy, as long as the lab.
     std::env::set_current_dir("/").context("/")?;
     close_all()?;
@@ -223,6 +228,10 @@ fn begin(plan: &str) -> Result<(std::os::unix::net::UnixListener, Arc<Keeper>)> 
     set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
         .context("cannot bind the lab to its first process")?;
     let plan: Plan = serde_json::from_str(plan).context("plan of the lab")?;
+    // One that ended before it was bound to is nobody's parent now. getppid(2) knows none outside of the process namespace.
+    if enter::status("PPid:", 10)? != plan.outer {
+        bail!("the lab's first process has ended");
+    }
     plan.check()?;
     // Else ps(1) calls it exe, by which it started itself.
     let _ = rustix::thread::set_name(c"ninefold-lab");

@@ -59,8 +59,10 @@ pub struct Lab {
     name: String,
     program: PathBuf,
     control: Mutex<Control>,
-    /// Its standard input is what keeps the lab.
+    /// Its first process, whose standard input is what keeps the lab.
     keeper: Child,
+    /// Its second process, which ends last.
+    inner: OwnedFd,
 }
 
 impl Lab {
@@ -80,10 +82,11 @@ impl Lab {
             (options.mtu, options.seed, options.to_server, options.to_client);
         plan.check()?;
         let mut keeper = keep(&program, &plan)?;
-        match Control::connect(&name) {
-            Ok(control) => Ok(Lab { name, program, control: Mutex::new(control), keeper }),
+        let connected = Control::connect(&name).and_then(|mut control| Ok((control.keeper()?, control)));
+        match connected {
+            Ok((inner, control)) => Ok(Lab { name, program, control: Mutex::new(control), keeper, inner }),
             Err(e) => {
-                end(&mut keeper)?;
+                end(&mut keeper, None)?;
                 Err(e)
             }
         }
@@ -169,7 +172,7 @@ impl Lab {
 impl Drop for Lab {
     fn drop(&mut self) {
         // There is nobody to tell; without its standard input the keeper ends on its own, later.
-        let _ = end(&mut self.keeper);
+        let _ = end(&mut self.keeper, Some(&self.inner));
     }
 }
 
@@ -189,7 +192,7 @@ pub fn keep(program: &Path, plan: &Plan) -> Result<Child> {
     })?;
     let begun = wait_until_ready(&mut keeper);
     if begun.is_err() {
-        end(&mut keeper)?;
+        end(&mut keeper, None)?;
     }
     begun.map(|()| keeper)
 }
@@ -220,8 +223,9 @@ pub fn is_ready(descriptor: impl std::os::fd::AsFd, events: PollFlags) -> Result
     }
 }
 
-/// Ends a lab that was started by this process, and waits until all of it has gone.
-fn end(keeper: &mut Child) -> Result<()> {
+/// Ends a lab that was started by this process, and waits until all of it has gone: the second process ends after all others, and the
+/// first after that, unless something else has killed it.
+fn end(keeper: &mut Child, inner: Option<&OwnedFd>) -> Result<()> {
     drop(keeper.stdin.take());
     let process: OwnedFd =
         rustix::process::pidfd_open(rustix::process::Pid::from_child(keeper), rustix::process::PidfdFlags::empty())?;
@@ -230,7 +234,10 @@ fn end(keeper: &mut Child) -> Result<()> {
         keeper.kill().context("cannot end the lab")?;
     }
     keeper.wait().context("cannot wait for the end of the lab")?;
-    Ok(())
+    match inner {
+        Some(inner) if !is_ready(inner, PollFlags::IN)? => bail!("the lab's second process does not end"),
+        _ => Ok(()),
+    }
 }
 
 /// The program, from where this one lies.

@@ -6,7 +6,9 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use ninefold_lab::{End, Options, Shape};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
@@ -56,6 +58,41 @@ fn nothing_is_left_when_a_process_of_the_lab_itself_is_killed() {
         kill_process(keepers[0], Signal::KILL).unwrap();
         gone(&namespaces);
     }
+}
+
+#[test]
+fn nothing_is_left_when_the_first_process_of_a_lab_is_killed_while_it_starts_the_second() {
+    let name = "nothing_is_left_when_the_first_process_of_a_lab_is_killed_while_it_starts_the_second";
+    if lab(name, Options::default()).is_none() {
+        return;
+    }
+    let shape = serde_json::to_value(Shape::default()).unwrap();
+    for round in 0..30_u64 {
+        let named = format!("test-young-{}-{round}", std::process::id());
+        let plan = serde_json::json!({
+            "name": named, "mtu": 1500, "seed": 0, "to_server": shape, "to_client": shape, "outlives": true
+        });
+        let mut keep = Command::new(BENCH);
+        keep.args(["lab", "keep", &plan.to_string()]).stdin(Stdio::piped()).stdout(Stdio::null());
+        let mut outer = keep.spawn().unwrap();
+        // Its input stays open: that does not end the lab.
+        let _lifeline = outer.stdin.take();
+        until("a second process", || (keepers(&named).len() == 2 || outer.try_wait().unwrap().is_some()).then_some(()));
+        // An instant of the second's beginning, another one each time.
+        std::thread::sleep(Duration::from_micros(round * 100));
+        outer.kill().unwrap();
+        outer.wait().unwrap();
+        until("the end of both", || keepers(&named).is_empty().then_some(()));
+    }
+}
+
+/// The directories in /proc of the processes that a lab is.
+fn keepers(name: &str) -> Vec<PathBuf> {
+    let is_its = |path: &PathBuf| {
+        let words = std::fs::read(path.join("cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&words).contains(&format!("{name:?}"))
+    };
+    std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path()).filter(is_its).collect()
 }
 
 /// Children and theirs, of which an argument is that word.
@@ -208,15 +245,7 @@ fn a_lab_keeps_neither_directory_nor_descriptors_of_who_made_it() {
     let directory = tempfile::tempdir().unwrap();
     let up = Command::new("sh").args(["-c", &script]).current_dir(&directory).stdin(Stdio::null()).output().unwrap();
     assert!(up.status.success(), "{}", String::from_utf8_lossy(&up.stderr));
-    let keepers: Vec<_> = std::fs::read_dir("/proc")
-        .unwrap()
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(|path| {
-            let words = std::fs::read(path.join("cmdline")).unwrap_or_default();
-            String::from_utf8_lossy(&words).contains(&format!("{:?}", named.0))
-        })
-        .collect();
+    let keepers = keepers(&named.0);
     assert_eq!(keepers.len(), 2, "{keepers:?}");
     for keeper in keepers {
         assert_eq!(std::fs::read_link(keeper.join("cwd")).unwrap().to_str(), Some("/"));
