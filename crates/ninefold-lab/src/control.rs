@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
@@ -155,6 +155,29 @@ pub fn open(name: &str, within: Duration) -> Result<Channel> {
     Ok(Channel::new(stream))
 }
 
+/// The number of the process at the other end; 0 when it is in a process namespace beside or above.
+pub fn process(channel: &Channel) -> Result<i32> {
+    Ok(getsockopt(channel.stream(), PeerCredentials).context("who the lab is")?.pid())
+}
+
+/// Is the lab up that has this process? When its connection has ended, the lab may be about to end, which this waits for.
+pub fn is_up(name: &str, its: i32) -> bool {
+    let begin = Instant::now();
+    while begin.elapsed() < ANSWER_WITHIN {
+        // Whoever connects to one that ends may yet get a connection, which then ends.
+        let Ok(mut control) = Control::connect(name) else { return false };
+        let other = control.channel.as_ref().map(process);
+        if control.stats().is_ok() {
+            return matches!(other, Some(Ok(other)) if other == its);
+        }
+        std::thread::sleep(AGAIN_AFTER);
+    }
+    true
+}
+
+/// How long until a lab that ends is asked again whether it has.
+const AGAIN_AFTER: Duration = Duration::from_millis(10);
+
 /// A lab that can be asked.
 pub struct Control {
     name: String,
@@ -179,9 +202,9 @@ impl Control {
     /// The process that ends last of all in the lab.
     pub fn keeper(&mut self) -> Result<OwnedFd> {
         let channel = self.take()?;
-        let peer = getsockopt(channel.stream(), PeerCredentials).context("who the lab is")?;
+        let keeper = process(&channel);
         self.channel = Some(channel);
-        let keeper = Pid::from_raw(peer.pid())
+        let keeper = Pid::from_raw(keeper?)
             .context("the lab runs in another process namespace: end it from where it was made")?;
         pidfd_open(keeper, PidfdFlags::empty()).context("the lab's process")
     }

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 
 use crate::channel::Channel;
 use crate::children::BY_SIGNAL;
-use crate::control::{ANSWER_WITHIN, Answer, Passed, Request, Run, answer, open};
+use crate::control::{ANSWER_WITHIN, Answer, Passed, Request, Run, answer, is_up, open, process};
 use crate::run::mounts;
 use crate::shape::End;
 
@@ -36,6 +36,7 @@ pub fn run(name: &str, end: End, words: &[OsString]) -> Result<ExitCode> {
     // At first, so that one that comes while the command begins is for the command.
     let mut signals = signals()?;
     let mut channel = open(name, ANSWER_WITHIN)?;
+    let process = process(&channel)?;
     let directory = std::fs::File::open(".").context("the directory of this process")?;
     let request = Request::Run(Run {
         end,
@@ -48,12 +49,20 @@ pub fn run(name: &str, end: End, words: &[OsString]) -> Result<ExitCode> {
     channel.send(&request, &descriptors).context("cannot ask the lab for a command")?;
     let line = match channel.receive() {
         Ok((line, _)) => line,
-        Err(e) if is_late(&e) => return Err(e.context("the lab does not start the command")),
+        Err(e) if is_late(&e) => {
+            return Err(e.context(
+                "the lab does not start the command, whose program may be on a file system that hangs; \
+                 should it start yet, it is killed",
+            ));
+        }
         // The command may have begun all the same, and was killed then.
-        Err(_) => return Ok(lab_ended("the lab has ended before it said that the command runs")),
+        Err(_) => return broken_off(name, process, "the lab has ended before it said that the command runs"),
     };
     match answer(&line)? {
-        Answer::Started => wait(&mut channel, &mut signals),
+        Answer::Started => match wait(&mut channel, &mut signals)? {
+            Some(code) => Ok(code),
+            None => broken_off(name, process, "the lab has ended, and the command with it"),
+        },
         Answer::NotRun { status, text } => {
             say(format_args!("cannot run {}: {text}", words.first().cloned().unwrap_or_default().to_string_lossy()));
             Ok(ExitCode::from(status))
@@ -67,10 +76,13 @@ fn is_late(e: &anyhow::Error) -> bool {
     e.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::TimedOut)
 }
 
-/// The kernel has killed the command with the lab; a shell tells SIGKILL like this.
-fn lab_ended(text: &str) -> ExitCode {
-    say(format_args!("{text}"));
-    ExitCode::from(BY_SIGNAL + Signal::SIGKILL as u8)
+/// The connection to a lab has ended. When the lab has, the kernel has killed the command with it; a shell tells SIGKILL like this.
+fn broken_off(name: &str, process: i32, ended: &str) -> Result<ExitCode> {
+    if is_up(name, process) {
+        bail!("the lab '{name}' is up, but has broken off the connection of this command, and killed it");
+    }
+    say(format_args!("{ended}"));
+    Ok(ExitCode::from(BY_SIGNAL + Signal::SIGKILL as u8))
 }
 
 fn say(text: std::fmt::Arguments<'_>) {
@@ -98,14 +110,15 @@ pub fn status(name: &str, radix: u32) -> Result<u64> {
 }
 
 /// Waits for the command's end. It is bounded by the command's own and by the lab's; when the lab does not answer a signal, by that.
-fn wait(channel: &mut Channel, signals: &mut SignalFd) -> Result<ExitCode> {
+/// None when the connection ended before.
+fn wait(channel: &mut Channel, signals: &mut SignalFd) -> Result<Option<ExitCode>> {
     // Signals that the lab has not yet said it passed on, and until when it must.
     let mut owed = 0_u32;
     let mut until = Instant::now();
     loop {
         while let Some((line, _)) = channel.next() {
             match answer(&line)? {
-                Answer::Ended(code) => return Ok(ExitCode::from(code)),
+                Answer::Ended(code) => return Ok(Some(ExitCode::from(code))),
                 Answer::Done => owed = owed.saturating_sub(1),
                 other => bail!("the lab answers {other:?}"),
             }
@@ -124,7 +137,7 @@ fn wait(channel: &mut Channel, signals: &mut SignalFd) -> Result<ExitCode> {
         }
         let [answered, signalled] = ready.map(|ready| !ready.revents().is_empty());
         if answered && channel.fill().is_err() {
-            return Ok(lab_ended("the lab has ended, and the command with it"));
+            return Ok(None);
         }
         if signalled {
             owed += pass_on(channel, signals)?;

@@ -299,8 +299,10 @@ impl Keeper {
             let reply: Reply = match request {
                 Ok(Request::Run(run)) => {
                     let network = self.place(run.end).namespace.as_fd();
-                    // Who asked has gone when this fails.
-                    let _ = run::run(&self.children, &mut channel, network, &run, descriptors);
+                    if let Err(e) = run::run(&self.children, &mut channel, network, &run, descriptors) {
+                        // Mostly it is that who asked has gone, and this fails too.
+                        let _ = channel.send(&Reply::Err(format!("{e:#}")), &[]);
+                    }
                     return;
                 }
                 request => request.and_then(|request| self.answer(request)).map_err(|e| format!("{e:#}")),

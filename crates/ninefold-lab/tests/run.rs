@@ -152,6 +152,44 @@ fn a_command_in_an_end_begins_with_no_signal_blocked_or_ignored() {
 }
 
 #[test]
+fn a_program_that_hangs_as_it_is_executed_holds_up_no_other_command() {
+    let name = "a_program_that_hangs_as_it_is_executed_holds_up_no_other_command";
+    let Some(lab) = lab(name, Options::default()) else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("program");
+    std::fs::copy("/bin/true", &program).unwrap();
+    // Who executes a program with a write lease waits until its holder gives it up, which the kernel does for it only after
+    // /proc/sys/fs/lease-break-time, 45 s: fcntl(2), F_SETLEASE.
+    let script = r#"use Fcntl; $| = 1; $SIG{IO} = sub { print "asked\n" }; open(F, '<', $ARGV[0]) or die;
+        fcntl(F, Fcntl::F_SETLEASE(), Fcntl::F_WRLCK()) or die "no lease: $!"; print "leased\n";
+        1 while !defined(sysread(STDIN, $_, 1));"#;
+    let mut holder = Command::new("perl");
+    holder.args(["-e", script]).arg(&program).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut holder = match holder.spawn() {
+        Ok(holder) => holder,
+        Err(e) => return skip(name, &format!("perl, of Debian's package perl-base: {e}")),
+    };
+    let (output, line) = first_line(BufReader::new(holder.stdout.take().unwrap()));
+    if line != "leased" {
+        return skip(name, "no write lease is to be had in the directory for temporary files");
+    }
+    let mut short =
+        lab.command(End::Server, "sh").args(["-c", "read line; exit 3"]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut hangs = lab.command(End::Client, &program).spawn().unwrap();
+    let (_output, line) = first_line(output);
+    assert_eq!(line, "asked");
+    drop(short.stdin.take());
+    assert_eq!(ended(&mut short), Some(3));
+    for end in [End::Client, End::Server] {
+        assert_eq!(ended(&mut lab.command(end, "true").spawn().unwrap()), Some(0));
+    }
+    assert_eq!(hangs.try_wait().unwrap(), None, "it hangs all the while");
+    drop(holder.stdin.take());
+    assert_eq!(ended(&mut holder), Some(0));
+    assert_eq!(ended(&mut hangs), Some(0));
+}
+
+#[test]
 fn a_terminals_keys_are_for_all_that_a_command_has_started() {
     let name = "a_terminals_keys_are_for_all_that_a_command_has_started";
     let Some(lab) = lab(name, Options::default()) else { return };
