@@ -28,6 +28,11 @@ const SPIN: u64 = 5_000;
 /// would never leave the processor to the ends from 2.4 Gbit/s of 1500 bytes on.
 const LEAST_SLEEP: u64 = SPIN;
 
+/// Nanoseconds that the thread sleeps at most while packets are on the way. One that comes wakes it; when it had to wait for a processor
+/// then, that shows by nothing but a sleep that took longer than it was to, so that this much goes unseen. A thousand wakes in a second
+/// are no load.
+const MOST_SLEEP: u64 = 1_000_000;
+
 /// Nanoseconds behind its time from which on a packet counts as late: the accuracy that the lab promises.
 pub const LATE: u64 = 200_000;
 
@@ -45,7 +50,8 @@ pub struct Care {
     /// The furthest behind its time that a packet was handed out, in nanoseconds.
     pub latest_ns: u64,
     /// The longest that the thread, awake or due to be, did not look for packets, in nanoseconds. A packet's time begins when the
-    /// thread takes it, so that one may have taken so much longer than `late` and `latest_ns` tell.
+    /// thread takes it, so that one may have taken so much longer than `late` and `latest_ns` tell; and a millisecond more, for which
+    /// the thread may sleep while packets are on the way. For one that comes while none is, it tells nothing.
     pub unwatched_ns: u64,
     /// Packets that are not IPv4, which are dropped without being offered to the line.
     pub foreign: Count,
@@ -146,7 +152,7 @@ impl Pump {
                 continue;
             }
             // What is due sooner follows too closely for waiting awake: it is handed out at one go.
-            self.sleep(woken, wake.map(|wake| wake.saturating_sub(now + SPIN).max(LEAST_SLEEP)));
+            self.sleep(woken, wake.map(|wake| wake.saturating_sub(now + SPIN).clamp(LEAST_SLEEP, MOST_SLEEP)));
             self.spun = 0;
         }
     }

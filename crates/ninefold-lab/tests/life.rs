@@ -6,13 +6,12 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use ninefold_lab::{End, Options, Shape};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
-use support::{BENCH, PATIENCE, PEER, Peer, ended, first_line, inhabitants, lab, skip, until};
+use support::{BENCH, PATIENCE, PEER, Peer, ended, first_line, inhabitants, keepers, lab, skip, until};
 
 /// The namespaces of a lab that another process holds; `None` when this machine makes none.
 fn held(test: &str, holder: &mut Peer) -> Option<Vec<String>> {
@@ -84,15 +83,6 @@ fn nothing_is_left_when_the_first_process_of_a_lab_is_killed_while_it_starts_the
         outer.wait().unwrap();
         until("the end of both", || keepers(&named).is_empty().then_some(()));
     }
-}
-
-/// The directories in /proc of the processes that a lab is.
-fn keepers(name: &str) -> Vec<PathBuf> {
-    let is_its = |path: &PathBuf| {
-        let words = std::fs::read(path.join("cmdline")).unwrap_or_default();
-        String::from_utf8_lossy(&words).contains(&format!("{name:?}"))
-    };
-    std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path()).filter(is_its).collect()
 }
 
 /// Children and theirs, of which an argument is that word.

@@ -3,11 +3,13 @@
 
 mod support;
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use ninefold_lab::units::Queue;
 use ninefold_lab::{Change, Direction, End, InvalidShape, Lab, Options, Shape};
-use support::{Peer, connected, lab, until_stats};
+use rustix::process::{Pid, Signal, kill_process};
+use support::{Peer, connected, keepers, lab, until, until_stats};
 
 /// IPv4's and UDP's headers, in bytes: RFC 791 and RFC 768.
 const HEADERS: u64 = 20 + 8;
@@ -246,4 +248,35 @@ fn a_frozen_end_does_nothing_but_its_kernel_acknowledges() {
     assert_eq!(client.has_answered(), None);
     assert_eq!(lab.thaw(End::Server).unwrap(), 1);
     assert!(client.answer().starts_with("trip "));
+}
+
+#[test]
+fn how_long_the_link_did_not_look_for_packets_is_told_although_none_was_due() {
+    let name = "how_long_the_link_did_not_look_for_packets_is_told_although_none_was_due";
+    let shape = Shape { delay: Duration::from_secs(60), ..Shape::default() };
+    let Some(lab) = lab(name, Options::both(shape)) else { return };
+    let mut client = Peer::start(&lab, End::Client);
+    let send = format!("datagrams {}:9 1 100", lab.address(End::Server));
+    assert_eq!(client.ask(&send), "sent");
+    let before = until_stats(&lab, "a datagram on the way", |stats| stats.to_server.counters.on_the_way.packets == 1);
+    let words = |path: &PathBuf| std::fs::read(path.join("cmdline")).unwrap();
+    let is_second = |path: &PathBuf| String::from_utf8_lossy(&words(path)).contains("keep-inner");
+    let keeper = keepers(lab.name()).into_iter().find(is_second).expect("the lab's second process");
+    let pid = Pid::from_raw(keeper.file_name().unwrap().to_str().unwrap().parse().unwrap()).unwrap();
+    kill_process(pid, Signal::STOP).unwrap();
+    until("all of its threads to stop", || {
+        let threads = std::fs::read_dir(keeper.join("task")).unwrap();
+        let is_stopped =
+            |path: PathBuf| std::fs::read_to_string(path.join("status")).unwrap_or_default().contains("State:\tT");
+        threads.flatten().all(|thread| is_stopped(thread.path())).then_some(())
+    });
+    let stopped = Instant::now();
+    // It wakes the link before the other is due.
+    assert_eq!(client.ask(&send), "sent");
+    std::thread::sleep(Duration::from_millis(200));
+    let stopped = stopped.elapsed();
+    kill_process(pid, Signal::CONT).unwrap();
+    let stats = until_stats(&lab, "both on the way", |stats| stats.to_server.counters.on_the_way.packets == 2);
+    let told = Duration::from_nanos(stats.to_server.care.unwatched_ns);
+    assert!(told + Duration::from_millis(1) >= stopped, "{stopped:?}: {:?}, {:?}", before.to_server, stats.to_server);
 }

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test program uses its own part")]
 
 use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -174,6 +175,15 @@ pub fn processes(namespace: &str) -> Vec<(u32, char)> {
 pub fn state(pid: u32) -> Option<char> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     status.lines().find_map(|line| line.strip_prefix("State:"))?.trim_start().chars().next()
+}
+
+/// The directories in /proc of the processes that a lab is.
+pub fn keepers(name: &str) -> Vec<PathBuf> {
+    let is_its = |path: &PathBuf| {
+        let words = std::fs::read(path.join("cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&words).contains(&format!("{name:?}"))
+    };
+    std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path()).filter(is_its).collect()
 }
 
 /// The threads of any process that are in a network namespace, as /proc names it, by the path that says so.
