@@ -11,7 +11,7 @@ use rustix::event::PollFlags;
 
 use crate::control::{Control, Request};
 use crate::keeper::{MTU, MTU_MIN, Plan};
-use crate::lab::{is_ready, keep};
+use crate::lab::{end, is_ready, keep};
 use crate::line::Count;
 use crate::shape::{Change, Direction, End};
 use crate::stats::{Side, Stats};
@@ -235,17 +235,22 @@ fn up(name: &str, options: &ShapeOptions, mtu: u16) -> Result<()> {
     plan.check()?;
     let program = std::env::current_exe().context("cannot tell where this program lies")?;
     let mut keeper = keep(&program, &plan)?;
-    let mut lifeline = keeper.stdin.take().context("the lab's process has no input")?;
-    lifeline.write_all(b"\n").context("the lab ended at once")?;
     let which = if name == "default" { String::new() } else { format!(" --name {name}") };
     let address = End::Server.address();
-    print(&format!(
+    let told = print(&format!(
         "the lab '{name}' is up: client {}, server {address}\n  \
          ninefold lab server{which} -- ninefold serve DIR --listen 9p://{address} --insecure\n  \
          ninefold lab client{which} -- ninefold ls 9p://{address}\n  \
          ninefold lab down{which}\n",
         End::Client.address()
-    ))
+    ));
+    // Before it is taken over: a lab of which this command fails does not stay.
+    if told.is_err() {
+        end(&mut keeper, None)?;
+        return told;
+    }
+    let mut lifeline = keeper.stdin.take().context("the lab's process has no input")?;
+    lifeline.write_all(b"\n").context("the lab ended at once")
 }
 
 /// Ends a lab and waits until nothing of it is left.

@@ -225,7 +225,7 @@ pub fn is_ready(descriptor: impl std::os::fd::AsFd, events: PollFlags) -> Result
 
 /// Ends a lab that was started by this process, and waits until all of it has gone: the second process ends after all others, and the
 /// first after that, unless something else has killed it.
-fn end(keeper: &mut Child, inner: Option<&OwnedFd>) -> Result<()> {
+pub fn end(keeper: &mut Child, inner: Option<&OwnedFd>) -> Result<()> {
     drop(keeper.stdin.take());
     let process: OwnedFd =
         rustix::process::pidfd_open(rustix::process::Pid::from_child(keeper), rustix::process::PidfdFlags::empty())?;

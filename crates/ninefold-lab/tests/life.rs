@@ -225,6 +225,23 @@ fn a_lab_whose_beginning_was_broken_off_does_not_stay() {
 }
 
 #[test]
+fn a_lab_that_cannot_be_told_to_be_up_does_not_stay() {
+    let name = "a_lab_that_cannot_be_told_to_be_up_does_not_stay";
+    if lab(name, Options::default()).is_none() {
+        return;
+    }
+    let named = Named::new("untold");
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut up = Command::new(BENCH);
+    let up = up.args(["lab", "up", "--name", &named.0]).stdin(Stdio::null()).stdout(full).stderr(Stdio::piped());
+    let output = up.output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains("standard output"), "{told}");
+    assert!(bad(&["lab", "stats", "--name", &named.0]).contains("no lab"));
+}
+
+#[test]
 fn a_lab_keeps_neither_directory_nor_descriptors_of_who_made_it() {
     let name = "a_lab_keeps_neither_directory_nor_descriptors_of_who_made_it";
     if lab(name, Options::default()).is_none() {
