@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail};
 use nix::sys::signal::{SigSet, Signal, raise};
 use nix::sys::signalfd::SignalFd;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::channel::Channel;
@@ -37,7 +38,9 @@ pub fn run(name: &str, end: End, words: &[OsString]) -> Result<ExitCode> {
     let mut signals = signals()?;
     let mut channel = open(name, ANSWER_WITHIN)?;
     let process = process(&channel)?;
-    let directory = std::fs::File::open(".").context("the directory of this process")?;
+    // Not for reading, which may not be allowed where entering is.
+    let how = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = rustix::fs::open(".", how, Mode::empty()).context("the directory of this process")?;
     let request = Request::Run(Run {
         end,
         words: words.to_vec(),

@@ -3,6 +3,7 @@
 mod support;
 
 use std::io::{BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
@@ -149,6 +150,35 @@ fn a_command_in_an_end_begins_with_no_signal_blocked_or_ignored() {
     // 32 and 33 are the C library's own, which lets nobody change them: nptl(7).
     let its_own = 0b11 << 31;
     assert_eq!((signals("SigBlk:"), signals("SigIgn:") & !its_own), (0, 0), "{status}");
+}
+
+#[test]
+fn a_command_is_run_in_a_directory_that_may_be_entered_but_not_read() {
+    let name = "a_command_is_run_in_a_directory_that_may_be_entered_but_not_read";
+    let Some(lab) = lab(name, Options::default()) else { return };
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o311)).unwrap();
+    // Root may read it, unless it has lost its capabilities.
+    let bare = || {
+        let mut command = Command::new("setpriv");
+        if rustix::process::getuid().is_root() {
+            command.args(["--bounding-set=-all", "--inh-caps=-all"]);
+        }
+        command
+    };
+    match bare().arg("ls").current_dir(&directory).output() {
+        Ok(output) if output.status.code() == Some(2) => {}
+        other => {
+            return skip(name, &format!("setpriv, of Debian's package util-linux, takes no right to read: {other:?}"));
+        }
+    }
+    let words = [BENCH, "lab", "client", "--name", lab.name(), "--", "readlink", "/proc/self/cwd"];
+    let output = bare().args(words).current_dir(&directory).output().unwrap();
+    // So that any user can remove it.
+    std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let path = directory.path().canonicalize().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim_end(), path.to_str().unwrap(), "{told}");
 }
 
 #[test]
