@@ -134,6 +134,12 @@ impl Lab {
         self.change([change; 2])
     }
 
+    /// Draws chance anew, in both directions, from a number like `Options::seed`: the packets offered from then on meet the same fate as
+    /// those of a lab that begins with it.
+    pub fn reseed(&self, seed: u64) -> Result<()> {
+        self.ask(|control| control.order(&Request::Set { changes: Box::default(), seed: Some(seed) }))
+    }
+
     fn change(&self, changes: [Change; 2]) -> Result<()> {
         changes.iter().try_for_each(Change::check)?;
         self.ask(|control| control.order(&Request::Set { changes: Box::new(changes), seed: None }))

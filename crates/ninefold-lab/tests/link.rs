@@ -280,3 +280,27 @@ fn how_long_the_link_did_not_look_for_packets_is_told_although_none_was_due() {
     let told = Duration::from_nanos(stats.to_server.care.unwatched_ns);
     assert!(told + Duration::from_millis(1) >= stopped, "{stopped:?}: {:?}, {:?}", before.to_server, stats.to_server);
 }
+
+#[test]
+fn the_same_seed_draws_the_same_fate_again() {
+    let shape = Shape { loss: 0.5, ..Shape::default() };
+    let options = Options { seed: 7, ..Options::both(shape) };
+    let Some(lab) = lab("the_same_seed_draws_the_same_fate_again", options) else { return };
+    // How many of the next datagrams are lost, one lot after the other.
+    let mut offered = 0;
+    let mut lost = || {
+        let counters = || lab.stats().unwrap().to_server.counters;
+        let before = counters().lost.packets;
+        [(); 4].map(|()| {
+            let _peers = datagrams(&lab, 100, 10);
+            offered += 100;
+            until_stats(&lab, "all datagrams", |stats| stats.to_server.counters.offered.packets == offered);
+            counters().lost.packets - before
+        })
+    };
+    let first = lost();
+    let other = lost();
+    lab.reseed(7).unwrap();
+    assert_eq!(lost(), first);
+    assert_ne!(other, first, "without it chance goes on");
+}
