@@ -19,6 +19,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
+use nix::sys::signal::{SigSet, Signal};
 use rustix::process::{getgid, getuid, set_parent_process_death_signal, setsid};
 use serde::{Deserialize, Serialize};
 
@@ -116,6 +117,8 @@ fn start_inner(plan: &str) -> Result<ExitCode> {
     close_all()?;
     // A Ctrl-C in the terminal is for the starter, whose end is ours. Fails only for the leader of a group, which has its own then.
     let _ = setsid();
+    let _ = SigSet::empty().thread_set_mask();
+    catch_ignored()?;
     match unshare(CloneFlags::CLONE_NEWPID) {
         Ok(()) => {}
         Err(Errno::EPERM) => {
@@ -136,6 +139,18 @@ fn start_inner(plan: &str) -> Result<ExitCode> {
         Command::new("/proc/self/exe").args(["lab", "keep-inner", &plan]).spawn().context("cannot start the lab")?;
     let status = inner.wait().context("cannot wait for the lab")?;
     Ok(ExitCode::from(status.code().unwrap_or(1) as u8))
+}
+
+/// Catches the signals that the starter had this process ignore, as a shell without job control does SIGINT for what runs beside it, and
+/// does nothing then. A program that is executed would go on to ignore them, and so would all commands in the lab: signal(7).
+fn catch_ignored() -> Result<()> {
+    let ignored = enter::status("SigIgn:", 16)?;
+    // SIGPIPE is std's, which does not leave it ignored to those that it starts.
+    for number in (1..=64).filter(|number| ignored >> (number - 1) & 1 == 1 && *number != Signal::SIGPIPE as i32) {
+        // Refused for the C library's own, and for those by which the processor tells of an error.
+        let _ = signal_hook::flag::register(number, Arc::default());
+    }
+    Ok(())
 }
 
 /// Closes all descriptors but standard input, output and error. Nothing of this process may hold any.

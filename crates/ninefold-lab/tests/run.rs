@@ -140,8 +140,17 @@ fn a_command_has_the_input_directory_environment_and_umask_of_who_asks() {
 #[test]
 fn a_command_in_an_end_begins_with_no_signal_blocked_or_ignored() {
     let name = "a_command_in_an_end_begins_with_no_signal_blocked_or_ignored";
-    let Some(lab) = lab(name, Options::default()) else { return };
-    let output = lab.command(End::Server, "cat").arg("/proc/self/status").output().unwrap();
+    if lab(name, Options::default()).is_none() {
+        return;
+    }
+    // As in the background of a shell without job control, and under nohup(1).
+    let named = format!("test-deaf-{}", std::process::id());
+    let script = format!("trap '' INT QUIT HUP CHLD; exec '{BENCH}' lab up --name '{named}'");
+    let up = Command::new("sh").args(["-c", &script]).stdout(Stdio::null()).stderr(Stdio::piped()).output().unwrap();
+    assert!(up.status.success(), "{}", String::from_utf8_lossy(&up.stderr));
+    let ask = |words: &[&str]| Command::new(BENCH).args(words).output().unwrap();
+    let output = ask(&["lab", "server", "--name", &named, "--", "cat", "/proc/self/status"]);
+    assert!(ask(&["lab", "down", "--name", &named]).status.success());
     let status = String::from_utf8(output.stdout).unwrap();
     let signals = |which| {
         let mask = status.lines().find_map(|line| line.strip_prefix(which)).unwrap();

@@ -28,6 +28,7 @@ pub fn skip(name: &str, why: &str) {
 
 /// A lab for a test. `None` when this machine has no TUN device or no namespaces, which is told.
 pub fn lab(test: &str, options: Options) -> Option<Lab> {
+    HEAR.call_once(hear);
     match Lab::start(&Options { program: Some(BENCH.into()), ..options }) {
         Ok(lab) => Some(lab),
         Err(e) if e.is::<Unavailable>() => {
@@ -35,6 +36,21 @@ pub fn lab(test: &str, options: Options) -> Option<Lab> {
             None
         }
         Err(e) => panic!("{e:#}"),
+    }
+}
+
+static HEAR: std::sync::Once = std::sync::Once::new();
+
+/// Catches the signals that these tests send and were started to ignore: what they start would ignore them too.
+fn hear() {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+    let ignored = u64::from_str_radix(ignored.trim(), 16).unwrap();
+    for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP] {
+        if ignored >> (signal - 1) & 1 == 1 {
+            signal_hook::flag::register(signal, std::sync::Arc::default()).unwrap();
+        }
     }
 }
 
