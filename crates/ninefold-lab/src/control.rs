@@ -22,7 +22,9 @@ use crate::channel::Channel;
 use crate::shape::{Change, Direction, End};
 use crate::stats::Stats;
 
-/// How long an answer may take: freezing waits for processes to stop, which takes no longer than `freeze::WITHIN`.
+/// How long each may take: to connect, to send, and to have a part of an answer. Freezing waits for processes to stop, which
+/// takes no longer than `freeze::WITHIN`. What asks both directions takes as long when neither answers in time (`pump::ANSWER_WITHIN`),
+/// and may be given up before it has failed; what was given up may be done all the same.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Serialize, Deserialize)]
