@@ -27,6 +27,12 @@ fn apart(test: &str, namespaces: &[&str], script: &str) -> Option<Command> {
             return None;
         }
     }
+    for tool in ["setpriv", "mount"].into_iter().filter(|tool| script.contains(tool)) {
+        if let Err(e) = Command::new(tool).arg("--version").output() {
+            skip(test, &format!("{tool}, of Debian's packages util-linux and mount: {e}"));
+            return None;
+        }
+    }
     let mut command = unshare();
     command.args(["sh", "-c", script, "sh", PEER]);
     Some(command)
