@@ -8,7 +8,7 @@ use crate::line::Counters;
 use crate::pump::Care;
 use crate::shape::{Direction, Shape};
 
-/// What a lab tells of itself. Each direction is told as of an instant of its own, less than a millisecond apart.
+/// What a lab tells of itself. Each direction is told as of an instant of its own, one after the other.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Stats {
     /// Bytes of the largest packet.
