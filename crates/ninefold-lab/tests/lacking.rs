@@ -4,6 +4,7 @@ mod support;
 
 use std::process::Command;
 
+use ninefold_lab::{Lab, Options, Unavailable};
 use support::{PEER, Peer, lab, skip};
 
 /// A shell that runs a script in namespaces of its own, where it is root. None when there are none, which is told.
@@ -43,6 +44,13 @@ fn told(test: &str, namespaces: &[&str], script: &str) -> Option<String> {
     // Whether there can be one at all is asked first.
     lab(test, Default::default())?;
     Some(Peer::spawn(&mut apart(test, namespaces, script)?).ask("hold"))
+}
+
+#[test]
+fn a_missing_program_is_not_something_that_the_machine_lacks() {
+    let options = Options { program: Some("/no/such/program".into()), ..Options::default() };
+    let error = Lab::start(&options).err().expect("it is missing");
+    assert!(!error.is::<Unavailable>() && error.to_string().contains("cargo build"), "{error:#}");
 }
 
 #[test]
