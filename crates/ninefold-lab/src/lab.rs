@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags};
 
 use crate::control::{Control, Request};
 use crate::keeper::{MTU, Plan, Ready};
@@ -233,10 +234,10 @@ pub fn is_ready(descriptor: impl std::os::fd::AsFd, events: PollFlags) -> Result
 /// first after that, unless something else has killed it.
 pub fn end(keeper: &mut Child, inner: Option<&OwnedFd>) -> Result<()> {
     drop(keeper.stdin.take());
-    let process: OwnedFd =
-        rustix::process::pidfd_open(rustix::process::Pid::from_child(keeper), rustix::process::PidfdFlags::empty())?;
-    if !is_ready(&process, PollFlags::IN)? {
-        // The first process dies, and the second with it.
+    let process = rustix::process::pidfd_open(Pid::from_child(keeper), PidfdFlags::empty());
+    let ended = process.context("pidfd").and_then(|process| is_ready(&process, PollFlags::IN));
+    if !matches!(ended, Ok(true)) {
+        // It takes too long, or nobody can tell. The first process dies, and the second with it.
         keeper.kill().context("cannot end the lab")?;
     }
     keeper.wait().context("cannot wait for the end of the lab")?;
