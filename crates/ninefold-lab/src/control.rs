@@ -279,6 +279,34 @@ mod tests {
     }
 
     #[test]
+    fn a_lab_that_broke_a_connection_off_is_told_from_one_that_has_ended_and_from_another_of_its_name() {
+        let name = name("broken");
+        let listener = listen(getuid().as_raw(), &name).unwrap();
+        let lab = std::thread::spawn(move || {
+            // One connection that it breaks off, as one that ends may, and two that it answers.
+            drop(listener.accept().unwrap());
+            for _ in 0..2 {
+                let mut channel = Channel::new(listener.accept().unwrap().0);
+                channel.receive().unwrap();
+                let side = || crate::stats::Side {
+                    shape: Default::default(),
+                    is_cut: false,
+                    counters: Default::default(),
+                    care: Default::default(),
+                    missed: 0,
+                };
+                let stats = Stats { mtu: 1500, to_server: side(), to_client: side(), connections: Vec::new() };
+                channel.send(&Reply::Ok(Answer::Stats(Box::new(stats))), &[]).unwrap();
+            }
+        });
+        let own = std::process::id() as i32;
+        assert!(is_up(&name, own));
+        assert!(!is_up(&name, own + 1));
+        lab.join().unwrap();
+        assert!(!is_up(&name, own));
+    }
+
+    #[test]
     fn one_that_takes_no_connections_holds_nobody() {
         let name = name("full");
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
