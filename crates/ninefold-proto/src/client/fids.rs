@@ -2,13 +2,14 @@
 //!
 //! A fid goes from new (taken, the server does not know it) to making (a request that is to establish it is
 //! outstanding) to held (established), when its owner parts with it to leaving (to be clunked; no request names it any
-//! more), to ending (its Tclunk or Tremove is outstanding), and is free again when that was answered and no other request
-//! outstanding names it. A request that was to establish it and did not frees it.
+//! more), to gone (its Tclunk or Tremove was answered, or the request that was to establish it did not), and is free again when
+//! no request outstanding names it and its owner does not [keep](Fids::keep) it. In a chain all of that may be asked for
+//! before the first reply: so that a Tclunk or Tremove is outstanding is a mark beside the state.
 
 use alloc::collections::{BTreeMap, VecDeque};
 
 use super::expect::{Expect, Outcome};
-use crate::types::Fid;
+use crate::types::{Fid, Tag};
 
 /// How the client parts with a fid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,11 +24,11 @@ pub enum Parting {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     New,
-    Making,
+    /// By the calls of this tag.
+    Making(Tag),
     Held,
     Leaving,
-    Ending,
-    /// The server has forgotten it. Requests that named it are outstanding, and it may not know yet which file they
+    /// The server does not know it. Requests that named it are outstanding, and it may not know yet which file they
     /// meant, so that the number cannot be another file's.
     Gone,
 }
@@ -35,6 +36,10 @@ enum State {
 #[derive(Clone, Copy, Debug)]
 struct Holding {
     state: State,
+    /// Its Tclunk or Tremove is outstanding.
+    ending: bool,
+    /// Its owner keeps the number.
+    kept: bool,
     /// Requests outstanding that name it, other than the one that is to establish it.
     uses: u32,
     /// Its owner is gone.
@@ -67,7 +72,9 @@ impl Fids {
                 fid
             }
         };
-        self.held.insert(fid, Holding { state: State::New, uses: 0, parting: None, uncreated: false });
+        let holding =
+            Holding { state: State::New, ending: false, kept: false, uses: 0, parting: None, uncreated: false };
+        self.held.insert(fid, holding);
         Some(fid)
     }
 
@@ -78,9 +85,30 @@ impl Fids {
         }
     }
 
-    /// Whether a request may name it: it is established, and nobody has parted with it.
-    pub fn can_use(&self, fid: Fid) -> bool {
-        self.held.get(&fid).is_some_and(|holding| holding.state == State::Held && holding.parting.is_none())
+    /// Whether a request may name it: it is established, and nobody has parted with it. Where requests are chained under a
+    /// tag it may also be about to be established by one of them.
+    pub fn can_use(&self, fid: Fid, chain: Option<Tag>) -> bool {
+        self.held.get(&fid).is_some_and(|holding| {
+            let is_there = holding.state == State::Held || chain.is_some_and(|tag| holding.state == State::Making(tag));
+            is_there && !holding.ending && holding.parting.is_none()
+        })
+    }
+
+    /// Whether a request outstanding is to establish it.
+    pub fn is_made(&self, fid: Fid) -> bool {
+        self.held.get(&fid).is_some_and(|holding| matches!(holding.state, State::Making(_)))
+    }
+
+    /// Whether its Tclunk or Tremove is outstanding.
+    pub fn is_ending(&self, fid: Fid) -> bool {
+        self.held.get(&fid).is_some_and(|holding| holding.ending)
+    }
+
+    /// The number is nobody else's, whatever becomes of the fid, until its owner abandons or releases it.
+    pub fn keep(&mut self, fid: Fid) {
+        if let Some(holding) = self.held.get_mut(&fid) {
+            holding.kept = true;
+        }
     }
 
     /// Whether a request may establish it: it is new.
@@ -107,36 +135,44 @@ impl Fids {
         self.held.get(&fid).is_some_and(|holding| holding.state == state)
     }
 
-    fn set(&mut self, fid: Fid, state: State) {
-        if let Some(holding) = self.held.get_mut(&fid) {
-            holding.state = state;
-        }
-    }
-
-    /// A request is sent.
-    pub fn begin(&mut self, expect: &Expect) {
+    /// A request is called, or sent by the session itself.
+    pub fn begin(&mut self, expect: &Expect, tag: Tag) {
         for fid in expect.uses.into_iter().flatten() {
             if let Some(holding) = self.held.get_mut(&fid) {
                 holding.uses += 1;
             }
         }
-        if let Some(fid) = expect.makes {
-            self.set(fid, State::Making);
+        if let Some(holding) = expect.makes.and_then(|fid| self.held.get_mut(&fid)) {
+            holding.state = State::Making(tag);
         }
-        if let Some(fid) = expect.ends {
-            self.set(fid, State::Ending);
+        if let Some(holding) = expect.ends.and_then(|fid| self.held.get_mut(&fid)) {
+            holding.ending = true;
         }
     }
 
-    /// A request is answered, or never will be; `waited`: its caller is told.
+    /// A request is answered; `waited`: its caller is told.
     pub fn settle(&mut self, expect: &Expect, outcome: Outcome, waited: bool) {
+        if let Some(holding) = expect.ends.and_then(|fid| self.held.get_mut(&fid)) {
+            // Whatever the answer (clunk(5)).
+            (holding.state, holding.ending) = (State::Gone, false);
+        }
+        self.end(expect, outcome, waited);
+    }
+
+    /// A request was never carried out, and never will be. A fid that it was to end is clunked: its owner had parted with it,
+    /// but its file must not be removed by a request that was given up.
+    pub fn undo(&mut self, expect: &Expect) {
+        if let Some(holding) = expect.ends.and_then(|fid| self.held.get_mut(&fid)) {
+            (holding.ending, holding.parting) = (false, Some(Parting::Clunk));
+        }
+        self.end(expect, Outcome::Nothing, false);
+    }
+
+    fn end(&mut self, expect: &Expect, outcome: Outcome, waited: bool) {
         for fid in expect.uses.into_iter().flatten() {
             if let Some(holding) = self.held.get_mut(&fid) {
                 holding.uses -= 1;
             }
-        }
-        if let Some(fid) = expect.ends {
-            self.set(fid, State::Gone);
         }
         if let Some(holding) = expect.makes.and_then(|fid| self.held.get_mut(&fid)) {
             holding.state = if outcome == Outcome::Nothing { State::Gone } else { State::Held };
@@ -159,8 +195,15 @@ impl Fids {
     pub fn abandon(&mut self, fid: Fid, parting: Parting) {
         match self.held.get_mut(&fid) {
             Some(Holding { state: State::New, .. }) => self.free(fid),
-            Some(holding @ Holding { state: State::Making | State::Held, parting: None, .. }) => {
-                holding.parting = Some(parting);
+            Some(holding) => {
+                // What a request outstanding is to end is as good as parted with.
+                if matches!(holding.state, State::Making(_) | State::Held)
+                    && !holding.ending
+                    && holding.parting.is_none()
+                {
+                    holding.parting = Some(parting);
+                }
+                holding.kept = false;
                 self.leave_if_unused(fid);
             }
             _ => {}
@@ -168,7 +211,9 @@ impl Fids {
     }
 
     fn leave_if_unused(&mut self, fid: Fid) {
-        let Some(holding) = self.held.get_mut(&fid).filter(|holding| holding.uses == 0) else { return };
+        let Some(holding) = self.held.get_mut(&fid).filter(|holding| holding.uses == 0 && !holding.kept) else {
+            return;
+        };
         match (holding.state, holding.parting) {
             (State::Gone, _) => self.free(fid),
             (State::Held, Some(parting)) => {

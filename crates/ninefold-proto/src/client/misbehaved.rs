@@ -20,6 +20,8 @@ pub enum ServerMisbehaved {
     WrongType { request: &'static str, reply: &'static str },
     #[error("a reply to tag {0}, on which nothing was asked")]
     UnknownTag(Tag),
+    #[error("a success for {0} on a fid that was never made")]
+    FidNeverMade(&'static str),
     #[error("an error reply with the number 0")]
     ErrorZero,
     #[error("{got} bytes where {asked} were asked for")]

@@ -8,7 +8,8 @@ use alloc::vec::Vec;
 use super::ServerMisbehaved;
 use super::expect::{Expect, Outcome};
 use super::fids::{Fids, Parting};
-use crate::dialect::Dialect;
+use super::line::{CHAIN_MAX, Line, Pending, Waiter};
+use crate::dialect::{Dialect, Version};
 use crate::error::{Errno, Error};
 use crate::message::{R, T, info};
 use crate::print::printable;
@@ -44,6 +45,12 @@ pub enum Refused {
     /// [`Limits::calls`] are outstanding: call again after the next reply.
     #[error("too many requests are outstanding")]
     Full,
+    /// [`Session::call_behind`]: 64 of the chain are unanswered: call again after its next reply.
+    #[error("too many requests are chained")]
+    ChainFull,
+    /// [`Session::call_behind`]: all of the chain is answered, or it was given up.
+    #[error("no request that waits has tag {0}")]
+    NoChain(Tag),
     /// It is not established, or was parted with.
     #[error("fid {0} is not one of this session")]
     UnknownFid(Fid),
@@ -70,58 +77,48 @@ pub enum Refused {
 /// What a frame from the server means.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer<'a> {
-    /// The call with this tag succeeded. The tag is free again. `made`: the newfid that the server knows now; a walk that
-    /// ended early made none, and its newfid is not the caller's any more.
+    /// The oldest call with this tag succeeded; the tag is free again unless others are chained behind it. `made`: the newfid
+    /// that the server knows now. A walk that ended early made none, and its newfid is not the caller's any more; nor is one
+    /// that a Tclunk or Tremove behind it is to end.
     Reply { tag: Tag, reply: R<'a>, made: Option<Fid> },
-    /// The server refused the call with this tag. The tag is free again.
+    /// The server refused the oldest call with this tag, or a fid that it names was not made. The tag is free again unless
+    /// others are chained behind it.
     Failed { tag: Tag, error: Error },
     /// It answers something that nobody waits for.
     Settled,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Pending {
-    expect: Expect,
-    /// Its message.
-    number: u8,
-    /// See [`Session::ordinal`].
-    ordinal: u64,
-    waiter: Waiter,
-    /// When its waiter went, in the order of all of them; 0 while there is one.
-    unattended: u64,
+/// Whether a request that was called is to be sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Turn {
+    Now,
+    /// When [`Session::poll_turn`] tells: the caller keeps it until then.
+    Later,
 }
 
-/// Who waits for a reply.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Waiter {
-    Caller,
-    /// The call was given up; its Tflush is not sent yet.
-    GoneUnflushed,
-    /// The call was given up, and the server knows; `answered`: its reply came before the Rflush.
-    Flushed {
-        answered: bool,
-    },
-    /// The call was given up, and only its own reply ends it: a clunk, in which there is nothing to flush, or one whose
-    /// Tflush was answered with an error.
-    Gone,
-    /// A Tflush of ours, of this tag.
-    Flush(Tag),
-    /// A clunk of ours.
-    Clunk,
+/// What becomes of the oldest request of a chain that was not sent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Due {
+    /// It is to be sent now.
+    Send { tag: Tag },
+    /// It is never sent, for a fid that it names was not made; this is its answer.
+    Failed { tag: Tag, error: Error },
 }
 
 /// See the [module](super).
 #[derive(Debug)]
 pub struct Session {
-    dialect: Dialect,
+    version: Version,
     msize: u32,
     limits: Limits,
-    pending: BTreeMap<Tag, Pending>,
+    pending: BTreeMap<Tag, Line>,
     /// Where the search for a free tag begins.
     next_tag: u16,
     fids: Fids,
     /// Calls given up whose Tflush must be sent.
     to_flush: VecDeque<Tag>,
+    /// Chains whose next request may be sent, or fails.
+    turns: VecDeque<Tag>,
     calls: usize,
     clunks: usize,
     /// Begun so far.
@@ -135,17 +132,18 @@ pub struct Session {
 }
 
 impl Session {
-    /// A session on a connection that agreed on `dialect` and `msize`. Limits out of their ranges are brought into them.
-    pub fn new(dialect: Dialect, msize: u32, limits: Limits) -> Session {
+    /// A session on a connection that agreed on `version` and `msize`. Limits out of their ranges are brought into them.
+    pub fn new(version: impl Into<Version>, msize: u32, limits: Limits) -> Session {
         let limits = Limits { calls: limits.calls.clamp(1, CALLS_MAX), clunks: limits.clunks.clamp(1, CLUNKS_MAX) };
         Session {
-            dialect,
+            version: version.into(),
             msize,
             limits,
             pending: BTreeMap::new(),
             next_tag: 0,
             fids: Fids::default(),
             to_flush: VecDeque::new(),
+            turns: VecDeque::new(),
             calls: 0,
             clunks: 0,
             requests: 0,
@@ -158,7 +156,12 @@ impl Session {
 
     /// The dialect agreed.
     pub fn dialect(&self) -> Dialect {
-        self.dialect
+        self.version.dialect
+    }
+
+    /// The version agreed. With groups a chain takes one round trip; else one for each of its requests.
+    pub fn version(&self) -> Version {
+        self.version
     }
 
     /// Bytes of the largest frame.
@@ -166,7 +169,7 @@ impl Session {
         self.msize
     }
 
-    /// Calls that hold a tag: those whose reply has not come, and those given up whose Rflush has not.
+    /// Calls whose reply has not come, and those given up whose Rflush has not.
     pub fn calls(&self) -> usize {
         self.calls
     }
@@ -189,10 +192,10 @@ impl Session {
         self.requests
     }
 
-    /// The place, among all [`Session::requests`], of the one that holds `tag`: from 0, in the order in which they were
-    /// begun, and never given twice. `None` for a tag that is free.
+    /// The place, among all [`Session::requests`], of the one that the next reply with `tag` answers: from 0, in the order in
+    /// which they were to be sent, and never given twice. `None` where none is outstanding.
     pub fn ordinal(&self, tag: Tag) -> Option<u64> {
-        self.pending.get(&tag).map(|pending| pending.ordinal)
+        self.pending.get(&tag).and_then(|line| line.asked()?.ordinal)
     }
 
     /// Fids that are not free: new ones, and those that the server knows or may know.
@@ -213,6 +216,12 @@ impl Session {
     /// Messages sent and received, by number (T even, R odd).
     pub fn counts(&self) -> &[u64; 256] {
         &self.counts
+    }
+
+    /// Keeps the number of a fid from becoming anybody else's, until its owner abandons or releases it: for whoever names
+    /// it in a chain before he knows whether it was made.
+    pub fn keep(&mut self, fid: Fid) {
+        self.fids.keep(fid);
     }
 
     /// A fid to establish by the next call; it must be named by one as newfid, or given to [`Session::release`].
@@ -240,29 +249,88 @@ impl Session {
     ///
     /// Fails without effect. A fid that the request would have established stays to be released.
     pub fn call(&mut self, request: &T<'_>, out: &mut Vec<u8>) -> Result<Tag, Refused> {
-        if self.calls >= self.limits.calls {
-            return Err(Refused::Full);
-        }
-        self.check(request)?;
-        let expect = Expect::of(request, self.dialect);
-        self.check_fids(&expect)?;
-        let start = out.len();
+        let expect = self.checked(request, None)?;
         let tag = self.take_tag();
-        request.encode_head(tag, self.dialect, out);
-        let size = out.len() - start + request.payload().len();
-        if size > self.msize as usize {
-            out.truncate(start);
-            return Err(Refused::TooLarge { size, msize: self.msize });
-        }
+        self.encode(tag, request, out)?;
         self.begin(tag, request.number(), expect, Waiter::Caller);
         self.calls += 1;
         Ok(tag)
     }
 
+    /// Begins a request that is to be carried out when those called with `tag` are done; it may name fids that they are to
+    /// make. `tag` must be the caller's, of a call of which not all is answered.
+    ///
+    /// With groups the request is sent at once ([`Turn::Now`]). Without, the caller keeps it, head and payload, until
+    /// [`Session::poll_turn`] says that it has its turn ([`Turn::Later`]). Either way every request of the chain has its own
+    /// answer, in the order in which they were called, and one that needs a fid that was not made fails with `EBADF`.
+    ///
+    /// Fails without effect, as [`Session::call`].
+    pub fn call_behind(&mut self, tag: Tag, request: &T<'_>, out: &mut Vec<u8>) -> Result<Turn, Refused> {
+        let line = self.pending.get(&tag).filter(|line| line.waiter == Waiter::Caller);
+        let unanswered = line.map(|line| line.members.len()).ok_or(Refused::NoChain(tag))?;
+        if unanswered >= CHAIN_MAX {
+            return Err(Refused::ChainFull);
+        }
+        let expect = self.checked(request, Some(tag))?;
+        self.encode(tag, request, out)?;
+        let relies = expect.uses.map(|used| used.filter(|&fid| self.fids.is_made(fid)));
+        self.fids.begin(&expect, tag);
+        self.calls += 1;
+        let number = request.number();
+        let ordinal = self.version.groups.then(|| self.send(number));
+        if let Some(line) = self.pending.get_mut(&tag) {
+            line.members.push_back(Pending { expect, number, ordinal, relies, doomed: false });
+        }
+        Ok(if ordinal.is_some() { Turn::Now } else { Turn::Later })
+    }
+
+    /// The next request of a chain that has its turn, where it was called [`Turn::Later`]. To be called until it gives
+    /// nothing, after every frame from the server.
+    pub fn poll_turn(&mut self) -> Option<Due> {
+        while let Some(tag) = self.turns.pop_front() {
+            // It may have been given up since.
+            let Some(&due) = self.pending.get(&tag).and_then(Line::due) else { continue };
+            if !due.doomed {
+                let ordinal = self.send(due.number);
+                if let Some(first) = self.pending.get_mut(&tag).and_then(|line| line.members.front_mut()) {
+                    first.ordinal = Some(ordinal);
+                }
+                return Some(Due::Send { tag });
+            }
+            self.fids.undo(&due.expect);
+            self.calls -= 1;
+            self.answered(tag, due.expect.makes, Outcome::Nothing);
+            return Some(Due::Failed { tag, error: not_made() });
+        }
+        None
+    }
+
+    /// What the reply may be, if the request may be called.
+    fn checked(&self, request: &T<'_>, chain: Option<Tag>) -> Result<Expect, Refused> {
+        if self.calls >= self.limits.calls {
+            return Err(Refused::Full);
+        }
+        self.check(request)?;
+        let expect = Expect::of(request, self.dialect());
+        self.check_fids(&expect, chain)?;
+        Ok(expect)
+    }
+
+    fn encode(&self, tag: Tag, request: &T<'_>, out: &mut Vec<u8>) -> Result<(), Refused> {
+        let start = out.len();
+        request.encode_head(tag, self.dialect(), out);
+        let size = out.len() - start + request.payload().len();
+        if size > self.msize as usize {
+            out.truncate(start);
+            return Err(Refused::TooLarge { size, msize: self.msize });
+        }
+        Ok(())
+    }
+
     fn check(&self, request: &T<'_>) -> Result<(), Refused> {
         let message = request.name();
-        if info(request.number(), self.dialect).is_none() {
-            return Err(Refused::NotInDialect { message, dialect: self.dialect });
+        if info(request.number(), self.dialect()).is_none() {
+            return Err(Refused::NotInDialect { message, dialect: self.dialect() });
         }
         match request {
             T::Version { .. } | T::Flush { .. } => Err(Refused::NotACall(message)),
@@ -272,9 +340,9 @@ impl Session {
         }
     }
 
-    /// Nothing may name a fid before the reply that establishes it, for 9P promises no order among requests.
-    fn check_fids(&self, expect: &Expect) -> Result<(), Refused> {
-        if let Some(fid) = expect.uses.into_iter().flatten().find(|&fid| !self.fids.can_use(fid)) {
+    /// Nothing but its own chain may name a fid before the reply that establishes it, for 9P promises no order among others.
+    fn check_fids(&self, expect: &Expect, chain: Option<Tag>) -> Result<(), Refused> {
+        if let Some(fid) = expect.uses.into_iter().flatten().find(|&fid| !self.fids.can_use(fid, chain)) {
             return Err(Refused::UnknownFid(fid));
         }
         match expect.makes {
@@ -284,26 +352,44 @@ impl Session {
         }
     }
 
-    /// Gives up a call: nobody waits for it any more, and nothing more is told of it. A clunk goes on; everything else
-    /// is flushed. Without effect on a tag whose answer was given: from then on it may be another call's.
+    /// Gives up a call, or what is unanswered of a chain: nobody waits for it any more, and nothing more is told of it. What was
+    /// not sent never is. A clunk that is alone goes on; everything else is flushed, and a fid that a chain was to clunk is
+    /// clunked all the same. Without effect on a tag of which all was answered: from then on it may be another call's.
     pub fn cancel(&mut self, tag: Tag) {
-        let Some(&pending) = self.pending.get(&tag).filter(|pending| pending.waiter == Waiter::Caller) else { return };
-        let waiter = if pending.expect.ends.is_some() { Waiter::Gone } else { Waiter::GoneUnflushed };
-        if waiter == Waiter::GoneUnflushed {
+        let Some(line) = self.pending.get_mut(&tag).filter(|line| line.waiter == Waiter::Caller) else { return };
+        let unsent = line.take_unsent();
+        for pending in &unsent {
+            self.fids.undo(&pending.expect);
+        }
+        self.calls -= unsent.len();
+        if line.members.is_empty() {
+            return self.end(tag);
+        }
+        if line.members.iter().all(|pending| pending.expect.ends.is_some()) {
+            line.waiter = Waiter::Gone;
+        } else {
+            line.waiter = Waiter::GoneUnflushed;
             self.to_flush.push_back(tag);
         }
         let unattended = self.unattend();
-        self.pending.insert(tag, Pending { waiter, unattended, ..pending });
+        if let Some(line) = self.pending.get_mut(&tag) {
+            line.unattended = unattended;
+        }
     }
 
     /// Takes a call back of which the caller has sent no byte, and will send none: as if it had never been, but that a
     /// newfid of it is not the caller's any more. Its tag is free. Says whether there was such a call: a clunk cannot be
-    /// taken back, nor what was given up or answered before.
+    /// taken back, nor a chain, nor what was given up or answered before.
     pub fn withdraw(&mut self, tag: Tag) -> bool {
-        let taken_back = |pending: &&Pending| pending.waiter == Waiter::Caller && pending.expect.ends.is_none();
-        let Some(&Pending { expect, number, .. }) = self.pending.get(&tag).filter(taken_back) else { return false };
+        let Some(line) = self.pending.get(&tag).filter(|line| line.waiter == Waiter::Caller) else { return false };
+        let Some(&Pending { expect, number, .. }) = line.asked().filter(|_| line.members.len() == 1) else {
+            return false;
+        };
+        if expect.ends.is_some() {
+            return false;
+        }
         self.counts[usize::from(number)] -= 1;
-        self.fids.settle(&expect, Outcome::Nothing, false);
+        self.fids.undo(&expect);
         self.calls -= 1;
         self.end(tag);
         true
@@ -326,11 +412,11 @@ impl Session {
     pub fn poll_transmit(&mut self, out: &mut Vec<u8>) -> bool {
         while let Some(oldtag) = self.to_flush.pop_front() {
             // It may have been answered since.
-            let Some(pending) = self.pending.get_mut(&oldtag) else { continue };
-            if pending.waiter != Waiter::GoneUnflushed {
+            let Some(line) = self.pending.get_mut(&oldtag) else { continue };
+            if line.waiter != Waiter::GoneUnflushed {
                 continue;
             }
-            pending.waiter = Waiter::Flushed { answered: false };
+            line.waiter = Waiter::Flushed;
             self.flushes.0 += 1;
             self.send_own(&T::Flush { oldtag }, Waiter::Flush(oldtag), out);
             return true;
@@ -351,17 +437,23 @@ impl Session {
 
     fn send_own(&mut self, request: &T<'_>, waiter: Waiter, out: &mut Vec<u8>) {
         let tag = self.take_tag();
-        request.encode_head(tag, self.dialect, out);
-        self.begin(tag, request.number(), Expect::of(request, self.dialect), waiter);
+        request.encode_head(tag, self.dialect(), out);
+        self.begin(tag, request.number(), Expect::of(request, self.dialect()), waiter);
     }
 
     fn begin(&mut self, tag: Tag, number: u8, expect: Expect, waiter: Waiter) {
-        self.counts[usize::from(number)] += 1;
-        self.fids.begin(&expect);
+        self.fids.begin(&expect, tag);
         let unattended = if waiter == Waiter::Clunk { self.unattend() } else { 0 };
-        let ordinal = self.requests;
+        let ordinal = Some(self.send(number));
+        let pending = Pending { expect, number, ordinal, relies: [None; 2], doomed: false };
+        self.pending.insert(tag, Line::new(pending, waiter, unattended));
+    }
+
+    /// Counts a request that is to be sent, and gives its ordinal.
+    fn send(&mut self, number: u8) -> u64 {
+        self.counts[usize::from(number)] += 1;
         self.requests += 1;
-        self.pending.insert(tag, Pending { expect, number, ordinal, waiter, unattended });
+        self.requests - 1
     }
 
     /// The next free tag, round and round: a reply that comes late, from a server that does not keep to flush(5), then
@@ -384,23 +476,33 @@ impl Session {
             let (size, msize) = (header.size, self.msize);
             return Err(ServerMisbehaved::Frame(DecodeError::SizeTooLarge { size, msize }));
         }
-        let Some(row) = info(header.kind, self.dialect) else { return Err(ServerMisbehaved::UnknownType(header.kind)) };
+        let Some(row) = info(header.kind, self.dialect()) else {
+            return Err(ServerMisbehaved::UnknownType(header.kind));
+        };
         if header.kind % 2 == 0 {
             return Err(ServerMisbehaved::RequestFromServer(row.name));
         }
-        let pending = *self.pending.get(&tag).ok_or(ServerMisbehaved::UnknownTag(tag))?;
-        let Pending { expect, waiter, .. } = pending;
-        if matches!(waiter, Waiter::Flushed { answered: true }) {
-            return Err(ServerMisbehaved::UnknownTag(tag));
-        }
-        let reply = R::decode(header.kind, body, self.dialect)
+        let line = self.pending.get(&tag).ok_or(ServerMisbehaved::UnknownTag(tag))?;
+        let waiter = line.waiter;
+        let &Pending { expect, doomed, .. } = line.asked().ok_or(ServerMisbehaved::UnknownTag(tag))?;
+        let reply = R::decode(header.kind, body, self.dialect())
             .map_err(|error| ServerMisbehaved::Body { name: row.name, error })?;
-        let failure = failure(&reply, self.dialect)?;
+        let mut failure = failure(&reply, self.dialect())?;
         if failure.is_none() {
             if header.kind != expect.reply {
                 return Err(ServerMisbehaved::WrongType { request: expect.request, reply: row.name });
             }
-            expect.check(&reply, self.dialect)?;
+            expect.check(&reply, self.dialect())?;
+        }
+        let mut outcome = expect.outcome(&reply);
+        if doomed {
+            // Servers that make a fid by half a walk clunk it, too: nothing is wrong with that.
+            if failure.is_none() && reply != (R::Clunk {}) {
+                return Err(ServerMisbehaved::FidNeverMade(expect.request));
+            }
+            // In words of its own each server would say the same.
+            failure = Some(not_made());
+            outcome = Outcome::Nothing;
         }
         self.counts[usize::from(header.kind)] += 1;
         if let Waiter::Flush(oldtag) = waiter {
@@ -409,19 +511,16 @@ impl Session {
             self.flushed(oldtag, failure.is_none());
             return Ok(Answer::Settled);
         }
-        let outcome = expect.outcome(&reply);
-        let made = expect.makes.filter(|_| outcome == Outcome::Success);
+        let made = expect.makes.filter(|&fid| outcome == Outcome::Success && !self.fids.is_ending(fid));
         self.fids.settle(&expect, outcome, waiter == Waiter::Caller);
+        let is_last = line_len(&self.pending, tag) == 1;
         match waiter {
-            Waiter::Flushed { .. } => {
-                // Its tag stays in use until the Rflush (flush(5)).
-                self.pending.insert(tag, Pending { waiter: Waiter::Flushed { answered: true }, ..pending });
-                return Ok(Answer::Settled);
-            }
+            // Its tag, and its room, stay in use until the Rflush (flush(5)).
+            Waiter::Flushed if is_last => {}
             Waiter::Clunk => self.clunks -= 1,
             _ => self.calls -= 1,
         }
-        self.end(tag);
+        self.answered(tag, expect.makes, outcome);
         Ok(match (waiter, failure) {
             (Waiter::Caller, None) => Answer::Reply { tag, reply, made },
             (Waiter::Caller, Some(error)) => Answer::Failed { tag, error },
@@ -429,28 +528,51 @@ impl Session {
         })
     }
 
+    /// The oldest member of a line has its answer: those behind it know what it made, and the next one has its turn.
+    fn answered(&mut self, tag: Tag, makes: Option<Fid>, outcome: Outcome) {
+        let Some(line) = self.pending.get_mut(&tag) else { return };
+        line.members.pop_front();
+        if let Some(fid) = makes {
+            line.made(fid, outcome);
+        }
+        if line.due().is_some() {
+            self.turns.push_back(tag);
+        } else if line.members.is_empty() && line.waiter != Waiter::Flushed {
+            self.end(tag);
+        }
+    }
+
     /// The Tflush of `oldtag` was answered. After an Rflush, whatever has not been answered never will be, and never
     /// happened. After an error, which flush(5) forbids, nothing was flushed: servers without flush (libixp's, where
     /// the file server has none) answer the old request in its time, and its tag must not be another's then.
     fn flushed(&mut self, oldtag: Tag, done: bool) {
-        let Some(&pending) = self.pending.get(&oldtag) else { return };
-        let answered = pending.waiter == (Waiter::Flushed { answered: true });
-        if !answered && !done {
-            self.pending.insert(oldtag, Pending { waiter: Waiter::Gone, ..pending });
+        let Some(line) = self.pending.get_mut(&oldtag) else { return };
+        if !done && !line.members.is_empty() {
+            line.waiter = Waiter::Gone;
             return;
         }
-        if !answered {
-            self.fids.settle(&pending.expect, Outcome::Nothing, false);
+        let never = core::mem::take(&mut line.members);
+        for pending in &never {
+            self.fids.undo(&pending.expect);
         }
-        self.calls -= 1;
+        self.calls -= never.len().max(1);
         self.end(oldtag);
     }
 
     fn end(&mut self, tag: Tag) {
-        if let Some(pending) = self.pending.remove(&tag) {
-            self.unattended.remove(&pending.unattended);
+        if let Some(line) = self.pending.remove(&tag) {
+            self.unattended.remove(&line.unattended);
         }
     }
+}
+
+fn line_len(pending: &BTreeMap<Tag, Line>, tag: Tag) -> usize {
+    pending.get(&tag).map_or(0, |line| line.members.len())
+}
+
+/// The answer to what names a fid that the chain before it did not make.
+fn not_made() -> Error {
+    Error::with_text(Errno::EBADF, "unknown fid")
 }
 
 /// The error that a reply tells, if it is one.

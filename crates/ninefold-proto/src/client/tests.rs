@@ -5,13 +5,14 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use super::*;
-use crate::dialect::Dialect;
+use crate::dialect::{Dialect, Version};
 use crate::error::Errno;
 use crate::message::{Payload, R, T};
 use crate::print::{Data, parse, print};
 use crate::types::{Fid, Tag};
 use crate::wire::{DecodeError, READ_OVERHEAD, WRITE_OVERHEAD, split_frame};
 
+mod chains;
 mod handshake;
 mod misbehaved;
 
@@ -32,18 +33,18 @@ enum Told {
 }
 
 impl Bench {
-    fn new(dialect: Dialect, limits: Limits) -> Bench {
-        Bench { session: Session::new(dialect, MSIZE, limits) }
+    fn new(version: impl Into<Version>, limits: Limits) -> Bench {
+        Bench { session: Session::new(version, MSIZE, limits) }
     }
 
     /// Attached as fid 0.
-    fn attached(dialect: Dialect) -> Bench {
-        Bench::limited(dialect, Limits::default())
+    fn attached(version: impl Into<Version>) -> Bench {
+        Bench::limited(version, Limits::default())
     }
 
-    fn limited(dialect: Dialect, limits: Limits) -> Bench {
-        let mut b = Bench::new(dialect, limits);
-        let n_uname = if dialect == Dialect::Plan9 { "" } else { " n_uname 0" };
+    fn limited(version: impl Into<Version>, limits: Limits) -> Bench {
+        let mut b = Bench::new(version, limits);
+        let n_uname = if b.session.dialect() == Dialect::Plan9 { "" } else { " n_uname 0" };
         assert_eq!(b.session.new_fid(), Some(Fid(0)));
         let tag = b.call(&format!("Tattach fid 0 afid -1 uname 'u' aname ''{n_uname}"));
         b.reply(tag, "Rattach qid (1 1 d)");

@@ -1,0 +1,85 @@
+//! What is outstanding under one tag: a call, one of the session's own requests, or a chain of calls.
+//!
+//! The members of a [`Line`] are answered in their order. Those of a chain are all sent at once where the server knows
+//! groups; elsewhere each is sent when the one before it was answered, under the same tag, and until then it is unsent.
+
+use alloc::collections::VecDeque;
+
+use super::expect::{Expect, Outcome};
+use crate::types::{Fid, Tag};
+
+/// Calls of one tag that may be unanswered: no more than a server of groups must take (protocol.md, "Same-tag groups").
+pub(super) const CHAIN_MAX: usize = 64;
+
+/// A request that is not answered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pending {
+    pub expect: Expect,
+    /// Its message.
+    pub number: u8,
+    /// See [`Session::ordinal`](super::Session::ordinal); `None` while it is unsent.
+    pub ordinal: Option<u64>,
+    /// The fids it names that a member before it is to make.
+    pub relies: [Option<Fid>; 2],
+    /// A fid that it relies on was not made: it can only fail.
+    pub doomed: bool,
+}
+
+/// Who waits for the replies of a line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Waiter {
+    Caller,
+    /// The calls were given up; their Tflush is not sent yet.
+    GoneUnflushed,
+    /// The calls were given up, and the server knows. The tag is in use until the Rflush, with all replies there or not.
+    Flushed,
+    /// The calls were given up, and only their own replies end them: clunks, in which there is nothing to flush, or calls whose
+    /// Tflush was answered with an error.
+    Gone,
+    /// A Tflush of ours, of this tag.
+    Flush(Tag),
+    /// A clunk of ours.
+    Clunk,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct Line {
+    /// Unanswered, the oldest first.
+    pub members: VecDeque<Pending>,
+    pub waiter: Waiter,
+    /// When its waiter went, in the order of all of them; 0 while there is one.
+    pub unattended: u64,
+}
+
+impl Line {
+    pub fn new(first: Pending, waiter: Waiter, unattended: u64) -> Line {
+        Line { members: [first].into(), waiter, unattended }
+    }
+
+    /// The one that the next reply answers.
+    pub fn asked(&self) -> Option<&Pending> {
+        self.members.front().filter(|first| first.ordinal.is_some())
+    }
+
+    /// The one that was called, and has its turn to be sent.
+    pub fn due(&self) -> Option<&Pending> {
+        self.members.front().filter(|first| first.ordinal.is_none())
+    }
+
+    /// Takes back those that were not sent.
+    pub fn take_unsent(&mut self) -> VecDeque<Pending> {
+        let sent = self.members.partition_point(|member| member.ordinal.is_some());
+        self.members.split_off(sent)
+    }
+
+    /// A member that was to make `fid` ended with `outcome`: those that rely on it may go on, or are doomed.
+    pub fn made(&mut self, fid: Fid, outcome: Outcome) {
+        for member in &mut self.members {
+            for relied in member.relies.iter_mut().filter(|relied| **relied == Some(fid)) {
+                *relied = None;
+                member.doomed |= outcome != Outcome::Success;
+            }
+        }
+    }
+}
