@@ -198,6 +198,11 @@ impl Session {
         self.pending.get(&tag).and_then(|line| line.asked()?.ordinal)
     }
 
+    /// Whether the tag is in use: by what is not answered, or until the Rflush of what was given up.
+    pub fn holds(&self, tag: Tag) -> bool {
+        self.pending.contains_key(&tag)
+    }
+
     /// Fids that are not free: new ones, and those that the server knows or may know.
     pub fn fids(&self) -> usize {
         self.fids.len()

@@ -1,0 +1,339 @@
+//! Users of one connection, each with chains on files of his own, one chain at a time; what passes between the two ends
+//! waits in queues, and steps are drawn at random.
+
+mod server;
+mod tree;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use ninefold_proto::client::{Answer, Due, Limits, Parting, Session, Turn};
+use ninefold_proto::dialect::Version;
+use ninefold_proto::message::{Names, Payload, Perm, R, StatBytes, T};
+use ninefold_proto::stat::Stat;
+use ninefold_proto::{Dialect, Errno, Error, Fid, Tag};
+
+use server::Server;
+use tree::{Alone, Brought, LONGEST, Step, To, Tree};
+
+pub const MSIZE: u32 = 4096;
+pub const USERS: usize = 6;
+
+/// Chains of one connection.
+const CHAINS: u64 = 60;
+
+/// A step that does not come in so many others never will.
+const PATIENCE: usize = 200_000;
+
+/// Tcreate's mode under `.ix`: the name must be new.
+const EXCLUSIVE: u8 = 0x20;
+
+/// Numbers that look random and are the same each time (xorshift64).
+pub struct Random(u64);
+
+impl Random {
+    pub fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % n as u64) as usize
+    }
+}
+
+/// A chain on its way.
+struct Chain {
+    tag: Tag,
+    steps: Vec<Step>,
+    fids: [Option<Fid>; 2],
+    brought: Vec<Brought>,
+    given_up: bool,
+}
+
+pub struct Played {
+    pub chains: u64,
+    pub aborted: u64,
+}
+
+struct Run {
+    random: Random,
+    version: Version,
+    client: Session,
+    server: Server,
+    root: Fid,
+    chains: [Option<Chain>; USERS],
+    /// What each user's files are when nothing is on its way.
+    trees: [Tree; USERS],
+    /// Frames that wait for their turn.
+    later: BTreeMap<Tag, VecDeque<Vec<u8>>>,
+    played: Played,
+}
+
+/// Plays one connection to its end.
+pub fn play(version: Version, seed: u64) -> Played {
+    let mut run = Run::new(version, seed);
+    for _ in 0..PATIENCE {
+        run.step();
+        if run.played.chains >= CHAINS && run.is_at_rest() {
+            break;
+        }
+    }
+    assert!(run.is_at_rest(), "seed {seed}: something is on its way for ever");
+    assert_eq!((run.client.fids(), run.client.calls(), run.client.unattended()), (1, 0, 0), "seed {seed}");
+    assert_eq!(run.server.fids(), 1, "seed {seed}: fids that nobody owns at the server");
+    assert!(run.later.values().all(VecDeque::is_empty), "seed {seed}");
+    run.played
+}
+
+impl Run {
+    fn new(version: Version, seed: u64) -> Run {
+        let random = Random((seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let mut client = Session::new(version, MSIZE, Limits::default());
+        let mut server = Server::new(version);
+        let root = client.new_fid().unwrap();
+        let mut frame = Vec::new();
+        let attach = T::Attach { fid: root, afid: Fid::NONE, uname: b"u", aname: b"", n_uname: 0 };
+        client.call(&attach, &mut frame).unwrap();
+        server.incoming.push_back(frame);
+        server.receive();
+        server.finish_one(&mut Random(1));
+        let reply = server.outgoing.pop_front().unwrap();
+        assert!(matches!(client.handle_frame(&reply), Ok(Answer::Reply { made: Some(_), .. })));
+        let (chains, trees, later) = Default::default();
+        let played = Played { chains: 0, aborted: 0 };
+        Run { random, version, client, server, root, chains, trees, later, played }
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.chains.iter().all(Option::is_none) && self.server.is_at_rest() && self.client.is_idle()
+    }
+
+    fn step(&mut self) {
+        match self.random.below(16) {
+            0 => self.begin(),
+            1 if self.random.below(4) == 0 => self.give_up(),
+            2..=4 => self.server.receive(),
+            5..=9 => self.server.finish_one(&mut self.random),
+            10..=13 => self.deliver(),
+            _ => self.transmit(),
+        }
+        self.turns();
+        self.settle();
+    }
+
+    /// A user without a chain begins one.
+    fn begin(&mut self) {
+        let user = self.random.below(USERS);
+        if self.chains[user].is_some() || self.played.chains >= CHAINS {
+            return;
+        }
+        let steps = self.steps();
+        let mut chain = Chain { tag: Tag::NONE, steps, fids: [None; 2], brought: Vec::new(), given_up: false };
+        for (at, step) in chain.steps.iter().enumerate() {
+            let slot = step.slot();
+            if matches!(step, Step::Walk { .. }) {
+                let fid = self.client.new_fid().unwrap();
+                self.client.keep(fid);
+                chain.fids[slot] = Some(fid);
+            }
+            let (mut names, mut stat) = (Vec::new(), Vec::new());
+            let request = self.request(user, step, chain.fids[slot].unwrap(), &mut names, &mut stat);
+            let mut frame = Vec::new();
+            let turn = match at {
+                0 => self.client.call(&request, &mut frame).map(|tag| {
+                    chain.tag = tag;
+                    Turn::Now
+                }),
+                _ => self.client.call_behind(chain.tag, &request, &mut frame),
+            };
+            let turn = turn.unwrap_or_else(|refused| panic!("{request:?}: {refused}"));
+            assert_eq!(turn == Turn::Now, at == 0 || self.version.groups);
+            frame.extend(request.payload());
+            match turn {
+                Turn::Now => self.server.incoming.push_back(frame),
+                Turn::Later => self.later.entry(chain.tag).or_default().push_back(frame),
+            }
+        }
+        self.chains[user] = Some(chain);
+        self.played.chains += 1;
+    }
+
+    /// Up to ten requests on up to two fids, each of which begins with a walk.
+    fn steps(&mut self) -> Vec<Step> {
+        let random = &mut self.random;
+        let mut steps = Vec::new();
+        // Walked to, and not ended.
+        let mut slots: Vec<usize> = Vec::new();
+        let mut new = vec![1, 0];
+        for _ in 0..1 + random.below(10) {
+            let name = char::from(b'a' + random.below(3) as u8);
+            if !new.is_empty() && (slots.is_empty() || random.below(5) == 0) {
+                let slot = new.pop().unwrap();
+                let to = match random.below(8) {
+                    0 => To::Nowhere,
+                    1..=3 => To::Dir,
+                    _ => To::File(name),
+                };
+                steps.push(Step::Walk { slot, to });
+                slots.push(slot);
+                continue;
+            }
+            let Some(&slot) = slots.get(random.below(slots.len().max(1))) else { break };
+            let offset = random.below(LONGEST) as u64;
+            let step = match random.below(12) {
+                0 | 1 => Step::Open { slot, write: random.below(2) == 0 },
+                2 | 3 => Step::Create { slot, name },
+                4 | 5 => Step::Read { slot, offset },
+                6 | 7 => Step::Write { slot, offset, byte: random.below(256) as u8 },
+                8 => Step::Stat { slot },
+                9 => Step::Rename { slot, name },
+                10 => Step::Remove { slot },
+                _ => Step::Clunk { slot },
+            };
+            if step.ends() {
+                slots.retain(|&there| there != slot);
+            }
+            steps.push(step);
+        }
+        steps
+    }
+
+    fn request<'a>(
+        &self,
+        user: usize,
+        step: &'a Step,
+        fid: Fid,
+        names: &'a mut Vec<u8>,
+        stat: &'a mut Vec<u8>,
+    ) -> T<'a> {
+        const LETTERS: &[u8] = b"abc";
+        let letter = |name: char| &LETTERS[usize::from(name as u8 - b'a')..][..1];
+        match *step {
+            Step::Walk { to, .. } => {
+                let user = format!("u{user}").into_bytes();
+                let path: Vec<&[u8]> = match to {
+                    To::Nowhere => vec![b"nowhere", b"a"],
+                    To::Dir => vec![&user],
+                    To::File(name) => vec![&user, letter(name)],
+                };
+                T::Walk { fid: self.root, newfid: fid, wnames: Names::encode(path, names) }
+            }
+            Step::Open { write, .. } => T::Open { fid, mode: u8::from(write) },
+            Step::Create { name, .. } => {
+                let mode = 1 | if self.version.groups { EXCLUSIVE } else { 0 };
+                T::Create { fid, name: letter(name), perm: Perm(0o644), mode, extension: b"" }
+            }
+            Step::Read { offset, .. } => T::Read { fid, offset, count: LONGEST as u32 },
+            Step::Write { offset, byte, .. } => {
+                stat.push(byte);
+                T::Write { fid, offset, data: Payload(stat) }
+            }
+            Step::Stat { .. } => T::Stat { fid },
+            Step::Rename { name, .. } => {
+                Stat { name: letter(name), ..Stat::UNTOUCHED }.encode(self.version.dialect, stat);
+                T::Wstat { fid, stat: StatBytes(stat) }
+            }
+            Step::Remove { .. } => T::Remove { fid },
+            Step::Clunk { .. } => T::Clunk { fid },
+        }
+    }
+
+    fn give_up(&mut self) {
+        let user = self.random.below(USERS);
+        let Some(chain) = self.chains[user].as_mut().filter(|chain| !chain.given_up) else { return };
+        chain.given_up = true;
+        self.played.aborted += 1;
+        self.client.cancel(chain.tag);
+        self.later.remove(&chain.tag);
+        for fid in chain.fids.into_iter().flatten() {
+            self.client.abandon(fid, Parting::Clunk);
+        }
+    }
+
+    /// Flushes and clunks that the client sends by itself.
+    fn transmit(&mut self) {
+        let mut frame = Vec::new();
+        while self.client.poll_transmit(&mut frame) {
+            self.server.incoming.push_back(std::mem::take(&mut frame));
+        }
+    }
+
+    fn deliver(&mut self) {
+        let Some(frame) = self.server.outgoing.pop_front() else { return };
+        let dialect = self.version.dialect;
+        match self.client.handle_frame(&frame).expect("the server breaks a rule") {
+            Answer::Reply { tag, reply, .. } => {
+                let brought = brought(&reply, dialect);
+                self.answered(tag, brought);
+            }
+            Answer::Failed { tag, error } => self.answered(tag, refused(&error)),
+            Answer::Settled => {}
+        }
+    }
+
+    /// What has its turn goes out.
+    fn turns(&mut self) {
+        while let Some(due) = self.client.poll_turn() {
+            assert!(!self.version.groups, "a group waits for its turn");
+            match due {
+                Due::Send { tag } => {
+                    let frame = self.later.get_mut(&tag).and_then(VecDeque::pop_front);
+                    self.server.incoming.push_back(frame.expect("there is one"));
+                }
+                Due::Failed { tag, error } => {
+                    self.later.get_mut(&tag).and_then(VecDeque::pop_front).expect("there is one");
+                    self.answered(tag, refused(&error));
+                }
+            }
+        }
+    }
+
+    fn answered(&mut self, tag: Tag, brought: Brought) {
+        let chain = self.chains.iter_mut().flatten().find(|chain| chain.tag == tag && !chain.given_up);
+        chain.expect("an answer for a chain that waits").brought.push(brought);
+    }
+
+    /// Chains that are over are held against what they would have done alone.
+    fn settle(&mut self) {
+        for user in 0..USERS {
+            let over = |chain: &mut Chain| match chain.given_up {
+                true => !self.client.holds(chain.tag),
+                false => chain.brought.len() == chain.steps.len(),
+            };
+            let Some(chain) = self.chains[user].take_if(over) else { continue };
+            let mut alone = Alone::new(&self.trees[user]);
+            let now = &self.server.trees[user];
+            let known = chain.brought.len();
+            for (at, step) in chain.steps.iter().enumerate() {
+                // Of one that was given up no more need have been done than was told.
+                if chain.given_up && at >= known && alone.tree == *now {
+                    break;
+                }
+                let brought = alone.step(step);
+                if let Some(told) = chain.brought.get(at) {
+                    assert_eq!(*told, brought, "{step:?} of {:?}", chain.steps);
+                }
+            }
+            assert_eq!(alone.tree, *now, "what is left behind {:?}, of which {known} were told", chain.steps);
+            self.trees[user] = alone.tree;
+            if !chain.given_up {
+                for fid in chain.fids.into_iter().flatten() {
+                    self.client.abandon(fid, Parting::Clunk);
+                }
+            }
+        }
+    }
+}
+
+fn brought(reply: &R<'_>, dialect: Dialect) -> Brought {
+    match *reply {
+        R::Walk { wqids } => Brought::Walked(wqids.len()),
+        R::Read { data } => Brought::Data(data.0.to_vec()),
+        R::Write { count } => Brought::Count(count),
+        R::Stat { stat } => Brought::Length(Stat::decode(stat.0, dialect).unwrap().length),
+        _ => Brought::Done,
+    }
+}
+
+/// A fid that was not made is told in the same words everywhere.
+fn refused(error: &Error) -> Brought {
+    if error.errno == Errno::EBADF && error.text() == "unknown fid" { Brought::NotMade } else { Brought::Refused }
+}

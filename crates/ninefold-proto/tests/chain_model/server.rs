@@ -1,0 +1,219 @@
+//! The server's session at the far end, with a file server that is done in whatever order.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use ninefold_proto::message::T;
+use ninefold_proto::server::{Done, Event, Farewell, Limits, Op, Outbox, Request, RequestId, Session};
+use ninefold_proto::stat::StatBuf;
+use ninefold_proto::types::{Qid, QidType, WalkElem};
+use ninefold_proto::wire::frame_size;
+use ninefold_proto::{Errno, Error, Tag};
+
+use super::tree::Tree;
+use super::{MSIZE, Random, USERS};
+use ninefold_proto::dialect::Version;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum File {
+    Root,
+    Dir(usize),
+    Plain(usize, u64),
+}
+
+impl File {
+    fn qid(self) -> Qid {
+        match self {
+            File::Root => Qid { kind: QidType::DIR, version: 0, path: 0 },
+            File::Dir(user) => Qid { kind: QidType::DIR, version: 0, path: 1 + user as u64 },
+            File::Plain(user, file) => Qid { kind: QidType(0), version: 0, path: 1000 + user as u64 + 64 * file },
+        }
+    }
+}
+
+/// What is to be done to the files, when its time comes.
+enum Deed {
+    Attach,
+    Walk(File, Vec<String>),
+    Open(File),
+    Create(File, char),
+    Read(File, u64),
+    Write(File, u64, u8),
+    Stat(File),
+    Rename(File, char),
+}
+
+pub struct Server {
+    session: Session<File, Vec<u8>>,
+    out: Outbox<Vec<u8>>,
+    pub trees: [Tree; USERS],
+    pub incoming: VecDeque<Vec<u8>>,
+    pub outgoing: VecDeque<Vec<u8>>,
+    running: Vec<(RequestId, Deed)>,
+    farewells: Vec<Farewell<File>>,
+    cancelled: BTreeSet<RequestId>,
+    /// A frame that waits for what runs.
+    held: Option<Vec<u8>>,
+}
+
+impl Server {
+    pub fn new(version: Version) -> Server {
+        let (out, trees, incoming, outgoing, running) = Default::default();
+        let (farewells, cancelled, held) = Default::default();
+        let session = Session::new(Limits::default());
+        let mut server = Server { session, out, trees, incoming, outgoing, running, farewells, cancelled, held };
+        let mut offer = Vec::new();
+        T::Version { msize: MSIZE, version: version.as_str().as_bytes() }.encode(
+            Tag::NONE,
+            version.dialect,
+            &mut offer,
+        );
+        server.incoming.push_back(offer);
+        server.receive();
+        assert!(server.outgoing.pop_front().is_some(), "the version is not answered");
+        server
+    }
+
+    pub fn fids(&self) -> usize {
+        self.session.fids()
+    }
+
+    pub fn is_at_rest(&self) -> bool {
+        let quiet = self.incoming.is_empty() && self.outgoing.is_empty() && self.held.is_none();
+        quiet && self.farewells.is_empty() && self.session.outstanding() == 0
+    }
+
+    /// A frame comes in.
+    pub fn receive(&mut self) {
+        let Some(frame) = self.held.take().or_else(|| self.incoming.pop_front()) else { return };
+        match self.session.handle_frame(&frame, &|_| false, &mut self.out).expect("the client breaks a rule") {
+            Event::Execute(Request { id, op, .. }) => self.running.push((id, deed(&op))),
+            Event::Cancel(ids) => self.cancelled.extend(ids),
+            Event::CancelAll => panic!("the client began a new session"),
+            Event::Handled => {}
+            Event::Wait => self.held = Some(frame),
+        }
+        self.go_on();
+    }
+
+    /// One of what runs is done.
+    pub fn finish_one(&mut self, random: &mut Random) {
+        let n = self.running.len() + self.farewells.len();
+        if n == 0 {
+            return;
+        }
+        let at = random.below(n);
+        match at.checked_sub(self.running.len()) {
+            Some(at) => {
+                let farewell = self.farewells.swap_remove(at);
+                let result = match (farewell.remove, farewell.file) {
+                    (false, _) => Ok(()),
+                    (true, File::Plain(user, file)) => self.trees[user].remove(file),
+                    (true, _) => Err(Errno::EPERM.into()),
+                };
+                self.session.farewell_done(farewell.id, result, &mut self.out);
+            }
+            None => {
+                let (id, deed) = self.running.swap_remove(at);
+                let undone = self.cancelled.remove(&id) && random.below(2) == 0;
+                let result = if undone { Err(Errno::EINTR.into()) } else { self.carry_out(deed) };
+                self.session.complete(id, result, &mut self.out);
+            }
+        }
+        self.go_on();
+    }
+
+    /// Members of groups that have their turn now begin, and what is answered goes out.
+    fn go_on(&mut self) {
+        while let Some(member) = self.session.poll_member() {
+            match self.session.handle_member(&member, &mut self.out).expect("the client breaks a rule") {
+                Event::Execute(Request { id, op, .. }) => self.running.push((id, deed(&op))),
+                Event::Cancel(ids) => self.cancelled.extend(ids),
+                Event::Handled => {}
+                event => panic!("{event:?} from a member"),
+            }
+        }
+        while let Some(farewell) = self.session.poll_farewell() {
+            self.farewells.push(farewell);
+        }
+        let bytes: Vec<u8> = self.out.chunks().filter_map(|chunk| chunk.in_memory()).flatten().copied().collect();
+        self.out.advance(bytes.len());
+        let mut rest = &bytes[..];
+        while let Some(size) = frame_size(rest, MSIZE).expect("a frame over the msize") {
+            self.outgoing.push_back(rest[..size].to_vec());
+            rest = &rest[size..];
+        }
+    }
+
+    fn carry_out(&mut self, deed: Deed) -> Result<Done<File, Vec<u8>>, Error> {
+        let opened = |file: File| Done::Opened { qid: file.qid() };
+        Ok(match deed {
+            Deed::Attach => Done::Attached { qid: File::Root.qid(), file: File::Root, read_only: false },
+            Deed::Walk(from, names) => {
+                let (mut file, mut qids) = (from, Vec::new());
+                for name in &names {
+                    let next = match (file, name.as_bytes()) {
+                        (File::Root, [b'u', n]) => Some(File::Dir(usize::from(n - b'0'))),
+                        (File::Dir(user), &[name]) => {
+                            self.trees[user].find(name.into()).map(|id| File::Plain(user, id))
+                        }
+                        _ => None,
+                    };
+                    let Some(next) = next else { break };
+                    file = next;
+                    qids.push(file.qid());
+                }
+                if qids.is_empty() && !names.is_empty() {
+                    return Err(Errno::ENOENT.into());
+                }
+                let file = (qids.len() == names.len()).then_some(file);
+                Done::Walked { qids, file }
+            }
+            Deed::Open(file @ File::Plain(user, id)) => {
+                self.trees[user].may_open(id)?;
+                opened(file)
+            }
+            Deed::Open(file) => opened(file),
+            Deed::Create(File::Dir(user), name) => {
+                let file = File::Plain(user, self.trees[user].create(name)?);
+                Done::Created { qid: file.qid(), file, opened: true }
+            }
+            Deed::Read(File::Plain(user, id), offset) => Done::Data(self.trees[user].read(id, offset)),
+            Deed::Read(..) => Done::Stats(Vec::new(), 0),
+            Deed::Write(File::Plain(user, id), offset, byte) => Done::Count(self.trees[user].write(id, offset, byte)),
+            Deed::Stat(file) => {
+                let length = if let File::Plain(user, id) = file { self.trees[user].length(id) } else { 0 };
+                Done::Stat(StatBuf { qid: file.qid(), length, ..StatBuf::default() })
+            }
+            Deed::Rename(File::Plain(user, id), name) => {
+                self.trees[user].rename(id, name)?;
+                Done::Unit
+            }
+            _ => return Err(Errno::EPERM.into()),
+        })
+    }
+}
+
+fn deed(op: &Op<'_, File>) -> Deed {
+    let letter = |name: &[u8]| char::from(name[0]);
+    match op {
+        Op::Attach { .. } => Deed::Attach,
+        Op::Walk { file, elems } => {
+            let name = |elem: &WalkElem<'_>| match elem {
+                WalkElem::Name(name) => String::from_utf8(name.as_bytes().to_vec()).unwrap(),
+                WalkElem::Parent | WalkElem::Here => panic!("{elem:?} was never asked"),
+            };
+            Deed::Walk(*file, elems.iter().map(name).collect())
+        }
+        Op::Open { file, .. } => Deed::Open(*file),
+        Op::Create { file, name, exclusive, .. } => {
+            assert!(exclusive, "a file that is there may be cut");
+            Deed::Create(*file, letter(name.as_bytes()))
+        }
+        Op::Read { file, offset, .. } => Deed::Read(*file, *offset),
+        Op::ReadStats { file, at, .. } => Deed::Read(*file, *at),
+        Op::Write { file, offset, data } => Deed::Write(*file, *offset, data[0]),
+        Op::Stat { file } => Deed::Stat(*file),
+        Op::Wstat { file, stat } => Deed::Rename(*file, letter(stat.name)),
+        op => panic!("{op:?} was never asked"),
+    }
+}

@@ -1,0 +1,46 @@
+//! Random chains of calls between the client's session and the server's, delayed, reordered among each other, refused and given
+//! up: each brings what it would have brought by itself, one request at a time, and leaves the same files; once all is
+//! answered no fid and no tag is left at either end.
+//!
+//! `NINEFOLD_CHAINS` is the number of chains, over all runs; see docs/testing.md.
+
+mod chain_model;
+
+use ninefold_proto::Dialect;
+use ninefold_proto::dialect::Version;
+
+use chain_model::play;
+
+/// Enough to find each fault that was planted, in about a second.
+const CHAINS: u64 = 6_000;
+
+fn chains() -> u64 {
+    match std::env::var("NINEFOLD_CHAINS") {
+        Ok(n) => n.parse().expect("NINEFOLD_CHAINS is a number"),
+        Err(_) => CHAINS,
+    }
+}
+
+fn all_agree(version: Version) {
+    let (mut done, mut aborted, mut seed) = (0, 0, 0);
+    while done < chains() {
+        let played = play(version, seed);
+        done += played.chains;
+        aborted += played.aborted;
+        seed += 1;
+    }
+    // The programs do what they are for.
+    assert!(aborted * 10 > done && aborted * 2 < done, "{aborted} of {done} were given up");
+}
+
+#[test]
+fn chains_of_groups_agree_with_one_request_at_a_time() {
+    all_agree(Version { dialect: Dialect::Plan9, groups: true });
+    all_agree(Version { dialect: Dialect::Unix, groups: true });
+}
+
+#[test]
+fn chains_without_groups_agree_with_one_request_at_a_time() {
+    all_agree(Dialect::Plan9.into());
+    all_agree(Dialect::Unix.into());
+}
