@@ -326,7 +326,7 @@ async fn sent(server: &Arc<Hostile>, dialect: Dialect) -> Result<Vec<u8>, Error>
     let (ours, theirs) = memory::pair(1 << 16);
     let server = server.clone();
     tokio::spawn(async move { server.serve_honestly(theirs).await });
-    let attach = Attach { dialect: Some(dialect), ..Attach::default() };
+    let attach = Attach { dialect: Some(dialect.into()), ..Attach::default() };
     let client = Client::over(ours, &attach, Options::default()).await?;
     let file = client.walk("/mine", Follow::All).await?.open(Mode::READ).await?;
     let mut reader = file.reader(0, None);

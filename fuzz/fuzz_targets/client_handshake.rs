@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use ninefold_proto::Dialect;
 use ninefold_proto::client::Handshake;
-use ninefold_proto::dialect::Step;
+use ninefold_proto::dialect::{Step, Version};
 use ninefold_proto::message::{R, T};
 use ninefold_proto::wire::{MSIZE_MIN, split_frame};
 
@@ -17,7 +17,10 @@ const MOST_OFFERS: usize = 6;
 fuzz_target!(|data: &[u8]| {
     let mut input = Input::new(data);
     let msize = MSIZE_MIN + u32::from(input.u16());
-    let pinned = [None, None, None, Some(0), Some(1), Some(2)][input.below(6)].map(|i: usize| Dialect::ALL[i]);
+    let pinned = [None, None, None, Some(0), Some(1), Some(2), Some(3), Some(4)][input.below(8)].map(|i: usize| match i {
+        0..3 => Version::from(Dialect::ALL[i]),
+        _ => Version { dialect: Dialect::ALL[i - 3], groups: true },
+    });
     let mut client = Handshake::new(msize, pinned);
     assert_eq!(client.is_pinned(), pinned.is_some());
     let mut ended = false;
@@ -38,10 +41,10 @@ fuzz_target!(|data: &[u8]| {
             }
         };
         match step {
-            Step::Agreed { dialect, msize: agreed } => {
+            Step::Agreed { version, msize: agreed } => {
                 assert!((MSIZE_MIN..=msize).contains(&agreed));
-                assert!(offered.starts_with(dialect.as_str()), "{dialect} for {offered}");
-                assert!(pinned.is_none_or(|pinned| pinned == dialect));
+                assert!(offered.starts_with(version.as_str()), "{version} for {offered}");
+                assert!(pinned.is_none_or(|pinned| pinned == version));
                 ended = true;
             }
             Step::Failed => ended = true,

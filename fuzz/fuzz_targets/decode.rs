@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use ninefold_proto::dialect::{Negotiation, Step, VersionAnswer, answer_version};
+use ninefold_proto::dialect::{Negotiation, Step, Version, VersionAnswer, answer_version};
 use ninefold_proto::message::{Optional, R, T};
 use ninefold_proto::print::{Data, parse, print};
 use ninefold_proto::stat::{Stat, dir_entries, stats};
@@ -116,6 +116,7 @@ fn negotiation(data: &[u8]) {
     let msize = 4096 + u32::from(input.u16());
     let mut client = match input.below(4) {
         0 => Negotiation::pinned(msize, Dialect::ALL[input.below(3)]),
+        1 => Negotiation::pinned(msize, Version { dialect: Dialect::ALL[input.below(2)], groups: true }),
         _ => Negotiation::new(msize),
     };
     for _ in 0..8 {
@@ -128,8 +129,8 @@ fn negotiation(data: &[u8]) {
             _ => VersionAnswer::Version { msize, version: &offer.as_bytes()[..input.below(offer.len() + 1)] },
         };
         match client.handle(answer) {
-            Step::Agreed { dialect, msize: agreed } => {
-                assert!(offer.starts_with(dialect.as_str()) && (4096..=msize).contains(&agreed));
+            Step::Agreed { version, msize: agreed } => {
+                assert!(offer.starts_with(version.as_str()) && (4096..=msize).contains(&agreed));
                 return;
             }
             Step::Failed => return,

@@ -109,7 +109,7 @@ pub async fn run(server: Arc<Hostile>, dialect: Option<Dialect>, errand: Errand)
     let served = tokio::spawn(async move { server.serve(theirs).await });
     let options = Options { timeout: Some(TIMEOUT), msize: MSIZE, dir_entries_max: ENTRIES_MAX, ..Options::default() };
     let began = Instant::now();
-    let attach = Attach { dialect, ..Attach::default() };
+    let attach = Attach { dialect: dialect.map(Into::into), ..Attach::default() };
     let mut rested = Duration::ZERO;
     let (result, client) = match Client::over(ours, &attach, options).await {
         Ok(client) => (go(&client, errand, &mut rested).await, Some(client)),

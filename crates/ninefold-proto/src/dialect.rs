@@ -70,6 +70,12 @@ impl Version {
     }
 }
 
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
 impl From<Dialect> for Version {
     fn from(dialect: Dialect) -> Version {
         Version { dialect, groups: false }
@@ -148,8 +154,8 @@ pub enum VersionAnswer<'a> {
 /// What the client does next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// Agreed: speak `dialect` with frames of at most `msize` bytes.
-    Agreed { dialect: Dialect, msize: u32 },
+    /// Agreed: speak `version` with frames of at most `msize` bytes.
+    Agreed { version: Version, msize: u32 },
     /// Send the next [`Negotiation::offer`] on the same connection.
     OfferAgain,
     /// Connect anew, then send the next [`Negotiation::offer`].
@@ -158,7 +164,7 @@ pub enum Step {
     Failed,
 }
 
-/// The client's side of version negotiation: `.L.n1`, then `.L`, `.u`, `9P2000`, with the same
+/// The client's side of version negotiation: `.L.n1`, then `.L`, `.u`, `.ix`, `9P2000`, with the same
 /// msize each time; every style of refusal ends in the best common dialect.
 #[derive(Clone, Debug)]
 pub struct Negotiation {
@@ -166,15 +172,15 @@ pub struct Negotiation {
     offers: &'static [&'static str],
     /// Index into `offers` of the one to send now.
     at: usize,
-    /// `9P2000` was accepted, and `.u` is being tried on top of it: some servers say .u only to exactly .u.
+    /// `9P2000` was accepted, and `.u` and `.ix` are being tried on top of it: some servers say .u only to exactly .u.
     plain_accepted: bool,
 }
 
-/// The last is for servers of 9P2000 that compare the whole string, as libixp does, instead of cutting it. 9P2000.ix is
-/// not offered: its Tcreate opens and cuts a file that is there, where this client relies on an error.
-const OFFERS: &[&str] = &["9P2000.L.n1", "9P2000.L", "9P2000.u", "9P2000"];
+/// Plain servers cut `9P2000.ix` to `9P2000`; the last is for those that compare the whole string, as libixp does.
+const OFFERS: &[&str] = &["9P2000.L.n1", "9P2000.L", "9P2000.u", "9P2000.ix", "9P2000"];
 const OFFER_UNIX: usize = 2;
-const OFFER_PLAIN: usize = 3;
+const OFFER_GROUPS: usize = 3;
+const OFFER_PLAIN: usize = 4;
 
 impl Negotiation {
     /// Starts at the best offer.
@@ -182,12 +188,14 @@ impl Negotiation {
         Negotiation { msize, offers: OFFERS, at: 0, plain_accepted: false }
     }
 
-    /// Offers only `dialect`, as a user who pinned it wants.
-    pub fn pinned(msize: u32, dialect: Dialect) -> Negotiation {
-        let offers: &[&str] = match dialect {
-            Dialect::Plan9 => &["9P2000"],
-            Dialect::Unix => &["9P2000.u"],
-            Dialect::Linux => &["9P2000.L"],
+    /// Offers only `version`, as a user who pinned it wants.
+    pub fn pinned(msize: u32, version: impl Into<Version>) -> Negotiation {
+        let offers: &[&str] = match version.into() {
+            Version { dialect: Dialect::Plan9, groups: true } => &["9P2000.ix"],
+            Version { dialect: Dialect::Unix, groups: true } => &["9P2000.u.ix"],
+            Version { dialect: Dialect::Plan9, .. } => &["9P2000"],
+            Version { dialect: Dialect::Unix, .. } => &["9P2000.u"],
+            Version { dialect: Dialect::Linux, .. } => &["9P2000.L"],
         };
         Negotiation { msize, offers, at: 0, plain_accepted: false }
     }
@@ -208,17 +216,17 @@ impl Negotiation {
         let pinned = self.is_pinned();
         match answer {
             VersionAnswer::Version { msize, version } if offered.as_bytes().starts_with(version) => {
-                let Some(dialect) = Dialect::from_version(version) else { return self.next(Step::OfferAgain) };
+                let Some(version) = Version::parse(version) else { return self.next(Step::OfferAgain) };
                 // An msize over the offer or under the least is a server that cannot be talked to in any dialect.
-                if msize > self.msize || msize < MSIZE_MIN || (pinned && dialect.as_str() != offered) {
+                if msize > self.msize || msize < MSIZE_MIN || (pinned && version.as_str() != offered) {
                     return Step::Failed;
                 }
-                if dialect == Dialect::Plan9 && self.at < OFFER_UNIX && !pinned {
+                if version == Dialect::Plan9.into() && self.at < OFFER_GROUPS && !pinned {
                     self.plain_accepted = true;
-                    self.at = OFFER_UNIX;
+                    self.at = if self.at < OFFER_UNIX { OFFER_UNIX } else { OFFER_GROUPS };
                     return Step::OfferAgain;
                 }
-                Step::Agreed { dialect, msize }
+                Step::Agreed { version, msize }
             }
             // "unknown" (its msize may be 0), or a version that is no prefix of the offer.
             VersionAnswer::Version { .. } | VersionAnswer::Refused => self.next(Step::OfferAgain),
@@ -234,6 +242,7 @@ impl Negotiation {
 
     fn next(&mut self, step: Step) -> Step {
         if self.plain_accepted && self.offers.len() > 1 {
+            // It refused what is more, so the next that it may take is what it took before.
             self.at = OFFER_PLAIN;
             self.plain_accepted = false;
             return step;
@@ -316,24 +325,37 @@ mod tests {
         assert_eq!(n.handle(VersionAnswer::Version { msize: 0, version: b"unknown" }), Step::OfferAgain);
         assert_eq!(n.offer().0, "9P2000.u");
         assert_eq!(n.handle(ok("unknown")), Step::OfferAgain);
+        assert_eq!(n.offer().0, "9P2000.ix");
+        for version in ["9P2000.ix", "9P2000"] {
+            let agreed = Version::parse(version.as_bytes()).unwrap();
+            assert_eq!(n.clone().handle(ok(version)), Step::Agreed { version: agreed, msize: 8192 });
+        }
+        assert_eq!(n.handle(ok("unknown")), Step::OfferAgain);
         assert_eq!(n.offer().0, "9P2000");
         for version in ["9P2000.ix", "9P2000.ix.s", "9P2000.L"] {
             assert_eq!(n.clone().handle(ok(version)), Step::Failed, "{version} was not offered");
         }
-        assert_eq!(n.clone().handle(ok("9P2000")), Step::Agreed { dialect: Dialect::Plan9, msize: 8192 });
+        assert_eq!(n.clone().handle(ok("9P2000")), Step::Agreed { version: Dialect::Plan9.into(), msize: 8192 });
         assert_eq!(n.handle(ok("unknown")), Step::Failed);
     }
 
     #[test]
-    fn client_takes_a_prefix_at_once_but_asks_a_plain_server_once_for_u() {
+    fn client_takes_a_prefix_at_once_but_asks_a_plain_server_once_for_u_and_once_for_groups() {
         let mut n = Negotiation::new(8192);
-        assert_eq!(n.handle(ok("9P2000.L")), Step::Agreed { dialect: Dialect::Linux, msize: 8192 });
+        assert_eq!(n.handle(ok("9P2000.L")), Step::Agreed { version: Dialect::Linux.into(), msize: 8192 });
 
         let mut n = Negotiation::new(8192);
         assert_eq!(n.handle(ok("9P2000")), Step::OfferAgain);
         assert_eq!(n.offer().0, "9P2000.u");
-        assert_eq!(n.clone().handle(ok("9P2000")), Step::Agreed { dialect: Dialect::Plan9, msize: 8192 });
-        assert_eq!(n.clone().handle(ok("9P2000.u")), Step::Agreed { dialect: Dialect::Unix, msize: 8192 });
+        assert_eq!(n.clone().handle(ok("9P2000.u")), Step::Agreed { version: Dialect::Unix.into(), msize: 8192 });
+        let mut refused = n.clone();
+        assert_eq!(refused.handle(VersionAnswer::Refused), Step::OfferAgain);
+        assert_eq!(refused.offer().0, "9P2000");
+        assert_eq!(n.handle(ok("9P2000")), Step::OfferAgain);
+        assert_eq!(n.offer().0, "9P2000.ix");
+        let groups = Version { dialect: Dialect::Plan9, groups: true };
+        assert_eq!(n.clone().handle(ok("9P2000.ix")), Step::Agreed { version: groups, msize: 8192 });
+        assert_eq!(n.clone().handle(ok("9P2000")), Step::Agreed { version: Dialect::Plan9.into(), msize: 8192 });
         assert_eq!(n.handle(VersionAnswer::Refused), Step::OfferAgain);
         assert_eq!(n.offer().0, "9P2000");
     }
@@ -357,7 +379,13 @@ mod tests {
     #[test]
     fn client_that_pins_a_dialect_gets_it_or_fails() {
         let mut n = Negotiation::pinned(8192, Dialect::Unix);
-        assert_eq!(n.clone().handle(ok("9P2000.u")), Step::Agreed { dialect: Dialect::Unix, msize: 8192 });
+        assert_eq!(n.clone().handle(ok("9P2000.u")), Step::Agreed { version: Dialect::Unix.into(), msize: 8192 });
         assert_eq!(n.handle(ok("9P2000")), Step::Failed);
+        for dialect in [Dialect::Plan9, Dialect::Unix] {
+            let version = Version { dialect, groups: true };
+            let n = Negotiation::pinned(8192, version);
+            assert_eq!(n.clone().handle(ok(version.as_str())), Step::Agreed { version, msize: 8192 });
+            assert_eq!(n.clone().handle(ok(dialect.as_str())), Step::Failed);
+        }
     }
 }

@@ -45,6 +45,8 @@ pub mod omode {
     pub const RCLOSE: u8 = 0x40;
     /// Every bit that open(5) defines.
     pub const ALL: u8 = 0x53;
+    /// Ours, of Tcreate under `.ix`: a file that is there is an error, where it is opened and cut otherwise.
+    pub const EXCL: u8 = 0x20;
     /// .u, from Linux's client: all writes go to the end (`P9_OAPPEND`).
     pub const APPEND: u8 = 0x80;
     /// .u, from Linux's client: close on exec, which is the client's own matter (`P9_OCEXEC`).

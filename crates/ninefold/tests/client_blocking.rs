@@ -108,7 +108,7 @@ fn a_call_within_a_runtime_is_refused_and_does_nothing() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let (ours, _theirs) = memory::pair(4096);
-        let attach = Attach { dialect: Some(Dialect::Linux), ..Attach::default() };
+        let attach = Attach { dialect: Some(Dialect::Linux.into()), ..Attach::default() };
         let e = Client::over(ours, &attach, Options::default()).unwrap_err();
         assert!(matches!(e, Error::WithinRuntime), "{e}");
     });

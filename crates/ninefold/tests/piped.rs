@@ -67,7 +67,7 @@ async fn clients(server: &Arc<Server>, msize: u32) -> Vec<Client> {
                 tokio::spawn(server.serve(far, Peer::Stdio));
                 Stream::from(near)
             };
-            let attach = Attach { dialect: Some(dialect), ..Attach::default() };
+            let attach = Attach { dialect: Some(dialect.into()), ..Attach::default() };
             let options = Options { msize, ..Options::default() };
             clients.push(Client::over(stream, &attach, options).await.unwrap());
         }

@@ -95,7 +95,7 @@ impl Server {
             // ssh's server has the whole machine for its tree.
             url.path = self.tree.as_os_str().as_encoded_bytes().to_vec();
         }
-        url.dialect = Some(dialect);
+        url.dialect = Some(dialect.into());
         url
     }
 

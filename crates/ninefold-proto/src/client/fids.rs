@@ -104,10 +104,11 @@ impl Fids {
         self.held.get(&fid).is_some_and(|holding| holding.ending)
     }
 
-    /// The number is nobody else's, whatever becomes of the fid, until its owner abandons or releases it.
-    pub fn keep(&mut self, fid: Fid) {
+    /// The number is nobody else's, whatever becomes of the fid, until its owner abandons or releases it, or lets go of it here.
+    pub fn keep(&mut self, fid: Fid, kept: bool) {
         if let Some(holding) = self.held.get_mut(&fid) {
-            holding.kept = true;
+            holding.kept = kept;
+            self.leave_if_unused(fid);
         }
     }
 

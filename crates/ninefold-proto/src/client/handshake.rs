@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::ServerMisbehaved;
-use crate::dialect::{Dialect, Negotiation, Step, VersionAnswer};
+use crate::dialect::{Dialect, Negotiation, Step, Version, VersionAnswer};
 use crate::message::{R, RERROR, RLERROR, RVERSION, T};
 use crate::types::Tag;
 use crate::wire::{DecodeError, HEADER, MSIZE_MIN, split_frame};
@@ -18,10 +18,10 @@ pub struct Handshake {
 const ANSWER_MAX: u32 = (HEADER + 2 + 65_535 + 4) as u32;
 
 impl Handshake {
-    /// Offers `msize` and the best dialect first, or only `dialect` where one is pinned.
-    pub fn new(msize: u32, dialect: Option<Dialect>) -> Handshake {
-        let negotiation = match dialect {
-            Some(dialect) => Negotiation::pinned(msize, dialect),
+    /// Offers `msize` and the best dialect first, or only `version` where one is pinned.
+    pub fn new(msize: u32, version: Option<Version>) -> Handshake {
+        let negotiation = match version {
+            Some(version) => Negotiation::pinned(msize, version),
             None => Negotiation::new(msize),
         };
         Handshake { negotiation }
@@ -69,7 +69,7 @@ impl Handshake {
         let (offer, offered) = self.negotiation.offer();
         if let VersionAnswer::Version { msize: got, version } = answer
             && offer.as_bytes().starts_with(version)
-            && Dialect::from_version(version).is_some()
+            && Version::parse(version).is_some()
             && !(MSIZE_MIN..=offered).contains(&got)
         {
             return Err(ServerMisbehaved::Msize { offered, got });
@@ -108,7 +108,7 @@ mod tests {
         for got in [0, 100, 4095, 8193, u32::MAX] {
             assert_eq!(answer(got, "9P2000.L"), Err(ServerMisbehaved::Msize { offered: 8192, got }));
         }
-        assert_eq!(answer(4096, "9P2000.L"), Ok(Step::Agreed { dialect: Dialect::Linux, msize: 4096 }));
+        assert_eq!(answer(4096, "9P2000.L"), Ok(Step::Agreed { version: Dialect::Linux.into(), msize: 4096 }));
         assert_eq!(answer(0, "unknown"), Ok(Step::OfferAgain));
     }
 }

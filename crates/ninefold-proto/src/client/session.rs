@@ -223,10 +223,10 @@ impl Session {
         &self.counts
     }
 
-    /// Keeps the number of a fid from becoming anybody else's, until its owner abandons or releases it: for whoever names
-    /// it in a chain before he knows whether it was made.
-    pub fn keep(&mut self, fid: Fid) {
-        self.fids.keep(fid);
+    /// Keeps the number of a fid from becoming anybody else's, or no longer: for whoever names it in a chain before he knows
+    /// whether it was made. It is kept no longer than until its owner abandons or releases it.
+    pub fn keep(&mut self, fid: Fid, kept: bool) {
+        self.fids.keep(fid, kept);
     }
 
     /// A fid to establish by the next call; it must be named by one as newfid, or given to [`Session::release`].
@@ -237,6 +237,11 @@ impl Session {
     /// may be somebody else's by the next call: it must not be abandoned then.
     pub fn new_fid(&mut self) -> Option<Fid> {
         self.fids.take()
+    }
+
+    /// Whether a call that is no part of a chain may name the fid: its reply said that it was made, and it is its owner's.
+    pub fn is_established(&self, fid: Fid) -> bool {
+        self.fids.can_use(fid, None)
     }
 
     /// Whether requests that are not answered name the fid, those given up too: a Tclunk or Tremove called before they are

@@ -13,7 +13,7 @@ use crate::dialect::Dialect;
 use crate::error::{Errno, Error};
 use crate::message::{Names, Optional, T};
 use crate::open::{Open, lflags};
-use crate::stat::{Stat, dm};
+use crate::stat::{Stat, dm, omode};
 use crate::types::{BadName, Fid, MAXWELEM, Name, Tag, WalkElem};
 use crate::wire::READ_OVERHEAD;
 
@@ -23,10 +23,6 @@ const XATTR_SIZE_MAX: u64 = 65536;
 /// Bytes of attributes' values that the fids of a connection may hold: 64 of the longest. Linux's client clunks each
 /// fid of an attribute in the call that made it.
 pub(super) const XATTR_BYTES: usize = 64 * XATTR_SIZE_MAX as usize;
-
-/// Tcreate's mode bit under `.ix`: the file must not be there (protocol.md).
-const OEXCL: u8 = 0x20;
-
 /// Tunlinkat's AT_REMOVEDIR.
 const AT_REMOVEDIR: u32 = 0x200;
 
@@ -264,8 +260,8 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
             T::Lopen { fid, flags } => self.check_open(fid, Open::from_lflags(flags.0)?)?,
             T::Create { fid, name: n, perm, mode, extension } => {
                 // Nix's create-or-truncate, and the bit that asks for open(5)'s create.
-                let opens = self.groups.is_some() && mode & OEXCL == 0;
-                let mode = if self.groups.is_some() { mode & !OEXCL } else { mode };
+                let opens = self.groups.is_some() && mode & omode::EXCL == 0;
+                let mode = if self.groups.is_some() { mode & !omode::EXCL } else { mode };
                 let how = Open::from_mode(mode, self.dialect)?;
                 self.check_create(fid, name(n)?, perm.0, how, !opens, extension)?
             }

@@ -131,7 +131,7 @@ impl Run {
             let slot = step.slot();
             if matches!(step, Step::Walk { .. }) {
                 let fid = self.client.new_fid().unwrap();
-                self.client.keep(fid);
+                self.client.keep(fid, true);
                 chain.fids[slot] = Some(fid);
             }
             let (mut names, mut stat) = (Vec::new(), Vec::new());

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use ninefold_proto::dialect::Version;
 use ninefold_proto::{Dialect, Fid, Qid, R, T};
 use tokio::time::Instant;
 
@@ -22,8 +23,8 @@ use crate::transport::{Address, Stream};
 pub struct Attach {
     /// The tree asked for; empty for the server's first.
     pub aname: Vec<u8>,
-    /// The only dialect to offer.
-    pub dialect: Option<Dialect>,
+    /// The only dialect to offer, with its suffixes.
+    pub dialect: Option<Version>,
 }
 
 /// A connection to a server, attached to a tree. Cheap to clone; the last clone, [`Node`] and
@@ -87,6 +88,11 @@ impl Client {
     /// The dialect agreed.
     pub fn dialect(&self) -> Dialect {
         self.handle.dialect()
+    }
+
+    /// The dialect with its suffixes.
+    pub fn version(&self) -> Version {
+        self.handle.version()
     }
 
     /// Bytes of the largest message agreed.

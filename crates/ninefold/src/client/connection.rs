@@ -7,7 +7,7 @@
 //! Locks: `Shared::state` alone, never held across an await, nor while a reply is handed over or dropped: both may drop
 //! an `OwnedFid` or a `Handle`, which take it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
@@ -15,7 +15,8 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::task::AtomicWaker;
-use ninefold_proto::client::{Limits, Parting, Refused, ServerMisbehaved, Session};
+use ninefold_proto::client::{Due, Limits, Parting, Refused, ServerMisbehaved, Session, Turn};
+use ninefold_proto::dialect::Version;
 use ninefold_proto::message::info;
 use ninefold_proto::wire::{HEADER, split_frame};
 use ninefold_proto::{Dialect, Fid, R, T, Tag};
@@ -97,7 +98,7 @@ pub(super) struct Shared {
     room: Semaphore,
     /// Told when the connection is over.
     over: Notify,
-    pub dialect: Dialect,
+    pub version: Version,
     pub msize: u32,
     /// The longest silence; see [`Progress`].
     pub timeout: Option<Duration>,
@@ -136,8 +137,8 @@ impl Shared {
         state.unnamed.clear();
         let waiters = std::mem::take(&mut state.waiters);
         drop(state);
-        for waiter in waiters.into_values() {
-            let _ = waiter.sender.send(Err(error.clone()));
+        for waiter in waiters.into_values().flatten() {
+            waiter.tell(Err(error.clone()));
         }
         self.room.close();
         self.over.notify_waiters();
@@ -169,7 +170,10 @@ impl Shared {
 pub(super) struct State {
     pub session: Session,
     pub outbox: Outbox,
-    pub waiters: HashMap<Tag, Waiter>,
+    /// Those of a tag in the order in which they are answered; no queue is empty.
+    pub waiters: HashMap<Tag, VecDeque<Waiter>>,
+    /// Of the next call.
+    next_serial: u64,
     progress: Progress,
     /// Who waits until no request names a fid.
     unnamed: Vec<(Fid, oneshot::Sender<()>)>,
@@ -201,8 +205,12 @@ impl State {
     /// Something of a request moved.
     pub fn moved(&mut self, ordinal: u64, now: Instant) {
         if self.progress.is_long(self.waiters.len()) {
-            for waiter in self.waiters.values_mut() {
-                waiter.silent = waiter.silent.max(self.progress.seen_by(waiter.ordinal).unwrap_or(waiter.silent));
+            for line in self.waiters.values_mut() {
+                let first = line.front().and_then(|waiter| waiter.ordinal);
+                for waiter in line {
+                    let seen = waiter.ordinal.or(first).and_then(|ordinal| self.progress.seen_by(ordinal));
+                    waiter.silent = waiter.silent.max(seen.unwrap_or(waiter.silent));
+                }
             }
             self.watch(now);
             self.progress.forget();
@@ -212,10 +220,14 @@ impl State {
 
     /// Since when nothing has moved that a call waits behind; `now` when its reply is there.
     fn silent_since(&self, call: Call) -> Instant {
-        match self.waiters.get(&call.tag).filter(|waiter| waiter.ordinal == call.ordinal) {
-            Some(waiter) => waiter.silent.max(self.progress.seen_by(call.ordinal).unwrap_or(waiter.silent)),
-            None => Instant::now(),
-        }
+        let line = self.waiters.get(&call.tag);
+        let Some(waiter) = line.and_then(|line| line.iter().find(|waiter| waiter.serial == call.serial)) else {
+            return Instant::now();
+        };
+        // What has not been sent waits behind what has.
+        let ordinal = waiter.ordinal.or_else(|| line?.front()?.ordinal);
+        let seen = ordinal.and_then(|ordinal| self.progress.seen_by(ordinal));
+        waiter.silent.max(seen.unwrap_or(waiter.silent))
     }
 
     /// Since when nothing has moved of what the server owes and nobody waits for; `None` when it owes nothing.
@@ -231,11 +243,51 @@ impl State {
         self.unattended.map(|unattended| unattended.silent)
     }
 
+    /// Whether somebody waits for the call. The tag may serve another one already.
+    fn waits(&self, call: Call) -> bool {
+        let line = self.waiters.get(&call.tag);
+        line.and_then(VecDeque::back).is_some_and(|last| last.serial == call.serial)
+    }
+
+    /// Requests that have had their turn go out; those that never will are told why, by the caller, outside the lock.
+    pub fn take_turns(&mut self, now: Instant) -> Vec<(Waiter, Error)> {
+        let mut failed = Vec::new();
+        while let Some(due) = self.session.poll_turn() {
+            match due {
+                Due::Send { tag } => {
+                    let ordinal = self.session.ordinal(tag);
+                    if let Some(waiter) = self.waiters.get_mut(&tag).and_then(VecDeque::front_mut)
+                        && let Some(((head, payload), ordinal)) = waiter.held.take().zip(ordinal)
+                    {
+                        // The reply that came just now is its cause.
+                        waiter.depth = waiter.depth.max(self.freed_depth + 1);
+                        (waiter.ordinal, waiter.silent) = (Some(ordinal), now);
+                        self.outbox.push(ordinal, waiter.depth, head, payload);
+                    }
+                }
+                Due::Failed { tag, error } => {
+                    failed.extend(self.take_waiter(tag).map(|waiter| (waiter, Error::Refused(error))));
+                }
+            }
+        }
+        failed
+    }
+
+    /// Who waits for the next answer with a tag.
+    pub fn take_waiter(&mut self, tag: Tag) -> Option<Waiter> {
+        let line = self.waiters.get_mut(&tag)?;
+        let waiter = line.pop_front();
+        if line.is_empty() {
+            self.waiters.remove(&tag);
+        }
+        waiter
+    }
+
     /// Nobody waits for a call any more, and it is out of the waiters: flushes what has begun to leave; what has not is as
     /// if it had never been asked. A clunk goes on.
     fn give_up(&mut self, tag: Tag, waiter: &Waiter) {
-        let taken_back = if waiter.goes_on { TakenBack::No } else { self.outbox.take_back(waiter.ordinal, tag) };
-        match taken_back {
+        let ordinal = waiter.ordinal.filter(|_| !waiter.goes_on);
+        match ordinal.map_or(TakenBack::No, |ordinal| self.outbox.take_back(ordinal, tag)) {
             TakenBack::Yes => self.given_up(tag, true),
             TakenBack::No => self.given_up(tag, false),
             // The driver does it, when it has written.
@@ -267,15 +319,29 @@ struct Unattended {
 /// Who waits for a reply.
 #[derive(Debug)]
 pub(super) struct Waiter {
-    pub ordinal: u64,
+    serial: u64,
+    /// See [`Session::ordinal`]; `None` while it has not had its turn.
+    pub ordinal: Option<u64>,
+    /// What is sent when it has.
+    pub held: Option<(Vec<u8>, Bytes)>,
+    /// The fid that the reply may make has an owner.
+    pub is_chained: bool,
     /// Since when nothing has moved that it waits behind, as far as [`Progress`] has forgotten it.
-    silent: Instant,
+    pub silent: Instant,
     pub depth: u32,
     /// Tclunk or Tremove, by which the server forgets a fid.
     goes_on: bool,
     /// For the fid that the reply may make.
     pub handle: Handle,
-    pub sender: oneshot::Sender<Result<Reply, Error>>,
+    sender: oneshot::Sender<(u32, Result<Reply, Error>)>,
+}
+
+impl Waiter {
+    /// Hands over what came. Not to be called under the lock.
+    pub fn tell(self, result: Result<Reply, Error>) {
+        // Nobody may look at it any more.
+        let _ = self.sender.send((self.depth, result));
+    }
 }
 
 /// What the handshake left: how deep it went and what passed.
@@ -287,19 +353,20 @@ pub(super) struct Prelude {
 }
 
 impl Handle {
-    /// Starts the task of a connection that agreed on `dialect` and `msize`; `arrived` came behind the Rversion.
+    /// Starts the task of a connection that agreed on `version` and `msize`; `arrived` came behind the Rversion.
     pub fn start(
         stream: Stream,
         arrived: BytesMut,
-        (dialect, msize): (Dialect, u32),
+        (version, msize): (Version, u32),
         timeout: Option<Duration>,
         prelude: Prelude,
     ) -> Handle {
         let limits = Limits::default();
         let state = State {
-            session: Session::new(dialect, msize, limits),
+            session: Session::new(version, msize, limits),
             outbox: Outbox::default(),
             waiters: HashMap::new(),
+            next_serial: 0,
             progress: Progress::default(),
             unnamed: Vec::new(),
             unattended: None,
@@ -317,7 +384,7 @@ impl Handle {
             waker: AtomicWaker::new(),
             room: Semaphore::new(limits.calls),
             over: Notify::new(),
-            dialect,
+            version,
             msize,
             timeout,
             windows: Windows::default(),
@@ -327,7 +394,11 @@ impl Handle {
     }
 
     pub fn dialect(&self) -> Dialect {
-        self.0.shared.dialect
+        self.version().dialect
+    }
+
+    pub fn version(&self) -> Version {
+        self.0.shared.version
     }
 
     pub fn msize(&self) -> u32 {
@@ -417,6 +488,18 @@ impl Handle {
 
     /// Queues a request for which there is room; see [`Handle::begin`].
     pub fn queue(&self, room: Room<'_>, request: &T<'_>, payload: Bytes, cause: u32) -> Result<Waiting, Error> {
+        self.queue_as(room, request, payload, cause, Place::Alone)
+    }
+
+    /// The same for a request of a chain.
+    pub fn queue_as(
+        &self,
+        room: Room<'_>,
+        request: &T<'_>,
+        payload: Bytes,
+        cause: u32,
+        place: Place,
+    ) -> Result<Waiting, Error> {
         let mut state = self.0.shared.lock();
         let state = &mut *state;
         if let Some(error) = &state.ended {
@@ -425,8 +508,15 @@ impl Handle {
         // What was given up before is flushed before anything new is asked: the new may be meant to come after it.
         state.queue_own();
         let mut head = Vec::with_capacity(64);
-        let tag = match state.session.call(request, &mut head) {
-            Ok(tag) => tag,
+        // When all of a chain is answered its next request is the first of another, and no worse.
+        let behind = place.behind().filter(|call| state.waits(*call));
+        let called = match behind {
+            Some(Call { tag, .. }) => state.session.call_behind(tag, request, &mut head).map(|turn| (tag, turn)),
+            None => state.session.call(request, &mut head).map(|tag| (tag, Turn::Now)),
+        };
+        let (tag, turn) = match called {
+            Ok(called) => called,
+            Err(Refused::ChainFull) => return Err(Error::TooLarge("the chain", self.dialect())),
             Err(Refused::TooLarge { .. } | Refused::StringTooLong { .. }) => {
                 return Err(Error::TooLarge("it", self.dialect()));
             }
@@ -435,7 +525,7 @@ impl Handle {
             }
             // There is a permit for each call of the session, and every fid here is owned: one that the session does not
             // know is a bug, told as a bad descriptor.
-            Err(Refused::Full | Refused::UnknownFid(_) | Refused::FidInUse(_)) => {
+            Err(Refused::Full | Refused::NoChain(_) | Refused::UnknownFid(_) | Refused::FidInUse(_)) => {
                 return Err(ninefold_proto::Errno::EBADF.into());
             }
             // As is what this library never asks.
@@ -445,14 +535,61 @@ impl Handle {
         };
         // The session gives it back, when the call is done.
         room.permit.forget();
-        let (ordinal, depth) = (state.session.requests() - 1, cause.max(room.cause) + 1);
-        state.outbox.push(ordinal, depth, head, payload);
+        let depth = cause.max(room.cause) + 1;
+        let serial = state.next_serial;
+        state.next_serial += 1;
         let goes_on = matches!(request, T::Clunk { .. } | T::Remove { .. });
         let (sender, receiver) = oneshot::channel();
-        let waiter = Waiter { ordinal, silent: room.silent, depth, goes_on, handle: self.clone(), sender };
-        state.waiters.insert(tag, waiter);
-        self.0.shared.waker.wake();
-        Ok(Waiting { handle: self.clone(), call: Call { tag, ordinal }, depth, receiver, done: false })
+        let (handle, silent, is_chained) = (self.clone(), room.silent, place != Place::Alone);
+        let mut waiter =
+            Waiter { serial, ordinal: None, held: None, is_chained, silent, depth, goes_on, handle, sender };
+        match turn {
+            Turn::Now => {
+                let ordinal = state.session.requests() - 1;
+                waiter.ordinal = Some(ordinal);
+                state.outbox.push(ordinal, depth, head, payload);
+                self.0.shared.waker.wake();
+            }
+            Turn::Later => waiter.held = Some((head, payload)),
+        }
+        state.waiters.entry(tag).or_default().push_back(waiter);
+        let call = Call { serial, tag };
+        Ok(Waiting { handle: self.clone(), call, depth, receiver, done: false, is_chained })
+    }
+
+    /// Gives up what is unanswered of a chain whose last request was `last`.
+    pub fn give_up(&self, last: Call) {
+        let shared = &self.0.shared;
+        let mut state = shared.lock();
+        let line = if state.waits(last) { state.waiters.remove(&last.tag) } else { None };
+        if let Some(line) = &line {
+            let calls = state.session.calls();
+            match line.front() {
+                Some(only) if line.len() == 1 => state.give_up(last.tag, only),
+                // What of it waits to be sent is sent, and its Tflush behind it.
+                _ => state.given_up(last.tag, false),
+            }
+            shared.ended_since(&mut state, calls);
+        }
+        drop(state);
+        // Outside the lock: they hold handles.
+        drop(line);
+        shared.waker.wake();
+    }
+
+    /// The number of a fid stays its owner's; see [`Session::keep`].
+    pub fn keep(&self, fid: Fid) {
+        self.0.shared.lock().session.keep(fid, true);
+    }
+
+    /// The end of [`Handle::keep`] for a fid that was made; says whether it was.
+    pub fn settle(&self, fid: Fid) -> bool {
+        let session = &mut self.0.shared.lock().session;
+        let is_made = session.is_established(fid);
+        if is_made {
+            session.keep(fid, false);
+        }
+        is_made
     }
 
     /// `future`, while `call` sees no silence longer than the timeout: for who has several on the way.
@@ -545,24 +682,49 @@ pub(super) struct Room<'h> {
     silent: Instant,
 }
 
-/// Tells a call from all others: a tag is used again.
+/// Tells a call from all others: a tag is used again. Later ones are greater.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Call {
-    ordinal: u64,
+    serial: u64,
     tag: Tag,
 }
 
-/// A call whose reply has not come: a future of the reply, without a bound. Dropping it gives the call up.
+/// Where a request stands among others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Place {
+    Alone,
+    /// The first of a chain.
+    First,
+    /// Behind the last one of its chain.
+    Behind(Call),
+}
+
+impl Place {
+    fn behind(self) -> Option<Call> {
+        if let Place::Behind(call) = self { Some(call) } else { None }
+    }
+}
+
+/// A call whose reply has not come: a future of the reply, without a bound. Dropping it gives the call up, unless it is one
+/// of a chain, which is given up as a whole: [`Handle::give_up`].
 #[derive(Debug)]
 pub(super) struct Waiting {
     handle: Handle,
     call: Call,
     depth: u32,
-    receiver: oneshot::Receiver<Result<Reply, Error>>,
+    receiver: oneshot::Receiver<(u32, Result<Reply, Error>)>,
     done: bool,
+    is_chained: bool,
 }
 
 impl Waiting {
+    /// One of a chain that could not even be queued.
+    pub fn failed(handle: &Handle, last: Call, error: Error) -> Waiting {
+        let (sender, receiver) = oneshot::channel();
+        let _ = sender.send((0, Err(error)));
+        Waiting { handle: handle.clone(), call: last, depth: 0, receiver, done: false, is_chained: true }
+    }
+
     /// The request's place in the longest chain, and so the reply's.
     pub fn depth(&self) -> u32 {
         self.depth
@@ -574,10 +736,10 @@ impl Waiting {
 
     /// Waits for the reply while it sees no silence longer than the timeout; what follows in `lane` follows from it, even
     /// from a refusal.
-    pub async fn wait(self, lane: &Lane) -> Result<Reply, Error> {
-        let (handle, call, depth) = (self.handle.clone(), self.call, self.depth);
-        let reply = handle.patiently(call, self).await?;
-        lane.raise(depth);
+    pub async fn wait(mut self, lane: &Lane) -> Result<Reply, Error> {
+        let (handle, call) = (self.handle.clone(), self.call);
+        let reply = handle.patiently(call, &mut self).await?;
+        lane.raise(self.depth);
         reply
     }
 }
@@ -589,32 +751,24 @@ impl Future for Waiting {
         let this = self.get_mut();
         let answered = ready!(Pin::new(&mut this.receiver).poll(cx));
         this.done = true;
-        // The sender is dropped only with the connection's task.
-        Poll::Ready(answered.unwrap_or_else(|_| Err(this.handle.0.shared.ended())))
+        // The sender is dropped only with the connection's task, or with its chain.
+        Poll::Ready(match answered {
+            Ok((depth, result)) => {
+                this.depth = depth;
+                result
+            }
+            Err(_) => {
+                let ended = this.handle.0.shared.lock().ended.clone();
+                Err(ended.unwrap_or_else(|| ninefold_proto::Errno::ECANCELED.into()))
+            }
+        })
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        if self.done {
-            return;
+        if !self.done && !self.is_chained {
+            self.handle.give_up(self.call);
         }
-        let shared = &self.handle.0.shared;
-        let mut state = shared.lock();
-        // The tag may serve another call already.
-        let Call { tag, ordinal } = self.call;
-        let waiter = match state.waiters.get(&tag) {
-            Some(waiter) if waiter.ordinal == ordinal => state.waiters.remove(&tag),
-            _ => None,
-        };
-        if let Some(waiter) = &waiter {
-            let calls = state.session.calls();
-            state.give_up(tag, waiter);
-            shared.ended_since(&mut state, calls);
-        }
-        drop(state);
-        // Outside the lock: it holds a handle.
-        drop(waiter);
-        shared.waker.wake();
     }
 }

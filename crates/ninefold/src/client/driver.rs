@@ -72,6 +72,14 @@ impl Drop for End {
     }
 }
 
+/// What came of a frame.
+struct Told {
+    /// Whom it answers, and with which fid made, or with which refusal.
+    answered: Option<(Waiter, Result<Option<Fid>, Error>)>,
+    /// Those of its chain that will not be sent, and why.
+    failed: Vec<(Waiter, Error)>,
+}
+
 impl Driver {
     /// For a connection whose handshake is over; `arrived` came behind it.
     pub fn new(shared: Arc<Shared>, stream: Stream, arrived: BytesMut) -> Driver {
@@ -238,23 +246,25 @@ impl Driver {
             };
             // Out of the lock before anything is handed over: a reply that nobody takes is dropped, and an owned fid
             // takes the lock to be dropped.
-            if let Some((waiter, result)) = self.answered(&frame)? {
-                let Waiter { handle, sender, .. } = waiter;
+            let Told { answered, failed } = self.answered(&frame)?;
+            if let Some((waiter, result)) = answered {
                 let reply = result.map(|fid| Reply {
                     frame,
-                    dialect: self.shared.dialect,
+                    dialect: self.shared.version.dialect,
                     at: self.arrived_at,
-                    made: fid.map(|fid| OwnedFid::made(handle, fid)),
+                    made: fid.filter(|_| !waiter.is_chained).map(|fid| OwnedFid::made(waiter.handle.clone(), fid)),
                 });
-                let _ = sender.send(reply);
+                waiter.tell(reply);
+            }
+            for (waiter, error) in failed {
+                waiter.tell(Err(error));
             }
         }
         Ok(())
     }
 
-    /// Whom a frame answers, and with which fid made, or with which refusal.
-    #[allow(clippy::type_complexity, reason = "one caller takes it apart at once")]
-    fn answered(&mut self, frame: &[u8]) -> Result<Option<(Waiter, Result<Option<Fid>, Error>)>, Error> {
+    /// Whom a frame answers; what has its turn now is queued.
+    fn answered(&mut self, frame: &[u8]) -> Result<Told, Error> {
         let mut state = self.shared.lock();
         let state = &mut *state;
         let calls = state.session.calls();
@@ -274,12 +284,13 @@ impl Driver {
             Answer::Failed { tag, error } => (Some(tag), Err(Error::Refused(error))),
             Answer::Settled => (None, Ok(None)),
         };
-        let waiter = tag.and_then(|tag| state.waiters.remove(&tag));
+        let waiter = tag.and_then(|tag| state.take_waiter(tag));
         if let Some(waiter) = &waiter {
             state.freed_depth = waiter.depth;
         }
+        let failed = state.take_turns(self.arrived_at);
         self.shared.ended_since(state, calls);
-        Ok(waiter.map(|waiter| (waiter, result)))
+        Ok(Told { answered: waiter.map(|waiter| (waiter, result)), failed })
     }
 }
 

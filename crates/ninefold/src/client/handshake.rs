@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use ninefold_proto::Dialect;
 use ninefold_proto::client::{Handshake, ServerMisbehaved};
-use ninefold_proto::dialect::Step;
+use ninefold_proto::dialect::{Step, Version};
 use ninefold_proto::wire::frame_size;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tracing::{debug, warn};
@@ -68,7 +67,7 @@ async fn connect_within(address: &Address, options: &Options, mut first: Option<
 }
 
 /// Negotiates on a stream that is there already, and cannot be dialled again. Without a bound.
-pub(super) async fn over(stream: Stream, dialect: Option<Dialect>, options: &Options) -> Result<Handle, Error> {
+pub(super) async fn over(stream: Stream, dialect: Option<Version>, options: &Options) -> Result<Handle, Error> {
     let mut handshake = Handshake::new(options.offer(), dialect);
     match negotiate(stream, &mut handshake, &mut Prelude::default(), (options, &mut None)).await? {
         Negotiated::Agreed(handle) => Ok(handle),
@@ -76,8 +75,8 @@ pub(super) async fn over(stream: Stream, dialect: Option<Dialect>, options: &Opt
     }
 }
 
-fn no_dialect(pinned: Option<Dialect>) -> Error {
-    Error::NoDialect(pinned.map_or(ANY, Dialect::as_str))
+fn no_dialect(pinned: Option<Version>) -> Error {
+    Error::NoDialect(pinned.map_or(ANY, Version::as_str))
 }
 
 enum Negotiated {
@@ -120,8 +119,8 @@ async fn negotiate(
         };
         debug!(offered = pinned_or_last, ?step, "negotiation");
         match step {
-            Step::Agreed { dialect, msize } => {
-                let agreed = (dialect, msize);
+            Step::Agreed { version, msize } => {
+                let agreed = (version, msize);
                 return Ok(Negotiated::Agreed(Handle::start(stream, arrived, agreed, options.timeout, *prelude)));
             }
             Step::OfferAgain => {}
@@ -165,6 +164,7 @@ pub(super) async fn bounded<F: Future>(limit: Option<Duration>, future: F) -> Re
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ninefold_proto::Dialect;
     use ninefold_proto::message::{R, T};
     use ninefold_proto::types::Tag;
     use ninefold_proto::wire::split_frame;

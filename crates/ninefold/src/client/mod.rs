@@ -43,6 +43,7 @@
 //!
 //! Everything here is called within a tokio runtime; [`blocking`](crate::blocking) has the same for programs without one.
 
+pub mod chain;
 #[allow(clippy::module_inception, reason = "the noun of this module")]
 mod client;
 mod connection;
@@ -56,6 +57,7 @@ mod handshake;
 mod listing;
 mod lock;
 mod metadata;
+mod nameop;
 mod names;
 mod node;
 mod options;
@@ -69,6 +71,7 @@ mod window;
 mod writer;
 mod xattr;
 
+pub use chain::{Chain, Promise, Spot};
 pub use client::{Attach, Client};
 pub use error::{Error, Loss, Suspicion};
 pub use file::File;

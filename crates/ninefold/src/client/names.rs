@@ -1,13 +1,13 @@
 //! Names in a directory: made, linked, renamed, removed.
 
-use ninefold_proto::message::{Octal, Perm};
-use ninefold_proto::stat::{Stat, dm, omode};
+use ninefold_proto::message::Octal;
+use ninefold_proto::stat::dm;
 use ninefold_proto::types::Name;
-use ninefold_proto::{Dialect, Errno, R, T};
+use ninefold_proto::{Dialect, Errno, T};
 
 use super::error::Error;
 use super::metadata::FileType;
-use super::node::{Node, own_gid, plan9_kind, plan9_perm, unexpected, wstat};
+use super::node::{Node, own_gid, plan9_kind, plan9_perm};
 
 /// unlinkat(2)'s AT_REMOVEDIR.
 const REMOVEDIR: u32 = 0x200;
@@ -77,12 +77,13 @@ impl Node {
 
     /// Tcreate of something that is not to be open: on a fid of its own, clunked afterwards.
     async fn plan9_create(&self, name: &[u8], perm: u32, extension: &[u8]) -> Result<(), Error> {
-        let made = self.walk(&[]).await?;
-        let request = T::Create { fid: made.fid.fid(), name, perm: Perm(perm), mode: omode::READ, extension };
-        match self.client.call(request).await?.message()? {
-            R::Create { .. } => Ok(()),
-            _ => Err(unexpected()),
-        }
+        let mut chain = self.client.chain();
+        let (spot, walked) = chain.walk(self, &[]).await?;
+        let made = chain.make(&spot, name, perm, extension).await?;
+        chain.let_go(spot).await?;
+        walked.take().await?;
+        made.take().await?;
+        Ok(())
     }
 
     /// Removes a name of this directory: of an empty directory when `dir`, else of anything but a directory.
@@ -114,8 +115,13 @@ impl Node {
             if self.qid().path != new_dir.qid().path {
                 return Err(Error::Unsupported { what: "move a file to another directory", dialect });
             }
-            let node = self.walk(&[name]).await?;
-            return wstat(&self.client, node.fid.fid(), &Stat { name: new_name, ..Stat::UNTOUCHED }).await;
+            let mut chain = self.client.chain();
+            let (spot, walked) = chain.walk(self, &[name]).await?;
+            let renamed = chain.rename(&spot, new_dir, new_name).await?;
+            chain.let_go(spot).await?;
+            walked.take().await?;
+            renamed.take().await?;
+            return Ok(());
         }
         let (olddirfid, newdirfid) = (self.fid.fid(), new_dir.fid.fid());
         let request = T::Renameat { olddirfid, oldname: name, newdirfid, newname: new_name };

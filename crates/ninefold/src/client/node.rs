@@ -2,6 +2,7 @@
 
 use ninefold_proto::attr::{SetAttr, SetTime, Statfs, Time, getattr, setattr};
 use ninefold_proto::client::Parting;
+use ninefold_proto::dialect::Version;
 use ninefold_proto::message::{Mask, Names, Octal, Perm, StatBytes};
 use ninefold_proto::open::{Access, lflags};
 use ninefold_proto::stat::{Stat, dm, omode};
@@ -10,6 +11,7 @@ use ninefold_proto::wire::HEADER;
 use ninefold_proto::{Dialect, Errno, Fid, Qid, R, T};
 
 use super::client::Client;
+use super::connection::Reply;
 use super::error::{Error, Suspicion};
 use super::fid::OwnedFid;
 use super::file::File;
@@ -34,7 +36,7 @@ impl Mode {
     /// For writing at the end.
     pub const APPEND: Mode = Mode { append: true, ..Mode::WRITE };
 
-    fn byte(self, dialect: Dialect) -> Result<u8, Error> {
+    pub(super) fn byte(self, dialect: Dialect) -> Result<u8, Error> {
         let access = match self.access {
             Access::Read => omode::READ,
             Access::Write => omode::WRITE,
@@ -57,6 +59,11 @@ impl Mode {
         };
         let truncate = if self.truncate { lflags::TRUNC } else { 0 };
         access | lflags::LARGEFILE | truncate | if self.append { lflags::APPEND } else { 0 }
+    }
+
+    /// For a file that must not exist.
+    pub(super) fn lflags_new(self) -> u32 {
+        self.lflags() | lflags::CREAT | lflags::EXCL
     }
 }
 
@@ -165,6 +172,10 @@ impl Start<'_> {
 }
 
 impl Node {
+    pub(super) fn new(client: Client, fid: OwnedFid, qid: Qid) -> Node {
+        Node { client, fid, qid }
+    }
+
     pub(super) fn start(&self) -> Start<'_> {
         self.start_with(&self.client)
     }
@@ -208,8 +219,12 @@ impl Node {
     /// The attributes of what is called `name` in this directory; those of a link itself. For those of all entries:
     /// [`Node::list`].
     pub async fn metadata_of(&self, name: &[u8]) -> Result<Metadata, Error> {
-        Name::new(name)?;
-        self.walk(&[name]).await?.metadata().await
+        let mut chain = self.client.chain();
+        let (spot, walked) = chain.walk(self, &[name]).await?;
+        let metadata = chain.stat(&spot).await?;
+        chain.let_go(spot).await?;
+        walked.take().await?;
+        metadata.take().await
     }
 
     /// Changes attributes; what is `None` stays. 9P2000 and .u change all of it or nothing. Set-user-id, set-group-id and
@@ -247,15 +262,12 @@ impl Node {
         Name::new(name)?;
         let fid = self.fid.fid();
         let request = match self.client.dialect() {
-            Dialect::Linux => T::Lcreate {
-                fid,
-                name,
-                flags: Octal(mode.lflags() | lflags::CREAT | lflags::EXCL),
-                mode: Octal(perm),
-                gid: own_gid(),
-            },
+            Dialect::Linux => {
+                T::Lcreate { fid, name, flags: Octal(mode.lflags_new()), mode: Octal(perm), gid: own_gid() }
+            }
             dialect => {
                 let (perm, mode) = (Perm(plan9_perm(perm, dialect)?), mode.byte(dialect)?);
+                let mode = mode | exclusive(self.client.version());
                 T::Create { fid, name, perm, mode, extension: b"" }
             }
         };
@@ -315,6 +327,12 @@ impl Node {
     }
 }
 
+/// The bit of Tcreate's mode that makes an existing file an error where it is opened and cut otherwise, under `.ix`
+/// (protocol.md, "Groups"). Elsewhere it is always one.
+pub(super) fn exclusive(version: Version) -> u8 {
+    if version.groups { omode::EXCL } else { 0 }
+}
+
 /// The group that new files are to have, as Linux's client asks for it.
 pub(super) fn own_gid() -> u32 {
     rustix::process::getgid().as_raw()
@@ -322,16 +340,20 @@ pub(super) fn own_gid() -> u32 {
 
 pub(super) async fn metadata(client: &Client, fid: Fid) -> Result<Metadata, Error> {
     match client.dialect() {
-        Dialect::Linux => {
-            let reply = client.call(T::Getattr { fid, request_mask: Mask(getattr::ALL) }).await?;
-            Metadata::from_getattr(&reply.message()?)
+        Dialect::Linux => metadata_of_reply(&client.call(T::Getattr { fid, request_mask: Mask(getattr::ALL) }).await?),
+        _ => metadata_of_reply(&client.call(T::Stat { fid }).await?),
+    }
+}
+
+/// What an Rgetattr or Rstat tells.
+pub(super) fn metadata_of_reply(reply: &Reply) -> Result<Metadata, Error> {
+    match reply.message()? {
+        R::Stat { stat } => {
+            let stat = Stat::decode(stat.0, reply.dialect).map_err(|_| unexpected())?;
+            Metadata::from_stat(&stat, reply.dialect)
         }
-        dialect => {
-            let reply = client.call(T::Stat { fid }).await?;
-            let R::Stat { stat } = reply.message()? else { return Err(unexpected()) };
-            let stat = Stat::decode(stat.0, dialect).map_err(|_| unexpected())?;
-            Metadata::from_stat(&stat, dialect)
-        }
+        told @ R::Getattr { .. } => Metadata::from_getattr(&told),
+        _ => Err(unexpected()),
     }
 }
 

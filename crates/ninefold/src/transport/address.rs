@@ -18,7 +18,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use ninefold_proto::Dialect;
+use ninefold_proto::dialect::Version;
 
 /// TCP port of an address that names none: the next above 564, which is 9P's own and needs root.
 pub const PORT: u16 = 5640;
@@ -31,8 +31,8 @@ pub struct Address {
     pub path: Vec<u8>,
     /// The attach name asked for.
     pub aname: Option<Vec<u8>>,
-    /// The dialect asked for; the best common one when there is none.
-    pub dialect: Option<Dialect>,
+    /// The dialect asked for, with its suffixes; the best common one when there is none.
+    pub dialect: Option<Version>,
 }
 
 /// How a server is reached.
@@ -80,7 +80,9 @@ pub enum BadAddress {
     Percent(String),
     #[error("'{text}': '{key}' is not known behind '?': expected aname=NAME or dialect=NAME, each once")]
     Query { text: String, key: String },
-    #[error("'{text}': '{dialect}' is no dialect: expected 9P2000, 9P2000.u or 9P2000.L")]
+    #[error(
+        "'{text}': '{dialect}' is no dialect: expected 9P2000, 9P2000.u or 9P2000.L, or one of the first two with .ix behind"
+    )]
     Dialect { text: String, dialect: String },
 }
 
@@ -137,7 +139,7 @@ impl Address {
             match key {
                 "aname" if self.aname.is_none() => self.aname = Some(value),
                 "dialect" if self.dialect.is_none() => {
-                    let dialect = Dialect::from_version(&value).ok_or_else(|| BadAddress::Dialect {
+                    let dialect = Version::parse(&value).ok_or_else(|| BadAddress::Dialect {
                         text: text.to_owned(),
                         dialect: String::from_utf8_lossy(&value).into_owned(),
                     })?;
@@ -360,7 +362,8 @@ mod tests {
         let a = parse("9p://h/p%20q?aname=%2Fsrv%26%ff&dialect=9P2000.u");
         assert_eq!(a.path, b"/p q");
         assert_eq!(a.aname.as_deref(), Some(&b"/srv&\xff"[..]));
-        assert_eq!(a.dialect, Some(Dialect::Unix));
+        assert_eq!(a.dialect, Some(ninefold_proto::Dialect::Unix.into()));
+        assert_eq!(parse("9p://h?dialect=9P2000.u.ix").to_string(), "9p://h:5640?dialect=9P2000.u.ix");
     }
 
     #[test]

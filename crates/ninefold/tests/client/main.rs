@@ -1,5 +1,6 @@
 //! The client against our own server and against servers that misbehave, in memory and in virtual time.
 
+mod chains;
 mod fake;
 mod files;
 mod giving_up;

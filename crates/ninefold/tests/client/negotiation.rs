@@ -200,7 +200,7 @@ async fn a_connection_is_made_within_the_timeout_however_many_tries_it_takes() {
 async fn a_dialect_that_is_pinned_is_taken_or_nothing() {
     let mut address = serve(|_| Version(MSIZE, "9P2000")).await;
     for (dialect, taken) in [(Dialect::Linux, false), (Dialect::Unix, false), (Dialect::Plan9, true)] {
-        address.dialect = Some(dialect);
+        address.dialect = Some(dialect.into());
         match Client::connect(&address, hasty()).await {
             Ok(client) => assert!(taken && client.dialect() == dialect),
             Err(e) => assert!(!taken && matches!(e, Error::NoDialect(_)), "{dialect}: {e}"),

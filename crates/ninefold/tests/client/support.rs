@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use ninefold::client::{Attach, Client, Options};
-use ninefold::proto::Dialect;
+use ninefold::proto::dialect::Version;
 use ninefold::server::Server;
 use ninefold::transport::{Peer, Stream, memory};
 use ninefold::tree::ramfs::RamFs;
@@ -25,15 +25,15 @@ pub fn ram() -> Arc<Server> {
 }
 
 /// A client of `server` in one dialect.
-pub async fn connect(server: &Arc<Server>, dialect: Dialect, options: Options) -> Client {
+pub async fn connect(server: &Arc<Server>, dialect: impl Into<Version>, options: Options) -> Client {
     let (ours, theirs) = memory::pair(BUFFER);
     tokio::spawn(server.serve(theirs, Peer::Stdio));
     over(ours, dialect, options).await
 }
 
 /// A client on a stream.
-pub async fn over(stream: Stream, dialect: Dialect, options: Options) -> Client {
-    let attach = Attach { dialect: Some(dialect), ..Attach::default() };
+pub async fn over(stream: Stream, version: impl Into<Version>, options: Options) -> Client {
+    let attach = Attach { dialect: Some(version.into()), ..Attach::default() };
     Client::over(stream, &attach, options).await.unwrap()
 }
 

@@ -239,7 +239,7 @@ fn a_flush_of_a_chain_that_is_answered_with_an_error_leaves_every_reply_to_come(
 fn a_fid_that_is_kept_is_nobody_elses_until_it_is_let_go_of() {
     for mut b in [Bench::grouped(Dialect::Plan9), Bench::attached(Dialect::Plan9)] {
         let (tag, fid) = b.look(if b.session.version().groups { Turn::Now } else { Turn::Later });
-        b.session.keep(fid);
+        b.session.keep(fid, true);
         b.reply(tag, "Rerror ename 'file not found'");
         if b.session.version().groups {
             b.reply(tag, "Rerror ename 'unknown fid'");

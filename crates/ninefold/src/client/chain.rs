@@ -1,0 +1,307 @@
+//! Requests that are issued now and whose replies are taken later, each carried out when those before it are done (S5,
+//! "Split mount driver requests").
+//!
+//! [`Client::chain`] begins a [`Chain`]. Each of its methods issues a request and gives a [`Promise`] of what it brings; a walk
+//! gives a [`Spot`] as well, which the requests behind it may name before anybody knows whether there is such a file.
+//! [`Promise::take`] waits for the reply. A chain that is dropped is given up: what was not answered is flushed.
+//!
+//! ```no_run
+//! use ninefold::client::{Client, Error, Metadata};
+//!
+//! /// What is called `name` in the root: one round trip where the server has groups, three where it has none.
+//! async fn look(client: &Client, name: &[u8]) -> Result<Metadata, Error> {
+//!     let mut chain = client.chain();
+//!     let (spot, walked) = chain.walk_root(&[name]).await?;
+//!     let metadata = chain.stat(&spot).await?;
+//!     let clunked = chain.clunk(spot).await?;
+//!     if walked.take().await?.len() < 1 {
+//!         unreachable!("a walk of one name that ends early is an error");
+//!     }
+//!     let metadata = metadata.take().await?;
+//!     clunked.take().await?;
+//!     Ok(metadata)
+//! }
+//! ```
+//!
+//! Promises: with groups (`.ix`) all of a chain is sent at once and takes one round trip; without, the same calls run one at a
+//! time, with the same results. A request that fails stops none behind it. One that needs a file whose walk failed, or ended early,
+//! fails with `EBADF` and does nothing. Wherever a chain is given up no fid and no tag is left at either end.
+
+use std::marker::PhantomData;
+
+use bytes::Bytes;
+use ninefold_proto::message::{Mask, Names, Octal, Payload, Perm, StatBytes};
+use ninefold_proto::stat::{Stat, dm, omode};
+use ninefold_proto::types::{MAXWELEM, Name};
+use ninefold_proto::wire::IO_HEADER;
+use ninefold_proto::{Dialect, Errno, Fid, Qid, R, T, attr::getattr};
+
+use super::client::Client;
+use super::connection::{Call, Place, Reply, Waiting};
+use super::error::Error;
+use super::fid::OwnedFid;
+use super::file::File;
+use super::metadata::Metadata;
+use super::node::{Mode, Node, exclusive, metadata_of_reply, own_gid, plan9_perm, unexpected};
+use super::stats::Lane;
+
+/// Requests that are carried out one after another; see the [module](self). At most 64 may be unanswered.
+#[derive(Debug)]
+pub struct Chain {
+    client: Client,
+    /// The depth of the deepest reply that the chain follows from.
+    cause: u32,
+    last: Option<Call>,
+}
+
+/// A file that a chain walks to, whether or not it gets there. Its fid is clunked when this is dropped.
+#[derive(Debug)]
+pub struct Spot {
+    client: Client,
+    fid: OwnedFid,
+}
+
+/// What a request of a chain will bring.
+#[derive(Debug)]
+#[must_use = "what the server says to a request is not known before it is taken"]
+pub struct Promise<T> {
+    waiting: Waiting,
+    lane: Lane,
+    read: fn(Reply) -> Result<T, Error>,
+    brings: PhantomData<fn() -> T>,
+}
+
+impl<T> Promise<T> {
+    /// Waits for the reply, while it sees no silence longer than [`Options::timeout`](super::Options::timeout). Replies may be
+    /// taken in any order. One that nobody takes is dropped. `ECANCELED`: the chain was given up before.
+    pub async fn take(self) -> Result<T, Error> {
+        (self.read)(self.waiting.wait(&self.lane).await?)
+    }
+}
+
+impl Client {
+    /// A chain without a request.
+    pub fn chain(&self) -> Chain {
+        Chain { client: self.clone(), cause: self.lane.depth(), last: None }
+    }
+}
+
+impl Spot {
+    pub(super) fn fid(&self) -> Fid {
+        self.fid.fid()
+    }
+
+    /// The file, when the [walk](Chain::walk) to it brought as many qids as it had names; `qid` is the last of them. `EBADF`:
+    /// the walk failed, or its reply is not there yet.
+    pub fn into_node(self, qid: Qid) -> Result<Node, Error> {
+        self.settle()?;
+        Ok(Node::new(self.client, self.fid, qid))
+    }
+
+    /// The open file, when [`Chain::open`] brought `qid` and was asked for `mode`. `EBADF`: see [`Spot::into_node`].
+    pub fn into_file(self, qid: Qid, mode: Mode) -> Result<File, Error> {
+        self.settle()?;
+        Ok(File::new(self.client, self.fid, (qid, 0), mode, false))
+    }
+
+    /// From now on it is an owned fid like any other, if there is such a fid.
+    fn settle(&self) -> Result<(), Error> {
+        if self.client.handle().settle(self.fid()) { Ok(()) } else { Err(Errno::EBADF.into()) }
+    }
+}
+
+impl Chain {
+    /// Walks from `node`, through no link. The promise is of the qids of the names that there are, at least one when any was
+    /// asked for: fewer than all of them mean that the walk ended early and made nothing. At most 16 names.
+    pub async fn walk(&mut self, node: &Node, names: &[&[u8]]) -> Result<(Spot, Promise<Vec<Qid>>), Error> {
+        self.walk_from(node.fid.fid(), names).await
+    }
+
+    /// The same from the root of the tree.
+    pub async fn walk_root(&mut self, names: &[&[u8]]) -> Result<(Spot, Promise<Vec<Qid>>), Error> {
+        self.walk_from(self.client.root.fid.fid(), names).await
+    }
+
+    async fn walk_from(&mut self, fid: Fid, names: &[&[u8]]) -> Result<(Spot, Promise<Vec<Qid>>), Error> {
+        names.iter().try_for_each(|name| Name::new(name).map(drop))?;
+        if names.len() > MAXWELEM {
+            return Err(Errno::ENAMETOOLONG.into());
+        }
+        let handle = self.client.handle().clone();
+        let new = handle.new_fid()?;
+        let newfid = new.fid();
+        let mut scratch = Vec::new();
+        let wnames = Names::encode(names.iter().copied(), &mut scratch);
+        let promise = self.issue(T::Walk { fid, newfid, wnames }, Bytes::new(), |reply| match reply.message()? {
+            R::Walk { wqids } => Ok(wqids.iter().collect()),
+            _ => Err(unexpected()),
+        });
+        let promise = promise.await?;
+        new.named();
+        handle.keep(newfid);
+        Ok((Spot { client: self.client.clone(), fid: OwnedFid::made(handle, newfid) }, promise))
+    }
+
+    /// The file's attributes.
+    pub async fn stat(&mut self, spot: &Spot) -> Result<Promise<Metadata>, Error> {
+        let fid = spot.fid();
+        let request = match self.client.dialect() {
+            Dialect::Linux => T::Getattr { fid, request_mask: Mask(getattr::ALL) },
+            _ => T::Stat { fid },
+        };
+        self.issue(request, Bytes::new(), |reply| metadata_of_reply(&reply)).await
+    }
+
+    /// Opens the file; the promise is of its qid.
+    pub async fn open(&mut self, spot: &Spot, mode: Mode) -> Result<Promise<Qid>, Error> {
+        let fid = spot.fid();
+        let request = match self.client.dialect() {
+            Dialect::Linux => T::Lopen { fid, flags: Octal(mode.lflags()) },
+            dialect => T::Open { fid, mode: mode.byte(dialect)? },
+        };
+        self.issue(request, Bytes::new(), |reply| match reply.message()? {
+            R::Open { qid, .. } | R::Lopen { qid, .. } => Ok(qid),
+            _ => Err(unexpected()),
+        })
+        .await
+    }
+
+    /// Makes a plain file that does not exist in a directory, and opens it: the spot is the new file's from then on; see
+    /// [`Node::create`].
+    pub async fn create(&mut self, spot: &Spot, name: &[u8], mode: Mode, perm: u32) -> Result<Promise<Qid>, Error> {
+        Name::new(name)?;
+        let fid = spot.fid();
+        let request = match self.client.dialect() {
+            Dialect::Linux => {
+                T::Lcreate { fid, name, flags: Octal(mode.lflags_new()), mode: Octal(perm), gid: own_gid() }
+            }
+            dialect => {
+                let (perm, mode) = (Perm(plan9_perm(perm, dialect)?), mode.byte(dialect)?);
+                let mode = mode | exclusive(self.client.version());
+                T::Create { fid, name, perm, mode, extension: b"" }
+            }
+        };
+        self.issue(request, Bytes::new(), |reply| match reply.message()? {
+            R::Create { qid, .. } | R::Lcreate { qid, .. } => Ok(qid),
+            _ => Err(unexpected()),
+        })
+        .await
+    }
+
+    /// Makes a directory in a directory. In 9P2000 and .u the spot is the new directory's from then on, open for reading.
+    pub async fn mkdir(&mut self, spot: &Spot, name: &[u8], perm: u32) -> Result<Promise<()>, Error> {
+        Name::new(name)?;
+        let fid = spot.fid();
+        match self.client.dialect() {
+            Dialect::Linux => {
+                let request = T::Mkdir { dfid: fid, name, mode: Octal(perm), gid: own_gid() };
+                self.issue(request, Bytes::new(), nothing).await
+            }
+            dialect => self.make(spot, name, dm::DIR | plan9_perm(perm, dialect)?, b"").await,
+        }
+    }
+
+    /// Tcreate of something that is no plain file, by its mode word.
+    pub(super) async fn make(
+        &mut self,
+        spot: &Spot,
+        name: &[u8],
+        perm: u32,
+        extension: &[u8],
+    ) -> Result<Promise<()>, Error> {
+        // A directory is never opened for one that is there.
+        let exclusive = if perm & dm::DIR == 0 { exclusive(self.client.version()) } else { 0 };
+        let mode = omode::READ | exclusive;
+        self.issue(T::Create { fid: spot.fid(), name, perm: Perm(perm), mode, extension }, Bytes::new(), nothing).await
+    }
+
+    /// Reads at most `count` bytes, and at most what fits a message, at `offset` of an open file.
+    pub async fn read(&mut self, spot: &Spot, offset: u64, count: u32) -> Result<Promise<Bytes>, Error> {
+        let count = count.min(self.client.msize() - IO_HEADER);
+        self.issue(T::Read { fid: spot.fid(), offset, count }, Bytes::new(), |reply| Ok(reply.data())).await
+    }
+
+    /// Writes `data`, cut to what fits a message, at `offset` of an open file. The promise is of the bytes taken.
+    pub async fn write(&mut self, spot: &Spot, offset: u64, mut data: Bytes) -> Result<Promise<u32>, Error> {
+        data.truncate((self.client.msize() - IO_HEADER) as usize);
+        let request = T::Write { fid: spot.fid(), offset, data: Payload(&data) };
+        self.issue(request, data.clone(), |reply| match reply.message()? {
+            R::Write { count } => Ok(count),
+            _ => Err(unexpected()),
+        })
+        .await
+    }
+
+    /// Gives the file another name in its directory, which is `dir`. In .L and .u an existing file of that name is replaced; in
+    /// 9P2000 it is EEXIST.
+    pub async fn rename(&mut self, spot: &Spot, dir: &Node, name: &[u8]) -> Result<Promise<()>, Error> {
+        Name::new(name)?;
+        match self.client.dialect() {
+            Dialect::Linux => {
+                let request = T::Rename { fid: spot.fid(), dfid: dir.fid.fid(), name };
+                self.issue(request, Bytes::new(), nothing).await
+            }
+            _ => self.rename_here(spot, name).await,
+        }
+    }
+
+    /// By Twstat, which .L does not have.
+    pub(super) async fn rename_here(&mut self, spot: &Spot, name: &[u8]) -> Result<Promise<()>, Error> {
+        let mut stat = Vec::new();
+        Stat { name, ..Stat::UNTOUCHED }.encode(self.client.dialect(), &mut stat);
+        self.issue(T::Wstat { fid: spot.fid(), stat: StatBytes(&stat) }, Bytes::new(), nothing).await
+    }
+
+    /// Removes the file, or the empty directory. The spot is gone whatever comes of it (remove(5)).
+    pub async fn remove(&mut self, spot: Spot) -> Result<Promise<()>, Error> {
+        self.issue(T::Remove { fid: spot.fid() }, Bytes::new(), nothing).await
+    }
+
+    /// Lets go of the file.
+    pub async fn clunk(&mut self, spot: Spot) -> Result<Promise<()>, Error> {
+        self.issue(T::Clunk { fid: spot.fid() }, Bytes::new(), nothing).await
+    }
+
+    /// The same where that costs no round trip; else the spot is merely dropped. What the server says to it does not matter.
+    pub(super) async fn let_go(&mut self, spot: Spot) -> Result<(), Error> {
+        if self.client.version().groups { self.clunk(spot).await.map(drop) } else { Ok(()) }
+    }
+
+    /// Gives up what is unanswered, as dropping does: what the server has begun it finishes or undoes, the rest it never
+    /// begins. Promises that are not taken fail with `ECANCELED`.
+    pub fn abort(self) {}
+
+    /// `read` makes of the reply what was promised.
+    async fn issue<T>(
+        &mut self,
+        request: ninefold_proto::T<'_>,
+        payload: Bytes,
+        read: fn(Reply) -> Result<T, Error>,
+    ) -> Result<Promise<T>, Error> {
+        let handle = self.client.handle();
+        let room = handle.room().await?;
+        let place = self.last.map_or(Place::First, Place::Behind);
+        let waiting = match (handle.queue_as(room, &request, payload, self.cause, place), self.last) {
+            // The walk may have failed already. That is told where the reply is taken, as when it fails later.
+            (Err(error), Some(last)) if error.errno() == Errno::EBADF => Waiting::failed(handle, last, error),
+            (waiting, _) => {
+                let waiting = waiting?;
+                self.last = Some(waiting.call());
+                waiting
+            }
+        };
+        Ok(Promise { waiting, lane: self.client.lane.clone(), read, brings: PhantomData })
+    }
+}
+
+impl Drop for Chain {
+    fn drop(&mut self) {
+        if let Some(last) = self.last {
+            self.client.handle().give_up(last);
+        }
+    }
+}
+
+fn nothing(_: Reply) -> Result<(), Error> {
+    Ok(())
+}

@@ -1,0 +1,352 @@
+//! Requests issued now whose replies are taken later: one round trip where the server has groups, the same results where it
+//! has none, and nothing left behind wherever they are given up.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use ninefold::client::{Client, Error, Follow, Lock, LockKind, Mode, Options};
+use ninefold::proto::dialect::Version;
+use ninefold::proto::{Dialect, Errno};
+use ninefold::server::{Limits, Server};
+use ninefold::transport::Peer;
+use ninefold::tree::ramfs::RamFs;
+use tokio::time::{Instant, timeout};
+
+use crate::support::{connect, link, over, ram, random, settled};
+
+const IX: Version = Version { dialect: Dialect::Plan9, groups: true };
+const UNIX_IX: Version = Version { dialect: Dialect::Unix, groups: true };
+
+/// One way.
+const DELAY: Duration = Duration::from_millis(75);
+const ROUND_TRIP: Duration = Duration::from_millis(150);
+
+fn versions() -> [Version; 5] {
+    [IX, UNIX_IX, Dialect::Plan9.into(), Dialect::Unix.into(), Dialect::Linux.into()]
+}
+
+async fn write(client: &Client, dir: &[u8], name: &[u8], content: &'static [u8]) {
+    let dir = client.walk(dir, Follow::All).await.unwrap();
+    let file = dir.create(name, Mode::WRITE, 0o644).await.unwrap();
+    assert_eq!(file.write_at(0, Bytes::from_static(content)).await.unwrap() as usize, content.len());
+    file.close().await.unwrap();
+}
+
+/// A client of a tree in memory, with `d/f` and `d/g` in it, over a link with a delay.
+async fn far(version: Version) -> Client {
+    let server = ram();
+    let near = connect(&server, Dialect::Linux, Options::default()).await;
+    near.root().await.unwrap().mkdir(b"d", 0o777).await.unwrap();
+    write(&near, b"d", b"f", b"content").await;
+    write(&near, b"d", b"g", b"other").await;
+    let (ours, theirs) = link(DELAY);
+    tokio::spawn(server.serve(theirs, Peer::Stdio));
+    over(ours, version, Options::default()).await
+}
+
+/// How many round trips something took, and what came of it.
+async fn trips<T>(future: impl Future<Output = T>) -> (u32, T) {
+    let began = Instant::now();
+    let result = future.await;
+    let took = began.elapsed();
+    let trips = (took.as_secs_f64() / ROUND_TRIP.as_secs_f64()).round();
+    assert!(took.abs_diff(ROUND_TRIP.mul_f64(trips)) < Duration::from_millis(20), "{took:?}");
+    (trips as u32, result)
+}
+
+/// What can be compared of a result.
+fn plain<T>(result: Result<T, Error>) -> Result<T, Errno> {
+    result.map_err(|e| e.errno())
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_groups_an_operation_on_a_path_takes_one_round_trip() {
+    for version in [IX, UNIX_IX] {
+        let client = far(version).await;
+        let (n, metadata) = trips(client.metadata("d/f", Follow::All)).await;
+        assert_eq!((n, metadata.unwrap().size), (1, 7), "{version}");
+        let (n, content) = trips(client.read("d/f", 100)).await;
+        assert_eq!((n, &content.unwrap()[..]), (1, &b"content"[..]));
+        assert_eq!(trips(async { plain(client.mkdir("d/e", 0o755).await) }).await, (1, Ok(())));
+        assert_eq!(trips(async { plain(client.rename("d/f", b"h").await) }).await, (1, Ok(())));
+        assert_eq!(trips(async { plain(client.remove("d/h").await) }).await, (1, Ok(())));
+        assert_eq!(trips(async { plain(client.remove("d/e").await) }).await, (1, Ok(())));
+        let root = client.root().await.unwrap();
+        let (n, metadata) = trips(root.metadata_of(b"d")).await;
+        assert!(n == 1 && metadata.is_ok());
+        assert_eq!(trips(async { plain(root.mkdir(b"new", 0o755).await) }).await, (1, Ok(())));
+        assert_eq!(trips(async { plain(root.rename(b"new", &root, b"newer").await) }).await, (1, Ok(())));
+        drop(root);
+        settled(&client, 1).await;
+        assert_eq!(names(&client, "/").await, ["d", "newer"]);
+    }
+}
+
+async fn names(client: &Client, dir: &str) -> Vec<String> {
+    let entries = client.walk(dir, Follow::All).await.unwrap().read_dir().await.unwrap().all().await.unwrap();
+    let mut names: Vec<_> = entries.into_iter().map(|entry| String::from_utf8(entry.name).unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// What a program of operations on paths brings, and what it leaves.
+async fn program(client: &Client) -> Vec<String> {
+    let mut said = Vec::new();
+    for path in ["d/f", "d/none", "d/f/below", "none/f", "d", "/"] {
+        let metadata = plain(client.metadata(path, Follow::All).await);
+        said.push(format!("{path}: {:?}", metadata.map(|m| (m.kind, m.size.min(7)))));
+    }
+    for (path, most) in [("d/f", 7), ("d/f", 6), ("d/empty", 10), ("d/none", 1), ("d", 100), ("/", 100), ("d/f/g", 1)] {
+        said.push(format!("read {path} {most}: {:?}", plain(client.read(path, most).await)));
+    }
+    for path in ["d/e", "d/e", "d/f", "none/e", "d/f/e", "/"] {
+        said.push(format!("mkdir {path}: {:?}", plain(client.mkdir(path, 0o755).await)));
+    }
+    for (path, to) in [("d/f", "h"), ("d/none", "x"), ("d/h/i", "x"), ("/", "x"), ("d/e", "k")] {
+        said.push(format!("rename {path}: {:?}", plain(client.rename(path, to.as_bytes()).await)));
+    }
+    for path in ["d/h", "d/h", "d/k", "d", "/", "none/x"] {
+        said.push(format!("remove {path}: {:?}", plain(client.remove(path).await)));
+    }
+    said.push(format!("left: {:?}", names(client, "d").await));
+    said
+}
+
+#[tokio::test(start_paused = true)]
+async fn operations_on_paths_bring_the_same_with_groups_and_without() {
+    let mut all = Vec::new();
+    for version in versions() {
+        let client = far(version).await;
+        all.push((version, program(&client).await));
+        settled(&client, 1).await;
+    }
+    for (version, said) in &all[1..] {
+        for (said, first) in said.iter().zip(&all[0].1) {
+            assert_eq!(said, first, "{version} against {}", all[0].0);
+        }
+    }
+    // It does something.
+    assert!(all[0].1.iter().filter(|line| line.contains("Ok(")).count() > 8, "{:?}", all[0].1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_chain_brings_the_same_whether_it_is_sent_at_once_or_one_by_one() {
+    let mut all = Vec::new();
+    for version in versions() {
+        let client = far(version).await;
+        let mut chain = client.chain();
+        let (file, walked) = chain.walk_root(&[b"d", b"f"]).await.unwrap();
+        let (nowhere, early) = chain.walk_root(&[b"d", b"none"]).await.unwrap();
+        let on_nothing = chain.open(&nowhere, Mode::READ).await.unwrap();
+        let opened = chain.open(&file, Mode::READ).await.unwrap();
+        let again = chain.open(&file, Mode::READ).await.unwrap();
+        let read = chain.read(&file, 3, 100).await.unwrap();
+        let refused = chain.write(&file, 0, Bytes::from_static(b"x")).await.unwrap();
+        let removed = chain.remove(nowhere).await.unwrap();
+        let stat = chain.stat(&file).await.unwrap();
+        let clunked = chain.clunk(file).await.unwrap();
+        let results = async {
+            (
+                plain(walked.take().await).map(|qids| qids.len()),
+                plain(early.take().await).map(|qids| qids.len()),
+                plain(on_nothing.take().await).map(drop),
+                plain(opened.take().await).map(|qid| qid.is_dir()),
+                again.take().await.is_err(),
+                plain(read.take().await),
+                refused.take().await.is_err(),
+                plain(removed.take().await),
+                plain(stat.take().await).map(|metadata| metadata.size),
+                plain(clunked.take().await),
+            )
+        };
+        let (n, results) = trips(results).await;
+        // The open and the remove of nothing are not even sent one by one.
+        assert_eq!(n, if version.groups { 1 } else { 8 }, "{version}");
+        drop(chain);
+        settled(&client, 1).await;
+        assert_eq!(names(&client, "d").await, ["f", "g"]);
+        all.push(results);
+    }
+    let none = Err(Errno::EBADF);
+    let read = Bytes::from_static(b"tent");
+    assert_eq!(all[0], (Ok(2), Ok(1), none, Ok(false), true, Ok(read), true, none, Ok(7), Ok(())));
+    assert!(all.iter().all(|results| *results == all[0]), "{all:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_spot_becomes_a_file_like_any_other_when_the_walk_came_there() {
+    for version in versions() {
+        let client = far(version).await;
+        let mut chain = client.chain();
+        let (spot, walked) = chain.walk_root(&[b"d", b"f"]).await.unwrap();
+        let (nowhere, early) = chain.walk_root(&[b"d", b"none"]).await.unwrap();
+        let qids = walked.take().await.unwrap();
+        let node = spot.into_node(qids[1]).unwrap();
+        assert_eq!(early.take().await.unwrap().len(), 1);
+        assert_eq!(nowhere.into_node(qids[1]).unwrap_err().errno(), Errno::EBADF);
+        // A chain that is over goes on as another.
+        let (dir, walked) = chain.walk_root(&[b"d"]).await.unwrap();
+        let made = chain.create(&dir, b"new", Mode::WRITE, 0o644).await.unwrap();
+        let written = chain.write(&dir, 0, Bytes::from_static(b"12345")).await.unwrap();
+        walked.take().await.unwrap();
+        let qid = made.take().await.unwrap();
+        assert_eq!(written.take().await.unwrap(), 5);
+        let file = dir.into_file(qid, Mode::WRITE).unwrap();
+        assert_eq!((node.metadata().await.unwrap().size, file.metadata().await.unwrap().size), (7, 5));
+        let there = chain.walk_root(&[b"d"]).await.unwrap().0;
+        let again = chain.create(&there, b"new", Mode::WRITE, 0o644).await.unwrap();
+        assert_eq!(plain(again.take().await), Err(Errno::EEXIST), "{version}: what was there is kept");
+        assert_eq!(client.read("d/new", 9).await.unwrap(), "12345");
+        node.clunk().await.unwrap();
+        file.close().await.unwrap();
+        drop((chain, there));
+        settled(&client, 1).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_chain_given_up_at_any_instant_leaves_no_fid_no_tag_and_the_files_of_one_of_its_prefixes() {
+    for version in versions() {
+        let client = far(version).await;
+        let mut seed = 5;
+        let mut seen = [0; 3];
+        for _ in 0..120 {
+            let attempt = async {
+                let mut chain = client.chain();
+                let (dir, _walked) = chain.walk_root(&[b"d"]).await?;
+                let _made = chain.create(&dir, b"t", Mode::WRITE, 0o644).await?;
+                let _written = chain.write(&dir, 0, Bytes::from_static(b"x")).await?;
+                let (gone, _walked) = chain.walk_root(&[b"d", b"g"]).await?;
+                let removed = chain.remove(gone).await?;
+                removed.take().await
+            };
+            let patience = Duration::from_micros(random(&mut seed) % 1_000_000);
+            let _ = timeout(patience, attempt).await;
+            settled(&client, 1).await;
+            let left = names(&client, "d").await;
+            let outcome = match &left.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+                ["f", "g"] => 0,
+                ["f", "g", "t"] => 1,
+                ["f", "t"] => 2,
+                other => panic!("{version}: {other:?} are of no prefix"),
+            };
+            seen[outcome] += 1;
+            let dir = client.walk("d", Follow::All).await.unwrap();
+            if outcome > 0 {
+                assert!(client.metadata("d/t", Follow::All).await.unwrap().size <= 1);
+                dir.unlink(b"t", false).await.unwrap();
+            }
+            if outcome == 2 {
+                write(&client, b"d", b"g", b"other").await;
+            }
+            drop(dir);
+            settled(&client, 1).await;
+        }
+        // A group is there before its Tflush, and this server is done at once.
+        assert!((version.groups || seen[0] > 5) && seen[2] > 5, "{version}: {seen:?}");
+    }
+}
+
+/// Fids that the server grants on a connection: what it still holds can be counted by taking the rest.
+const FIDS: usize = 64;
+
+/// An operation of a program, on files of its own.
+async fn operation(client: &Client, n: usize, kind: u64) -> Result<(), Error> {
+    let (path, name) = (format!("f{n}"), format!("g{n}"));
+    match kind % 5 {
+        0 => client.metadata(&path, Follow::All).await.map(drop),
+        1 => client.read(&path, 100).await.map(drop),
+        2 => {
+            client.rename(&path, name.as_bytes()).await?;
+            client.rename(&name, path.as_bytes()).await
+        }
+        3 => {
+            client.mkdir(&name, 0o755).await?;
+            client.remove(&name).await
+        }
+        _ if client.dialect() == Dialect::Linux => {
+            let file = client.walk(&path, Follow::All).await?.open(Mode::READ_WRITE).await?;
+            let kind = LockKind::Exclusive;
+            let lock = Lock { kind, start: n as u64, length: 1, process: n as u32, client: b"test".to_vec() };
+            assert!(file.try_lock(&lock).await?);
+            file.unlock(&lock).await
+        }
+        _ => {
+            let mut chain = client.chain();
+            let (spot, walked) = chain.walk_root(&[path.as_bytes()]).await?;
+            let opened = chain.open(&spot, Mode::WRITE).await?;
+            let written = chain.write(&spot, 0, Bytes::from_static(b"again")).await?;
+            let clunked = chain.clunk(spot).await?;
+            walked.take().await?;
+            opened.take().await?;
+            written.take().await?;
+            clunked.take().await
+        }
+    }
+}
+
+/// Sixteen operations at a time, one of which is given up, `times` times.
+async fn one_of_sixteen(version: Version, times: u64) {
+    let limits = Limits { fids: FIDS, ..Limits::default() };
+    let server = Server::builder().export("", Arc::new(RamFs::new()), false).limits(limits).build();
+    let other = connect(&server, Dialect::Linux, Options::default()).await;
+    let (ours, theirs) = link(Duration::from_millis(3));
+    tokio::spawn(server.serve(theirs, Peer::Stdio));
+    let client = over(ours, version, Options::default()).await;
+    for n in 0..16 {
+        write(&other, b"", format!("f{n}").as_bytes(), b"content").await;
+    }
+    let (mut seed, mut given_up) = (9, 0);
+    for _ in 0..times {
+        let unlucky = random(&mut seed) as usize % 16;
+        let patience = Duration::from_micros(random(&mut seed) % 30_000);
+        let operations = (0..16).map(|n| {
+            let (client, kind) = (client.fork(), random(&mut seed));
+            async move {
+                match n == unlucky {
+                    true => timeout(patience, operation(&client, n, kind)).await,
+                    false => Ok(operation(&client, n, kind).await),
+                }
+            }
+        });
+        for (n, result) in join_all(operations).await.into_iter().enumerate() {
+            match result {
+                Ok(result) => result.unwrap_or_else(|e| panic!("{version}: operation {n}: {e}")),
+                Err(_) => given_up += 1,
+            }
+        }
+        settled(&client, 1).await;
+        // What was half done is put right, so that the next round finds what it expects.
+        let (path, name) = (format!("f{unlucky}"), format!("g{unlucky}"));
+        if client.metadata(&path, Follow::All).await.is_err() {
+            other.rename(&name, path.as_bytes()).await.unwrap();
+        } else if client.metadata(&name, Follow::All).await.is_ok() {
+            other.remove(&name).await.unwrap();
+        }
+    }
+    assert!((times / 5..times * 9 / 10).contains(&given_up), "{version}: {given_up}");
+    settled(&client, 1).await;
+    let kind = LockKind::Exclusive;
+    for n in 0..16 {
+        let file = other.walk(format!("f{n}"), Follow::All).await.unwrap().open(Mode::READ_WRITE).await.unwrap();
+        let all = Lock { kind, start: 0, length: 0, process: 1, client: b"other".to_vec() };
+        assert_eq!(file.conflicting_lock(&all).await.unwrap(), None, "{version}: a lock on f{n} is left");
+    }
+    // The server has exactly one, the root's.
+    let mut taken = Vec::new();
+    for _ in 1..FIDS {
+        taken.push(client.root().await.unwrap_or_else(|e| panic!("{version}: after {} fids: {e}", taken.len())));
+    }
+    assert!(client.root().await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_operation_of_sixteen_given_up_leaves_fids_tags_and_locks_as_they_were() {
+    one_of_sixteen(IX, 500).await;
+    one_of_sixteen(Dialect::Linux.into(), 500).await;
+    for version in [UNIX_IX, Dialect::Plan9.into(), Dialect::Unix.into()] {
+        one_of_sixteen(version, 60).await;
+    }
+}
