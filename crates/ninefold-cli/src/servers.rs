@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use ninefold::client::{Client, Error, Options};
-use ninefold::proto::Dialect;
+use ninefold::proto::dialect::Version;
 use ninefold::transport::{Address, Place};
 use serde_json::json;
 use tokio::sync::Mutex;
@@ -28,7 +28,7 @@ const FAREWELL_TRIPS: u32 = 4;
 const FAREWELL_MAX: Duration = Duration::from_secs(5);
 
 /// Where a connection leads: whatever else an address has is a file's path.
-type Key = (Place, Option<Vec<u8>>, Option<Dialect>);
+type Key = (Place, Option<Vec<u8>>, Option<Version>);
 
 /// Connections by server.
 #[derive(Debug)]

@@ -55,7 +55,7 @@ pub async fn run(args: Check, timeout: Option<Duration>) -> anyhow::Result<ExitC
     let mut signals = Signals::catch().context("cannot catch signals")?;
     let server = address.to_string();
     let wanted = match address.dialect {
-        Some(dialect) if args.dialects.is_empty() => vec![dialect],
+        Some(version) if args.dialects.is_empty() => vec![version.dialect],
         _ => args.dialects.clone(),
     };
     let (uname, uid) = Options::default().user;

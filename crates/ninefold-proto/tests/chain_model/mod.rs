@@ -10,6 +10,7 @@ use ninefold_proto::client::{Answer, Due, Limits, Parting, Session, Turn};
 use ninefold_proto::dialect::Version;
 use ninefold_proto::message::{Names, Payload, Perm, R, StatBytes, T};
 use ninefold_proto::stat::Stat;
+use ninefold_proto::wire::split_frame;
 use ninefold_proto::{Dialect, Errno, Error, Fid, Tag};
 
 use server::Server;
@@ -259,6 +260,7 @@ impl Run {
     fn deliver(&mut self) {
         let Some(frame) = self.server.outgoing.pop_front() else { return };
         let dialect = self.version.dialect;
+        self.assault(split_frame(&frame).unwrap().0.tag);
         match self.client.handle_frame(&frame).expect("the server breaks a rule") {
             Answer::Reply { tag, reply, .. } => {
                 let brought = brought(&reply, dialect);
@@ -266,6 +268,21 @@ impl Run {
             }
             Answer::Failed { tag, error } => self.answered(tag, refused(&error)),
             Answer::Settled => {}
+        }
+    }
+
+    /// Frames that no server may send, with the tag of one that comes and with one that is free: they are refused, and what they
+    /// changed would show.
+    fn assault(&mut self, tag: Tag) {
+        if self.random.below(8) > 0 {
+            return;
+        }
+        let free = Tag(65_000);
+        let frames = [(tag, R::Version { msize: MSIZE, version: b"9P2000" }), (free, R::Clunk {})];
+        for (tag, reply) in frames {
+            let mut frame = Vec::new();
+            reply.encode(tag, self.version.dialect, &mut frame);
+            assert!(self.client.handle_frame(&frame).is_err(), "{reply:?} is taken");
         }
     }
 
