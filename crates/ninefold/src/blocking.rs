@@ -141,6 +141,16 @@ impl Client {
         fn root(&self) -> Node;
         /// See [`client::Client::walk`].
         fn walk(&self, path: impl AsRef<[u8]>, follow: Follow) -> Node;
+        /// See [`client::Client::metadata`].
+        fn metadata(&self, path: impl AsRef<[u8]>, follow: Follow) -> Metadata;
+        /// See [`client::Client::read`].
+        fn read(&self, path: impl AsRef<[u8]>, most: usize) -> Bytes;
+        /// See [`client::Client::remove`].
+        fn remove(&self, path: impl AsRef<[u8]>) -> ();
+        /// See [`client::Client::mkdir`].
+        fn mkdir(&self, path: impl AsRef<[u8]>, perm: u32) -> ();
+        /// See [`client::Client::rename`].
+        fn rename(&self, path: impl AsRef<[u8]>, new_name: &[u8]) -> ();
     }
 
     waiting! {

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use ninefold::blocking::Client;
 use ninefold::client::{Attach, Error, Follow, Mode, Options};
 use ninefold::proto::Dialect;
+use ninefold::proto::dialect::Version;
 use ninefold::server::Server;
 use ninefold::transport::{Address, Listener, memory};
 use ninefold::tree::ramfs::RamFs;
@@ -101,6 +102,27 @@ fn readers_and_writers_are_those_of_the_standard_library_too() {
     assert_eq!((reader.position(), reader.missing()), (text.len() as u64, 0));
     let e = client.walk("/none", Follow::All).unwrap_err();
     assert_eq!(std::io::Error::from(e).kind(), std::io::ErrorKind::NotFound);
+}
+
+#[test]
+fn paths_are_enough_for_small_operations_whatever_was_agreed() {
+    let dir = tempfile::tempdir().unwrap();
+    let address = serve(&dir);
+    for version in [None, Some("9P2000.ix"), Some("9P2000.u.ix"), Some("9P2000")] {
+        let dialect = version.map(|version| Version::parse(version.as_bytes()).unwrap());
+        let client = Client::connect(&Address { dialect, ..address.clone() }, Options::default()).unwrap();
+        client.mkdir("/d", 0o755).unwrap();
+        let parent = client.walk("/d", Follow::All).unwrap();
+        let file = parent.create(b"f", Mode::WRITE, 0o644).unwrap();
+        assert_eq!(file.write_at(0, Bytes::from_static(b"content")).unwrap(), 7);
+        file.close().unwrap();
+        client.rename("/d/f", b"g").unwrap();
+        assert_eq!(client.metadata("/d/g", Follow::All).unwrap().size, 7, "{version:?}");
+        assert_eq!(client.read("/d/g", 7).unwrap(), "content");
+        assert!(client.remove("/d").is_err(), "it is not empty");
+        client.remove("/d/g").unwrap();
+        client.remove("/d").unwrap();
+    }
 }
 
 #[test]

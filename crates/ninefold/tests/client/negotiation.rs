@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ninefold::client::{Client, Error, Loss, Options};
+use ninefold::proto::dialect::Version as Agreed;
 use ninefold::proto::wire::{frame_size, split_frame};
 use ninefold::proto::{Dialect, R, T, Tag};
 use ninefold::transport::{Address, Place};
@@ -205,5 +206,22 @@ async fn a_dialect_that_is_pinned_is_taken_or_nothing() {
             Ok(client) => assert!(taken && client.dialect() == dialect),
             Err(e) => assert!(!taken && matches!(e, Error::NoDialect(_)), "{dialect}: {e}"),
         }
+    }
+}
+
+#[tokio::test]
+async fn a_plain_server_is_asked_for_groups_and_speaks_them_if_it_can() {
+    let plain: Agreed = Dialect::Plan9.into();
+    let groups = Agreed { groups: true, ..plain };
+    /// What it says, and what comes of it.
+    type Case = (fn(&str) -> Answer, Agreed);
+    let cases: [Case; 3] = [
+        (|v| Answer::Version(MSIZE, if v == "9P2000.ix" { "9P2000.ix" } else { "9P2000" }), groups),
+        (|v| Answer::Version(MSIZE, if v == "9P2000.ix" { "unknown" } else { "9P2000" }), plain),
+        (|v| if v == "9P2000.ix" { Answer::Error } else { Answer::Version(MSIZE, "9P2000") }, plain),
+    ];
+    for (answer, version) in cases {
+        let client = Client::connect(&serve(answer).await, hasty()).await.unwrap();
+        assert_eq!(client.version(), version);
     }
 }
