@@ -3,9 +3,8 @@
 //! The members of a [`Line`] are answered in their order. Those of a chain are all sent at once where the server knows
 //! groups; elsewhere each is sent when the one before it was answered, under the same tag, and until then it is unsent.
 
-use alloc::collections::VecDeque;
-
 use super::expect::{Expect, Outcome};
+use super::queue::Queue;
 use crate::types::{Fid, Tag};
 
 /// Calls of one tag that may be unanswered: no more than a server of groups must take (protocol.md, "Same-tag groups").
@@ -46,7 +45,7 @@ pub(super) enum Waiter {
 #[derive(Debug)]
 pub(super) struct Line {
     /// Unanswered, the oldest first.
-    pub members: VecDeque<Pending>,
+    pub members: Queue<Pending>,
     pub waiter: Waiter,
     /// When its waiter went, in the order of all of them; 0 while there is one.
     pub unattended: u64,
@@ -54,7 +53,9 @@ pub(super) struct Line {
 
 impl Line {
     pub fn new(first: Pending, waiter: Waiter, unattended: u64) -> Line {
-        Line { members: [first].into(), waiter, unattended }
+        let mut members = Queue::default();
+        members.push_back(first);
+        Line { members, waiter, unattended }
     }
 
     /// The one that the next reply answers.
@@ -68,14 +69,13 @@ impl Line {
     }
 
     /// Takes back those that were not sent.
-    pub fn take_unsent(&mut self) -> VecDeque<Pending> {
-        let sent = self.members.partition_point(|member| member.ordinal.is_some());
-        self.members.split_off(sent)
+    pub fn take_unsent(&mut self) -> Queue<Pending> {
+        self.members.split_off(|member| member.ordinal.is_some())
     }
 
     /// A member that was to make `fid` ended with `outcome`: those that rely on it may go on, or are doomed.
     pub fn made(&mut self, fid: Fid, outcome: Outcome) {
-        for member in &mut self.members {
+        for member in self.members.iter_mut() {
             for relied in member.relies.iter_mut().filter(|relied| **relied == Some(fid)) {
                 *relied = None;
                 member.doomed |= outcome != Outcome::Success;

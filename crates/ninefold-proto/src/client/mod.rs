@@ -25,11 +25,13 @@ mod fids;
 mod handshake;
 mod line;
 mod misbehaved;
+mod queue;
 mod session;
 
 pub use fids::Parting;
 pub use handshake::Handshake;
 pub use misbehaved::ServerMisbehaved;
+pub use queue::Queue;
 pub use session::{Answer, Due, Limits, Refused, Session, Turn};
 
 #[cfg(test)]

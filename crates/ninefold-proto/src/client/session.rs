@@ -368,7 +368,7 @@ impl Session {
     pub fn cancel(&mut self, tag: Tag) {
         let Some(line) = self.pending.get_mut(&tag).filter(|line| line.waiter == Waiter::Caller) else { return };
         let unsent = line.take_unsent();
-        for pending in &unsent {
+        for pending in unsent.iter() {
             self.fids.undo(&pending.expect);
         }
         self.calls -= unsent.len();
@@ -562,7 +562,7 @@ impl Session {
             return;
         }
         let never = core::mem::take(&mut line.members);
-        for pending in &never {
+        for pending in never.iter() {
             self.fids.undo(&pending.expect);
         }
         self.calls -= never.len().max(1);

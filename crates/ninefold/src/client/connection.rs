@@ -7,7 +7,7 @@
 //! Locks: `Shared::state` alone, never held across an await, nor while a reply is handed over or dropped: both may drop
 //! an `OwnedFid` or a `Handle`, which take it.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::task::AtomicWaker;
-use ninefold_proto::client::{Due, Limits, Parting, Refused, ServerMisbehaved, Session, Turn};
+use ninefold_proto::client::{Due, Limits, Parting, Queue, Refused, ServerMisbehaved, Session, Turn};
 use ninefold_proto::dialect::Version;
 use ninefold_proto::message::info;
 use ninefold_proto::wire::{HEADER, split_frame};
@@ -171,7 +171,7 @@ pub(super) struct State {
     pub session: Session,
     pub outbox: Outbox,
     /// Those of a tag in the order in which they are answered; no queue is empty.
-    pub waiters: HashMap<Tag, VecDeque<Waiter>>,
+    pub waiters: HashMap<Tag, Queue<Waiter>>,
     /// Of the next call.
     next_serial: u64,
     progress: Progress,
@@ -207,7 +207,7 @@ impl State {
         if self.progress.is_long(self.waiters.len()) {
             for line in self.waiters.values_mut() {
                 let first = line.front().and_then(|waiter| waiter.ordinal);
-                for waiter in line {
+                for waiter in line.iter_mut() {
                     let seen = waiter.ordinal.or(first).and_then(|ordinal| self.progress.seen_by(ordinal));
                     waiter.silent = waiter.silent.max(seen.unwrap_or(waiter.silent));
                 }
@@ -246,7 +246,7 @@ impl State {
     /// Whether somebody waits for the call. The tag may serve another one already.
     fn waits(&self, call: Call) -> bool {
         let line = self.waiters.get(&call.tag);
-        line.and_then(VecDeque::back).is_some_and(|last| last.serial == call.serial)
+        line.and_then(Queue::back).is_some_and(|last| last.serial == call.serial)
     }
 
     /// Requests that have had their turn go out; those that never will are told why, by the caller, outside the lock.
@@ -256,7 +256,7 @@ impl State {
             match due {
                 Due::Send { tag } => {
                     let ordinal = self.session.ordinal(tag);
-                    if let Some(waiter) = self.waiters.get_mut(&tag).and_then(VecDeque::front_mut)
+                    if let Some(waiter) = self.waiters.get_mut(&tag).and_then(Queue::front_mut)
                         && let Some(((head, payload), ordinal)) = waiter.held.take().zip(ordinal)
                     {
                         // The reply that came just now is its cause.
