@@ -9,7 +9,7 @@ mod chain_model;
 use ninefold_proto::Dialect;
 use ninefold_proto::dialect::Version;
 
-use chain_model::play;
+use chain_model::{hostile, play};
 
 /// Enough to find each fault that was planted, in about a second.
 const CHAINS: u64 = 6_000;
@@ -43,4 +43,12 @@ fn chains_of_groups_agree_with_one_request_at_a_time() {
 fn chains_without_groups_agree_with_one_request_at_a_time() {
     all_agree(Dialect::Plan9.into());
     all_agree(Dialect::Unix.into());
+}
+
+#[test]
+fn a_server_that_sends_anything_leaves_nothing_of_a_chain_behind() {
+    for seed in 0..chains() / 4 {
+        hostile::play(Version { dialect: Dialect::Unix, groups: true }, seed);
+        hostile::play(Dialect::Unix.into(), seed);
+    }
 }

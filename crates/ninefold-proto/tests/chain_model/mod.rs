@@ -1,6 +1,7 @@
 //! Users of one connection, each with chains on files of his own, one chain at a time; what passes between the two ends
 //! waits in queues, and steps are drawn at random.
 
+pub mod hostile;
 mod server;
 mod tree;
 

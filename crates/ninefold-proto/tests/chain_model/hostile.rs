@@ -1,0 +1,126 @@
+//! A server that sends frames near and far from what was asked, to a client that chains calls, gives them up and parts with
+//! fids in whatever order: nothing panics, what is refused changes nothing that shows, and once everything is answered nothing
+//! is left.
+
+use ninefold_proto::client::{Answer, Limits, Parting, Session};
+use ninefold_proto::dialect::Version;
+use ninefold_proto::message::{Names, R, T};
+use ninefold_proto::{Fid, Tag};
+
+use super::{MSIZE, Random};
+
+/// Tags that a program of so many steps can come to.
+const TAGS: u16 = 512;
+
+const STEPS: usize = 300;
+
+/// Message types that a reply to a request of the program may have, and some that none has.
+const KINDS: [u8; 12] = [107, 107, 111, 111, 113, 117, 121, 121, 123, 125, 109, 104];
+
+pub fn play(version: Version, seed: u64) {
+    let mut random = Random((seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let limits = Limits { calls: 40, clunks: 3 };
+    let mut session = Session::new(version, MSIZE, limits);
+    let root = session.new_fid().unwrap();
+    let mut out = Vec::new();
+    let attach = T::Attach { fid: root, afid: Fid::NONE, uname: b"u", aname: b"", n_uname: 0 };
+    let tag = session.call(&attach, &mut out).unwrap();
+    let mut frame = Vec::new();
+    R::Attach { qid: Default::default() }.encode(tag, version.dialect, &mut frame);
+    session.handle_frame(&frame).unwrap();
+    let mut fids = Vec::new();
+    let mut last = tag;
+    for _ in 0..STEPS {
+        match random.below(10) {
+            0..=3 => last = call(&mut session, &mut random, (root, &mut fids), last),
+            4 if random.below(3) == 0 => session.cancel(Tag(random.below(usize::from(last.0) + 2) as u16)),
+            5 if !fids.is_empty() => {
+                let fid = fids.swap_remove(random.below(fids.len()));
+                session.abandon(fid, if random.below(3) == 0 { Parting::Remove } else { Parting::Clunk });
+            }
+            6 => while session.poll_transmit(&mut out) {},
+            _ => {
+                let frame = reply(&mut random, last);
+                if let Err(misbehaved) = session.handle_frame(&frame) {
+                    assert!(!misbehaved.to_string().is_empty());
+                }
+            }
+        }
+        while session.poll_turn().is_some() {}
+        assert!(session.calls() <= limits.calls && session.unattended() <= limits.calls + limits.clunks);
+        out.clear();
+    }
+    finish(&mut session, fids, version);
+    assert!(session.is_idle(), "seed {seed}");
+    assert_eq!((session.fids(), session.calls(), session.unattended()), (1, 0, 0), "seed {seed}");
+}
+
+/// Calls something, mostly behind what was called last, and gives the tag.
+fn call(session: &mut Session, random: &mut Random, (root, fids): (Fid, &mut Vec<Fid>), last: Tag) -> Tag {
+    let (mut names, mut out) = (Vec::new(), Vec::new());
+    let new = if random.below(3) == 0 { session.new_fid() } else { None };
+    let some = fids.get(random.below(fids.len().max(1))).copied().unwrap_or(root);
+    let request = match new {
+        Some(newfid) => {
+            if random.below(2) == 0 {
+                session.keep(newfid, true);
+            }
+            fids.push(newfid);
+            let wnames = Names::encode(vec![&b"n"[..]; random.below(4)], &mut names);
+            T::Walk { fid: root, newfid, wnames }
+        }
+        None => match random.below(4) {
+            0 if some != root => T::Clunk { fid: some },
+            1 => T::Stat { fid: some },
+            2 => T::Read { fid: some, offset: 0, count: 8 },
+            _ => T::Open { fid: some, mode: 0 },
+        },
+    };
+    let called = match random.below(4) {
+        0 => session.call(&request, &mut out).ok(),
+        _ => match session.call_behind(last, &request, &mut out) {
+            Ok(_) => Some(last),
+            Err(_) => session.call(&request, &mut out).ok(),
+        },
+    };
+    called.unwrap_or(last)
+}
+
+/// Any bytes under a header that may be right.
+fn reply(random: &mut Random, last: Tag) -> Vec<u8> {
+    let body: Vec<u8> =
+        (0..random.below(40)).map(|_| [0, 0, 1, 255, random.below(256) as u8][random.below(5)]).collect();
+    let mut frame = (7 + body.len() as u32).to_le_bytes().to_vec();
+    frame.push(KINDS[random.below(KINDS.len())]);
+    frame.extend((last.0.saturating_sub(random.below(6) as u16)).to_le_bytes());
+    frame.extend(body);
+    frame
+}
+
+/// Everything is answered, by an error, which even a Tflush may be.
+fn finish(session: &mut Session, fids: Vec<Fid>, version: Version) {
+    fids.into_iter().for_each(|fid| session.abandon(fid, Parting::Clunk));
+    let mut out = Vec::new();
+    // Each round answers all there is, and leaves fewer fids.
+    for _ in 0..STEPS {
+        while session.poll_transmit(&mut out) {}
+        for tag in (0..TAGS).map(Tag) {
+            // Between two replies of a chain one may have to have its turn.
+            while session.ordinal(tag).is_some() {
+                let mut frame = Vec::new();
+                R::Error { ename: b"no", errno: 5 }.encode(tag, version.dialect, &mut frame);
+                match session.handle_frame(&frame) {
+                    Ok(Answer::Failed { .. } | Answer::Settled) => {}
+                    // Its replies are all there, and its Rflush is not.
+                    Err(_) => break,
+                    Ok(reply) => panic!("{reply:?} by an error"),
+                }
+                while session.poll_turn().is_some() {}
+            }
+        }
+        out.clear();
+        if session.is_idle() {
+            return;
+        }
+    }
+}
