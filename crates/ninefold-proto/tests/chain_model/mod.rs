@@ -50,6 +50,17 @@ struct Chain {
     given_up: bool,
 }
 
+/// Tells the seed of a run that fails.
+pub struct Seed(pub u64);
+
+impl Drop for Seed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("seed {}", self.0);
+        }
+    }
+}
+
 pub struct Played {
     pub chains: u64,
     pub aborted: u64,
@@ -71,6 +82,7 @@ struct Run {
 
 /// Plays one connection to its end.
 pub fn play(version: Version, seed: u64) -> Played {
+    let _told = Seed(seed);
     let mut run = Run::new(version, seed);
     for _ in 0..PATIENCE {
         run.step();
@@ -78,10 +90,10 @@ pub fn play(version: Version, seed: u64) -> Played {
             break;
         }
     }
-    assert!(run.is_at_rest(), "seed {seed}: something is on its way for ever");
-    assert_eq!((run.client.fids(), run.client.calls(), run.client.unattended()), (1, 0, 0), "seed {seed}");
-    assert_eq!(run.server.fids(), 1, "seed {seed}: fids that nobody owns at the server");
-    assert!(run.later.values().all(VecDeque::is_empty), "seed {seed}");
+    assert!(run.is_at_rest(), "something is on its way for ever");
+    assert_eq!((run.client.fids(), run.client.calls(), run.client.unattended()), (1, 0, 0));
+    assert_eq!(run.server.fids(), 1, "fids that nobody owns at the server");
+    assert!(run.later.values().all(VecDeque::is_empty));
     run.played
 }
 

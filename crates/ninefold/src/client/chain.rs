@@ -14,9 +14,7 @@
 //!     let (spot, walked) = chain.walk_root(&[name]).await?;
 //!     let metadata = chain.stat(&spot).await?;
 //!     let clunked = chain.clunk(spot).await?;
-//!     if walked.take().await?.len() < 1 {
-//!         unreachable!("a walk of one name that ends early is an error");
-//!     }
+//!     walked.take().await?; // Of one name: it is there, or this is the error.
 //!     let metadata = metadata.take().await?;
 //!     clunked.take().await?;
 //!     Ok(metadata)
@@ -26,8 +24,6 @@
 //! Promises: with groups (`.ix`) all of a chain is sent at once and takes one round trip; without, the same calls run one at a
 //! time, with the same results. A request that fails stops none behind it. One that needs a file whose walk failed, or ended early,
 //! fails with `EBADF` and does nothing. Wherever a chain is given up no fid and no tag is left at either end.
-
-use std::marker::PhantomData;
 
 use bytes::Bytes;
 use ninefold_proto::message::{Mask, Names, Octal, Payload, Perm, StatBytes};
@@ -68,7 +64,6 @@ pub struct Promise<T> {
     waiting: Waiting,
     lane: Lane,
     read: fn(Reply) -> Result<T, Error>,
-    brings: PhantomData<fn() -> T>,
 }
 
 impl<T> Promise<T> {
@@ -272,12 +267,12 @@ impl Chain {
     pub fn abort(self) {}
 
     /// `read` makes of the reply what was promised.
-    async fn issue<T>(
+    async fn issue<B>(
         &mut self,
-        request: ninefold_proto::T<'_>,
+        request: T<'_>,
         payload: Bytes,
-        read: fn(Reply) -> Result<T, Error>,
-    ) -> Result<Promise<T>, Error> {
+        read: fn(Reply) -> Result<B, Error>,
+    ) -> Result<Promise<B>, Error> {
         let handle = self.client.handle();
         let room = handle.room().await?;
         let place = self.last.map_or(Place::First, Place::Behind);
@@ -290,7 +285,7 @@ impl Chain {
                 waiting
             }
         };
-        Ok(Promise { waiting, lane: self.client.lane.clone(), read, brings: PhantomData })
+        Ok(Promise { waiting, lane: self.client.lane.clone(), read })
     }
 }
 
