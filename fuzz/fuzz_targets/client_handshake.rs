@@ -17,10 +17,11 @@ const MOST_OFFERS: usize = 6;
 fuzz_target!(|data: &[u8]| {
     let mut input = Input::new(data);
     let msize = MSIZE_MIN + u32::from(input.u16());
-    let pinned = [None, None, None, Some(0), Some(1), Some(2), Some(3), Some(4)][input.below(8)].map(|i: usize| match i {
-        0..3 => Version::from(Dialect::ALL[i]),
-        _ => Version { dialect: Dialect::ALL[i - 3], groups: true },
-    });
+    let pinned =
+        [None, None, None, Some(0), Some(1), Some(2), Some(3), Some(4)][input.below(8)].map(|i: usize| match i {
+            0..3 => Version::from(Dialect::ALL[i]),
+            _ => Version { dialect: Dialect::ALL[i - 3], groups: true },
+        });
     let mut client = Handshake::new(msize, pinned);
     assert_eq!(client.is_pinned(), pinned.is_some());
     let mut ended = false;
