@@ -350,3 +350,20 @@ async fn one_operation_of_sixteen_given_up_leaves_fids_tags_and_locks_as_they_we
         one_of_sixteen(version, 30).await;
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_promise_of_a_chain_that_was_given_up_is_told_so_and_one_that_was_kept_before_is_not() {
+    for version in versions() {
+        let client = far(version).await;
+        let mut chain = client.chain();
+        let (spot, walked) = chain.walk_root(&[b"d", b"f"]).await.unwrap();
+        assert_eq!(walked.take().await.unwrap().len(), 2);
+        let stat = chain.stat(&spot).await.unwrap();
+        let clunked = chain.clunk(spot).await.unwrap();
+        chain.abort();
+        let (n, stat) = trips(stat.take()).await;
+        assert_eq!((n, plain(stat.map(drop))), (0, Err(Errno::ECANCELED)), "{version}");
+        assert_eq!(plain(clunked.take().await), Err(Errno::ECANCELED));
+        settled(&client, 1).await;
+    }
+}
