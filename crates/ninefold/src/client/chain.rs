@@ -33,9 +33,9 @@ use ninefold_proto::wire::IO_HEADER;
 use ninefold_proto::{Dialect, Errno, Fid, Qid, R, T, attr::getattr};
 
 use super::client::Client;
-use super::connection::{Call, Place, Reply, Waiting};
+use super::connection::{Call, Handle, Place, Reply, Waiting};
 use super::error::Error;
-use super::fid::OwnedFid;
+use super::fid::{NewFid, OwnedFid};
 use super::file::File;
 use super::metadata::Metadata;
 use super::node::{Mode, Node, exclusive, metadata_of_reply, own_gid, plan9_perm, unexpected};
@@ -123,18 +123,29 @@ impl Chain {
             return Err(Errno::ENAMETOOLONG.into());
         }
         let handle = self.client.handle().clone();
-        let new = handle.new_fid()?;
+        let (new, promise) = self.begin_walk(&handle, fid, names).await?;
         let newfid = new.fid();
+        new.named();
+        Ok((Spot { client: self.client.clone(), fid: OwnedFid::made(handle, newfid) }, promise))
+    }
+
+    /// The fid is kept before the request can be answered: a walk that has failed by the time that it gets its owner would have
+    /// freed the number, and it might be another's.
+    async fn begin_walk<'h>(
+        &mut self,
+        handle: &'h Handle,
+        fid: Fid,
+        names: &[&[u8]],
+    ) -> Result<(NewFid<'h>, Promise<Vec<Qid>>), Error> {
+        let new = handle.new_kept_fid()?;
         let mut scratch = Vec::new();
         let wnames = Names::encode(names.iter().copied(), &mut scratch);
-        let promise = self.issue(T::Walk { fid, newfid, wnames }, Bytes::new(), |reply| match reply.message()? {
+        let request = T::Walk { fid, newfid: new.fid(), wnames };
+        let promise = self.issue(request, Bytes::new(), |reply| match reply.message()? {
             R::Walk { wqids } => Ok(wqids.iter().collect()),
             _ => Err(unexpected()),
         });
-        let promise = promise.await?;
-        new.named();
-        handle.keep(newfid);
-        Ok((Spot { client: self.client.clone(), fid: OwnedFid::made(handle, newfid) }, promise))
+        Ok((new, promise.await?))
     }
 
     /// The file's attributes.
@@ -299,4 +310,39 @@ impl Drop for Chain {
 
 fn nothing(_: Reply) -> Result<(), Error> {
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ninefold_proto::dialect::Version;
+
+    use super::super::client::Attach;
+    use super::super::options::Options;
+    use super::*;
+    use crate::server::Server;
+    use crate::transport::{Peer, memory};
+    use crate::tree::ramfs::RamFs;
+
+    #[tokio::test]
+    async fn the_number_of_a_fid_is_nobody_elses_when_its_walk_fails_before_the_fid_has_an_owner() {
+        for version in [Version { dialect: Dialect::Plan9, groups: true }, Dialect::Plan9.into()] {
+            let server = Server::builder().export("", Arc::new(RamFs::new()), false).build();
+            let (ours, theirs) = memory::pair(65_536);
+            tokio::spawn(server.serve(theirs, Peer::Stdio));
+            let attach = Attach { dialect: Some(version), ..Attach::default() };
+            let client = Client::over(ours, &attach, Options::default()).await.unwrap();
+            let (handle, mut chain) = (client.handle().clone(), client.chain());
+            let root = client.root.fid.fid();
+            let (new, walked) = chain.begin_walk(&handle, root, &[b"none"]).await.unwrap();
+            assert_eq!(walked.take().await.unwrap_err().errno(), Errno::ENOENT);
+            let other = handle.new_fid().unwrap();
+            assert_ne!(other.fid(), new.fid());
+            let spot = Spot { client: client.clone(), fid: OwnedFid::made(handle.clone(), new.fid()) };
+            new.named();
+            drop((spot, other));
+            assert_eq!(client.held(), (1, 0));
+        }
+    }
 }

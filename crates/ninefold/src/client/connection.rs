@@ -415,6 +415,14 @@ impl Handle {
         Ok(NewFid::taken(self, fid))
     }
 
+    /// The same for a request of a chain: whatever becomes of that, the number is nobody else's before the fid is released,
+    /// abandoned or [settled](Handle::settle); see [`Session::keep`].
+    pub fn new_kept_fid(&self) -> Result<NewFid<'_>, Error> {
+        let new = self.new_fid()?;
+        self.0.shared.lock().session.keep(new.fid(), true);
+        Ok(new)
+    }
+
     /// Takes back a new fid that no call named.
     pub fn release(&self, fid: Fid) {
         self.0.shared.lock().session.release(fid);
@@ -577,12 +585,7 @@ impl Handle {
         shared.waker.wake();
     }
 
-    /// The number of a fid stays its owner's; see [`Session::keep`].
-    pub fn keep(&self, fid: Fid) {
-        self.0.shared.lock().session.keep(fid, true);
-    }
-
-    /// The end of [`Handle::keep`] for a fid that was made; says whether it was.
+    /// The end of [`Handle::new_kept_fid`] for a fid that was made; says whether it was.
     pub fn settle(&self, fid: Fid) -> bool {
         let session = &mut self.0.shared.lock().session;
         let is_made = session.is_established(fid);
