@@ -164,23 +164,23 @@ pub enum Step {
     Failed,
 }
 
-/// The client's side of version negotiation: `.L.n1`, then `.L`, `.u`, `.ix`, `9P2000`, with the same
-/// msize each time; every style of refusal ends in the best common dialect.
+/// The client's side of version negotiation: `.L.n1`, then `.L`, `.u`, `9P2000`, with the same
+/// msize each time; every style of refusal ends in the best common dialect. `.ix` is offered to who pins it, and to nobody else.
 #[derive(Clone, Debug)]
 pub struct Negotiation {
     msize: u32,
     offers: &'static [&'static str],
     /// Index into `offers` of the one to send now.
     at: usize,
-    /// `9P2000` was accepted, and `.u` and `.ix` are being tried on top of it: some servers say .u only to exactly .u.
+    /// `9P2000` was accepted, and `.u` is being tried on top of it: some servers say .u only to exactly .u.
     plain_accepted: bool,
 }
 
-/// Plain servers cut `9P2000.ix` to `9P2000`; the last is for those that compare the whole string, as libixp does.
-const OFFERS: &[&str] = &["9P2000.L.n1", "9P2000.L", "9P2000.u", "9P2000.ix", "9P2000"];
+/// The last is for servers of 9P2000 that compare the whole string, as libixp does, instead of cutting it. `.ix` is not among
+/// them: there Tcreate opens and cuts a file that is there, and no bit that every server knows forbids it.
+const OFFERS: &[&str] = &["9P2000.L.n1", "9P2000.L", "9P2000.u", "9P2000"];
 const OFFER_UNIX: usize = 2;
-const OFFER_GROUPS: usize = 3;
-const OFFER_PLAIN: usize = 4;
+const OFFER_PLAIN: usize = 3;
 
 impl Negotiation {
     /// Starts at the best offer.
@@ -221,9 +221,9 @@ impl Negotiation {
                 if msize > self.msize || msize < MSIZE_MIN || (pinned && version.as_str() != offered) {
                     return Step::Failed;
                 }
-                if version == Dialect::Plan9.into() && self.at < OFFER_GROUPS && !pinned {
+                if version == Dialect::Plan9.into() && self.at < OFFER_UNIX && !pinned {
                     self.plain_accepted = true;
-                    self.at = if self.at < OFFER_UNIX { OFFER_UNIX } else { OFFER_GROUPS };
+                    self.at = OFFER_UNIX;
                     return Step::OfferAgain;
                 }
                 Step::Agreed { version, msize }
@@ -242,7 +242,6 @@ impl Negotiation {
 
     fn next(&mut self, step: Step) -> Step {
         if self.plain_accepted && self.offers.len() > 1 {
-            // It refused what is more, so the next that it may take is what it took before.
             self.at = OFFER_PLAIN;
             self.plain_accepted = false;
             return step;
@@ -325,12 +324,6 @@ mod tests {
         assert_eq!(n.handle(VersionAnswer::Version { msize: 0, version: b"unknown" }), Step::OfferAgain);
         assert_eq!(n.offer().0, "9P2000.u");
         assert_eq!(n.handle(ok("unknown")), Step::OfferAgain);
-        assert_eq!(n.offer().0, "9P2000.ix");
-        for version in ["9P2000.ix", "9P2000"] {
-            let agreed = Version::parse(version.as_bytes()).unwrap();
-            assert_eq!(n.clone().handle(ok(version)), Step::Agreed { version: agreed, msize: 8192 });
-        }
-        assert_eq!(n.handle(ok("unknown")), Step::OfferAgain);
         assert_eq!(n.offer().0, "9P2000");
         for version in ["9P2000.ix", "9P2000.ix.s", "9P2000.L"] {
             assert_eq!(n.clone().handle(ok(version)), Step::Failed, "{version} was not offered");
@@ -340,22 +333,15 @@ mod tests {
     }
 
     #[test]
-    fn client_takes_a_prefix_at_once_but_asks_a_plain_server_once_for_u_and_once_for_groups() {
+    fn client_takes_a_prefix_at_once_but_asks_a_plain_server_once_for_u() {
         let mut n = Negotiation::new(8192);
         assert_eq!(n.handle(ok("9P2000.L")), Step::Agreed { version: Dialect::Linux.into(), msize: 8192 });
 
         let mut n = Negotiation::new(8192);
         assert_eq!(n.handle(ok("9P2000")), Step::OfferAgain);
         assert_eq!(n.offer().0, "9P2000.u");
-        assert_eq!(n.clone().handle(ok("9P2000.u")), Step::Agreed { version: Dialect::Unix.into(), msize: 8192 });
-        let mut refused = n.clone();
-        assert_eq!(refused.handle(VersionAnswer::Refused), Step::OfferAgain);
-        assert_eq!(refused.offer().0, "9P2000");
-        assert_eq!(n.handle(ok("9P2000")), Step::OfferAgain);
-        assert_eq!(n.offer().0, "9P2000.ix");
-        let groups = Version { dialect: Dialect::Plan9, groups: true };
-        assert_eq!(n.clone().handle(ok("9P2000.ix")), Step::Agreed { version: groups, msize: 8192 });
         assert_eq!(n.clone().handle(ok("9P2000")), Step::Agreed { version: Dialect::Plan9.into(), msize: 8192 });
+        assert_eq!(n.clone().handle(ok("9P2000.u")), Step::Agreed { version: Dialect::Unix.into(), msize: 8192 });
         assert_eq!(n.handle(VersionAnswer::Refused), Step::OfferAgain);
         assert_eq!(n.offer().0, "9P2000");
     }

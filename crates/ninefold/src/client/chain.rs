@@ -21,7 +21,8 @@
 //! }
 //! ```
 //!
-//! Promises: with groups (`.ix`) all of a chain is sent at once and takes one round trip; without, the same calls run one at a
+//! Promises: with groups (`.ix`) all of a chain is sent at once and takes one round trip, but that what is made is looked for
+//! first; without, the same calls run one at a
 //! time, with the same results. A request that fails stops none behind it. One that needs a file whose walk failed, or ended early,
 //! fails with `EBADF` and does nothing. Wherever a chain is given up no fid and no tag is left at either end.
 
@@ -38,7 +39,7 @@ use super::error::Error;
 use super::fid::{NewFid, OwnedFid};
 use super::file::File;
 use super::metadata::Metadata;
-use super::node::{Mode, Node, exclusive, metadata_of_reply, own_gid, plan9_perm, unexpected};
+use super::node::{Mode, Node, exclusive, is_there, metadata_of_reply, own_gid, plan9_perm, unexpected};
 use super::stats::Lane;
 
 /// Requests that are carried out one after another; see the [module](self). At most 64 may be unanswered.
@@ -173,9 +174,13 @@ impl Chain {
     }
 
     /// Makes a plain file that does not exist in a directory, and opens it: the spot is the new file's from then on; see
-    /// [`Node::create`].
+    /// [`Node::create`]. With groups the chain waits here until it is known that there is no such file, as in
+    /// [`Chain::mkdir`].
     pub async fn create(&mut self, spot: &Spot, name: &[u8], mode: Mode, perm: u32) -> Result<Promise<Qid>, Error> {
         Name::new(name)?;
+        if let Some(refused) = self.taken(spot, name).await? {
+            return Ok(refused);
+        }
         let fid = spot.fid();
         let request = match self.client.dialect() {
             Dialect::Linux => {
@@ -215,10 +220,27 @@ impl Chain {
         perm: u32,
         extension: &[u8],
     ) -> Result<Promise<()>, Error> {
+        if let Some(refused) = self.taken(spot, name).await? {
+            return Ok(refused);
+        }
         // A directory is never opened for one that is there.
         let exclusive = if perm & dm::DIR == 0 { exclusive(self.client.version()) } else { 0 };
         let mode = omode::READ | exclusive;
         self.issue(T::Create { fid: spot.fid(), name, perm: Perm(perm), mode, extension }, Bytes::new(), nothing).await
+    }
+
+    /// What is said to who would make `name`, under `.ix`, where it is there; see [`is_there`].
+    async fn taken<B>(&mut self, spot: &Spot, name: &[u8]) -> Result<Option<Promise<B>>, Error> {
+        if !self.client.version().groups {
+            return Ok(None);
+        }
+        let (_there, walked) = self.walk_from(spot.fid(), &[name]).await?;
+        let call = walked.waiting.call();
+        if !is_there(walked.take().await)? {
+            return Ok(None);
+        }
+        let waiting = Waiting::failed(self.client.handle(), call, Errno::EEXIST.into());
+        Ok(Some(Promise { waiting, lane: self.client.lane.clone(), read: |_| Err(unexpected()) }))
     }
 
     /// Reads at most `count` bytes, and at most what fits a message, at `offset` of an open file.

@@ -260,6 +260,9 @@ impl Node {
     /// as it sees fit.
     pub async fn create(self, name: &[u8], mode: Mode, perm: u32) -> Result<File, Error> {
         Name::new(name)?;
+        if self.client.version().groups && is_there(self.walk(&[name]).await)? {
+            return Err(Errno::EEXIST.into());
+        }
         let fid = self.fid.fid();
         let request = match self.client.dialect() {
             Dialect::Linux => {
@@ -327,8 +330,19 @@ impl Node {
     }
 }
 
-/// The bit of Tcreate's mode that makes an existing file an error where it is opened and cut otherwise, under `.ix`
-/// (protocol.md, "Groups"). Elsewhere it is always one.
+/// What came of the walk to a name that is to be made: under `.ix` every Tcreate comes behind one, for there it opens and cuts
+/// a file that is there, and not every server knows the [bit](exclusive) that forbids it.
+pub(super) fn is_there<T>(walked: Result<T, Error>) -> Result<bool, Error> {
+    match walked {
+        Ok(_) => Ok(true),
+        Err(Error::Refused(_)) => Ok(false),
+        // Whether it is there nobody knows.
+        Err(e) => Err(e),
+    }
+}
+
+/// The bit of Tcreate's mode that makes an existing file an error where it is opened and cut otherwise, under `.ix`, by our
+/// server (protocol.md, "Groups"): against who makes the file at the same time. Elsewhere it is always an error.
 pub(super) fn exclusive(version: Version) -> u8 {
     if version.groups { omode::EXCL } else { 0 }
 }

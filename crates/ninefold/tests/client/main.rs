@@ -1,6 +1,7 @@
 //! The client against our own server and against servers that misbehave, in memory and in virtual time.
 
 mod chains;
+mod exclusive;
 mod fake;
 mod files;
 mod giving_up;

@@ -70,7 +70,7 @@ async fn converse(mut stream: TcpStream, delay: Duration, answer: fn(&str) -> An
         match T::decode(header.kind, body, agreed.unwrap_or(Dialect::Plan9)).unwrap() {
             T::Version { version, .. } => match answer(std::str::from_utf8(version).unwrap()) {
                 Version(msize, version) => {
-                    agreed = Dialect::from_version(version.as_bytes()).or(agreed);
+                    agreed = Agreed::parse(version.as_bytes()).map(|version| version.dialect).or(agreed);
                     R::Version { msize, version: version.as_bytes() }.encode(header.tag, Dialect::Plan9, &mut out);
                 }
                 Answer::Error => R::Error { ename: b"no", errno: 0 }.encode(header.tag, Dialect::Plan9, &mut out),
@@ -210,18 +210,17 @@ async fn a_dialect_that_is_pinned_is_taken_or_nothing() {
 }
 
 #[tokio::test]
-async fn a_plain_server_is_asked_for_groups_and_speaks_them_if_it_can() {
+async fn groups_are_asked_for_by_who_pins_them_and_by_nobody_else() {
     let plain: Agreed = Dialect::Plan9.into();
     let groups = Agreed { groups: true, ..plain };
-    /// What it says, and what comes of it.
-    type Case = (fn(&str) -> Answer, Agreed);
-    let cases: [Case; 3] = [
-        (|v| Answer::Version(MSIZE, if v == "9P2000.ix" { "9P2000.ix" } else { "9P2000" }), groups),
-        (|v| Answer::Version(MSIZE, if v == "9P2000.ix" { "unknown" } else { "9P2000" }), plain),
-        (|v| if v == "9P2000.ix" { Answer::Error } else { Answer::Version(MSIZE, "9P2000") }, plain),
-    ];
-    for (answer, version) in cases {
-        let client = Client::connect(&serve(answer).await, hasty()).await.unwrap();
-        assert_eq!(client.version(), version);
+    // It would speak them if it were asked.
+    let mut address = serve(|v| Answer::Version(MSIZE, if v == "9P2000.ix" { "9P2000.ix" } else { "9P2000" })).await;
+    for (pinned, agreed) in [(None, plain), (Some(plain), plain), (Some(groups), groups)] {
+        address.dialect = pinned;
+        assert_eq!(Client::connect(&address, hasty()).await.unwrap().version(), agreed);
+    }
+    for answer in [(|_| Answer::Version(MSIZE, "9P2000")) as fn(&str) -> Answer, |_| Answer::Error] {
+        let address = Address { dialect: Some(groups), ..serve(answer).await };
+        assert!(matches!(Client::connect(&address, hasty()).await, Err(Error::NoDialect(_))));
     }
 }
