@@ -24,7 +24,7 @@
 //! Promises: with groups (`.ix`) all of a chain is sent at once and takes one round trip, but that what is made is looked for
 //! first; without, the same calls run one at a
 //! time, with the same results. A request that fails stops none behind it. One that needs a file whose walk failed, or ended early,
-//! fails with `EBADF` and does nothing. Wherever a chain is given up no fid and no tag is left at either end.
+//! fails with `EBADF` and does nothing. A node or spot of another connection is `EINVAL`. Wherever a chain is given up no fid and no tag is left at either end.
 
 use bytes::Bytes;
 use ninefold_proto::message::{Mask, Names, Octal, Payload, Perm, StatBytes};
@@ -110,7 +110,7 @@ impl Chain {
     /// Walks from `node`, through no link. The promise is of the qids of the names that there are, at least one when any was
     /// asked for: fewer than all of them mean that the walk ended early and made nothing. At most 16 names.
     pub async fn walk(&mut self, node: &Node, names: &[&[u8]]) -> Result<(Spot, Promise<Vec<Qid>>), Error> {
-        self.walk_from(node.fid.fid(), names).await
+        self.walk_from(self.own(&node.fid)?, names).await
     }
 
     /// The same from the root of the tree.
@@ -151,7 +151,7 @@ impl Chain {
 
     /// The file's attributes.
     pub async fn stat(&mut self, spot: &Spot) -> Result<Promise<Metadata>, Error> {
-        let fid = spot.fid();
+        let fid = self.own(&spot.fid)?;
         let request = match self.client.dialect() {
             Dialect::Linux => T::Getattr { fid, request_mask: Mask(getattr::ALL) },
             _ => T::Stat { fid },
@@ -161,7 +161,7 @@ impl Chain {
 
     /// Opens the file; the promise is of its qid.
     pub async fn open(&mut self, spot: &Spot, mode: Mode) -> Result<Promise<Qid>, Error> {
-        let fid = spot.fid();
+        let fid = self.own(&spot.fid)?;
         let request = match self.client.dialect() {
             Dialect::Linux => T::Lopen { fid, flags: Octal(mode.lflags()) },
             dialect => T::Open { fid, mode: mode.byte(dialect)? },
@@ -181,7 +181,7 @@ impl Chain {
         if let Some(refused) = self.taken(spot, name).await? {
             return Ok(refused);
         }
-        let fid = spot.fid();
+        let fid = self.own(&spot.fid)?;
         let request = match self.client.dialect() {
             Dialect::Linux => {
                 T::Lcreate { fid, name, flags: Octal(mode.lflags_new()), mode: Octal(perm), gid: own_gid() }
@@ -202,7 +202,7 @@ impl Chain {
     /// Makes a directory in a directory. In 9P2000 and .u the spot is the new directory's from then on, open for reading.
     pub async fn mkdir(&mut self, spot: &Spot, name: &[u8], perm: u32) -> Result<Promise<()>, Error> {
         Name::new(name)?;
-        let fid = spot.fid();
+        let fid = self.own(&spot.fid)?;
         match self.client.dialect() {
             Dialect::Linux => {
                 let request = T::Mkdir { dfid: fid, name, mode: Octal(perm), gid: own_gid() };
@@ -226,7 +226,12 @@ impl Chain {
         // A directory is never opened for one that is there.
         let exclusive = if perm & dm::DIR == 0 { exclusive(self.client.version()) } else { 0 };
         let mode = omode::READ | exclusive;
-        self.issue(T::Create { fid: spot.fid(), name, perm: Perm(perm), mode, extension }, Bytes::new(), nothing).await
+        self.issue(
+            T::Create { fid: self.own(&spot.fid)?, name, perm: Perm(perm), mode, extension },
+            Bytes::new(),
+            nothing,
+        )
+        .await
     }
 
     /// What is said to who would make `name`, under `.ix`, where it is there; see [`is_there`].
@@ -234,7 +239,7 @@ impl Chain {
         if !self.client.version().groups {
             return Ok(None);
         }
-        let (_there, walked) = self.walk_from(spot.fid(), &[name]).await?;
+        let (_there, walked) = self.walk_from(self.own(&spot.fid)?, &[name]).await?;
         let call = walked.waiting.call();
         if !is_there(walked.take().await)? {
             return Ok(None);
@@ -246,13 +251,13 @@ impl Chain {
     /// Reads at most `count` bytes, and at most what fits a message, at `offset` of an open file.
     pub async fn read(&mut self, spot: &Spot, offset: u64, count: u32) -> Result<Promise<Bytes>, Error> {
         let count = count.min(self.client.msize() - IO_HEADER);
-        self.issue(T::Read { fid: spot.fid(), offset, count }, Bytes::new(), |reply| Ok(reply.data())).await
+        self.issue(T::Read { fid: self.own(&spot.fid)?, offset, count }, Bytes::new(), |reply| Ok(reply.data())).await
     }
 
     /// Writes `data`, cut to what fits a message, at `offset` of an open file. The promise is of the bytes taken.
     pub async fn write(&mut self, spot: &Spot, offset: u64, mut data: Bytes) -> Result<Promise<u32>, Error> {
         data.truncate((self.client.msize() - IO_HEADER) as usize);
-        let request = T::Write { fid: spot.fid(), offset, data: Payload(&data) };
+        let request = T::Write { fid: self.own(&spot.fid)?, offset, data: Payload(&data) };
         self.issue(request, data.clone(), |reply| match reply.message()? {
             R::Write { count } => Ok(count),
             _ => Err(unexpected()),
@@ -266,10 +271,13 @@ impl Chain {
         Name::new(name)?;
         match self.client.dialect() {
             Dialect::Linux => {
-                let request = T::Rename { fid: spot.fid(), dfid: dir.fid.fid(), name };
+                let request = T::Rename { fid: self.own(&spot.fid)?, dfid: self.own(&dir.fid)?, name };
                 self.issue(request, Bytes::new(), nothing).await
             }
-            _ => self.rename_here(spot, name).await,
+            _ => {
+                self.own(&dir.fid)?;
+                self.rename_here(spot, name).await
+            }
         }
     }
 
@@ -277,17 +285,17 @@ impl Chain {
     pub(super) async fn rename_here(&mut self, spot: &Spot, name: &[u8]) -> Result<Promise<()>, Error> {
         let mut stat = Vec::new();
         Stat { name, ..Stat::UNTOUCHED }.encode(self.client.dialect(), &mut stat);
-        self.issue(T::Wstat { fid: spot.fid(), stat: StatBytes(&stat) }, Bytes::new(), nothing).await
+        self.issue(T::Wstat { fid: self.own(&spot.fid)?, stat: StatBytes(&stat) }, Bytes::new(), nothing).await
     }
 
     /// Removes the file, or the empty directory. The spot is gone whatever comes of it (remove(5)).
     pub async fn remove(&mut self, spot: Spot) -> Result<Promise<()>, Error> {
-        self.issue(T::Remove { fid: spot.fid() }, Bytes::new(), nothing).await
+        self.issue(T::Remove { fid: self.own(&spot.fid)? }, Bytes::new(), nothing).await
     }
 
     /// Lets go of the file.
     pub async fn clunk(&mut self, spot: Spot) -> Result<Promise<()>, Error> {
-        self.issue(T::Clunk { fid: spot.fid() }, Bytes::new(), nothing).await
+        self.issue(T::Clunk { fid: self.own(&spot.fid)? }, Bytes::new(), nothing).await
     }
 
     /// The same where that costs no round trip; else the spot is merely dropped. What the server says to it does not matter.
@@ -298,6 +306,11 @@ impl Chain {
     /// Gives up what is unanswered, as dropping does: what the server has begun it finishes or undoes, the rest it never
     /// begins. Promises that are not taken fail with `ECANCELED`.
     pub fn abort(self) {}
+
+    /// The number of a fid, if it is one of the chain's connection.
+    fn own(&self, fid: &OwnedFid) -> Result<Fid, Error> {
+        if fid.is_of(self.client.handle()) { Ok(fid.fid()) } else { Err(Errno::EINVAL.into()) }
+    }
 
     /// `read` makes of the reply what was promised.
     async fn issue<B>(

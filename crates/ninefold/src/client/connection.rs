@@ -393,6 +393,11 @@ impl Handle {
         Handle(Arc::new(Open { shared }))
     }
 
+    /// Whether both are of one connection.
+    pub fn is(&self, other: &Handle) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     pub fn dialect(&self) -> Dialect {
         self.version().dialect
     }

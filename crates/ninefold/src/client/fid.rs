@@ -28,6 +28,11 @@ impl OwnedFid {
         self.fid
     }
 
+    /// Whether it is one of that connection: elsewhere its number is another file's.
+    pub fn is_of(&self, handle: &Handle) -> bool {
+        self.handle.is(handle)
+    }
+
     /// What happens when it is dropped.
     pub fn set_parting(&mut self, parting: Parting) {
         self.parting = parting;

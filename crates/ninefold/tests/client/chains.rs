@@ -368,3 +368,42 @@ async fn a_promise_of_a_chain_that_was_given_up_is_told_so_and_one_that_was_kept
         settled(&client, 1).await;
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_belongs_to_another_connection_is_refused_by_a_chain() {
+    for version in versions() {
+        let (client, other) = (far(version).await, far(version).await);
+        // On both connections the fid has the same number, and is another file's here.
+        let theirs = other.walk("d/f", Follow::All).await.unwrap();
+        let ours = client.walk("d", Follow::All).await.unwrap();
+        let mut there = other.chain();
+        let (spot, walked) = there.walk_root(&[b"d"]).await.unwrap();
+        let (gone, _) = there.walk_root(&[b"d", b"f"]).await.unwrap();
+        let (removed, _) = there.walk_root(&[b"d", b"g"]).await.unwrap();
+        walked.take().await.unwrap();
+
+        let mut chain = client.chain();
+        let (here, _) = chain.walk_root(&[b"d", b"f"]).await.unwrap();
+        let sent = || client.stats().messages.values().sum::<u64>();
+        let before = sent();
+        let refused = [
+            plain(chain.walk(&theirs, &[]).await.map(drop)),
+            plain(chain.stat(&spot).await.map(drop)),
+            plain(chain.open(&spot, Mode::READ).await.map(drop)),
+            plain(chain.create(&spot, b"n", Mode::WRITE, 0o644).await.map(drop)),
+            plain(chain.mkdir(&spot, b"n", 0o755).await.map(drop)),
+            plain(chain.read(&spot, 0, 1).await.map(drop)),
+            plain(chain.write(&spot, 0, Bytes::from_static(b"x")).await.map(drop)),
+            plain(chain.rename(&spot, &ours, b"n").await.map(drop)),
+            plain(chain.rename(&here, &theirs, b"n").await.map(drop)),
+            plain(chain.remove(removed).await.map(drop)),
+            plain(chain.clunk(gone).await.map(drop)),
+        ];
+        assert_eq!(refused, [Err(Errno::EINVAL); 11], "{version}");
+        assert_eq!(sent(), before);
+        drop((chain, there, here, spot, ours, theirs));
+        settled(&client, 1).await;
+        settled(&other, 1).await;
+        assert_eq!((names(&client, "d").await, names(&other, "d").await.len()), (vec!["f".into(), "g".into()], 2));
+    }
+}
