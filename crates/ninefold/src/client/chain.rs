@@ -46,8 +46,6 @@ use super::stats::Lane;
 #[derive(Debug)]
 pub struct Chain {
     client: Client,
-    /// The depth of the deepest reply that the chain follows from.
-    cause: u32,
     last: Option<Call>,
 }
 
@@ -78,7 +76,7 @@ impl<T> Promise<T> {
 impl Client {
     /// A chain without a request.
     pub fn chain(&self) -> Chain {
-        Chain { client: self.clone(), cause: self.lane.depth(), last: None }
+        Chain { client: self.clone(), last: None }
     }
 }
 
@@ -322,7 +320,9 @@ impl Chain {
         let handle = self.client.handle();
         let room = handle.room().await?;
         let place = self.last.map_or(Place::First, Place::Behind);
-        let waiting = match (handle.queue_as(room, &request, payload, self.cause, place), self.last) {
+        // Replies that were taken since the chain began are causes too.
+        let cause = self.client.lane.depth();
+        let waiting = match (handle.queue_as(room, &request, payload, cause, place), self.last) {
             // The walk may have failed already. That is told where the reply is taken, as when it fails later.
             (Err(error), Some(last)) if error.errno() == Errno::EBADF => Waiting::failed(handle, last, error),
             (waiting, _) => {

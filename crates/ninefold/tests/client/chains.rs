@@ -407,3 +407,23 @@ async fn what_belongs_to_another_connection_is_refused_by_a_chain() {
         assert_eq!((names(&client, "d").await, names(&other, "d").await.len()), (vec!["f".into(), "g".into()], 2));
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_a_chain_asks_after_it_took_a_reply_counts_as_caused_by_it() {
+    for version in versions() {
+        let client = far(version).await;
+        let before = client.stats().round_trips;
+        let mut chain = client.chain();
+        let (n, ()) = trips(async {
+            let (spot, walked) = chain.walk_root(&[b"d", b"f"]).await.unwrap();
+            walked.take().await.unwrap();
+            let (stat, opened) = (chain.stat(&spot).await.unwrap(), chain.open(&spot, Mode::READ).await.unwrap());
+            stat.take().await.unwrap();
+            opened.take().await.unwrap();
+            chain.read(&spot, 0, 9).await.unwrap().take().await.unwrap();
+        })
+        .await;
+        assert_eq!(n, if version.groups { 3 } else { 4 });
+        assert_eq!(client.stats().round_trips - before, n, "{version}");
+    }
+}
