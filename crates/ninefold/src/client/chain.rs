@@ -26,6 +26,8 @@
 //! time, with the same results. A request that fails stops none behind it. One that needs a file whose walk failed, or ended early,
 //! fails with `EBADF` and does nothing. A node or spot of another connection is `EINVAL`. Wherever a chain is given up no fid and no tag is left at either end.
 
+use std::sync::{Arc, OnceLock};
+
 use bytes::Bytes;
 use ninefold_proto::message::{Mask, Names, Octal, Payload, Perm, StatBytes};
 use ninefold_proto::stat::{Stat, dm, omode};
@@ -35,7 +37,7 @@ use ninefold_proto::{Dialect, Errno, Fid, Qid, R, T, attr::getattr};
 
 use super::client::Client;
 use super::connection::{Call, Handle, Place, Reply, Waiting};
-use super::error::Error;
+use super::error::{Error, Suspicion};
 use super::fid::{NewFid, OwnedFid};
 use super::file::File;
 use super::metadata::Metadata;
@@ -54,6 +56,25 @@ pub struct Chain {
 pub struct Spot {
     client: Client,
     fid: OwnedFid,
+    known: Arc<Known>,
+}
+
+/// What the replies to a walk and to an open behind it must agree in; whichever is taken first says it.
+#[derive(Debug)]
+struct Known {
+    /// Names of the walk.
+    names: usize,
+    is_dir: OnceLock<bool>,
+}
+
+impl Known {
+    fn agrees(&self, qid: Qid) -> bool {
+        *self.is_dir.get_or_init(|| qid.is_dir()) == qid.is_dir()
+    }
+
+    fn agrees_walked(&self, qids: &[Qid]) -> bool {
+        qids.len() != self.names || qids.last().is_none_or(|&qid| self.agrees(qid))
+    }
 }
 
 /// What a request of a chain will bring.
@@ -63,13 +84,21 @@ pub struct Promise<T> {
     waiting: Waiting,
     lane: Lane,
     read: fn(Reply) -> Result<T, Error>,
+    against: Option<(Arc<Known>, Agrees<T>)>,
 }
+
+/// Whether what came agrees with what is known.
+type Agrees<T> = fn(&Known, &T) -> bool;
 
 impl<T> Promise<T> {
     /// Waits for the reply, while it sees no silence longer than [`Options::timeout`](super::Options::timeout). Replies may be
     /// taken in any order. One that nobody takes is dropped. `ECANCELED`: the chain was given up before.
     pub async fn take(self) -> Result<T, Error> {
-        (self.read)(self.waiting.wait(&self.lane).await?)
+        let told = (self.read)(self.waiting.wait(&self.lane).await?)?;
+        match self.against {
+            Some((known, agrees)) if !agrees(&known, &told) => Err(Suspicion::Type.into()),
+            _ => Ok(told),
+        }
     }
 }
 
@@ -108,24 +137,29 @@ impl Chain {
     /// Walks from `node`, through no link. The promise is of the qids of the names that there are, at least one when any was
     /// asked for: fewer than all of them mean that the walk ended early and made nothing. At most 16 names.
     pub async fn walk(&mut self, node: &Node, names: &[&[u8]]) -> Result<(Spot, Promise<Vec<Qid>>), Error> {
-        self.walk_from(self.own(&node.fid)?, names).await
+        self.walk_from(self.own(&node.fid)?, node.qid(), names).await
     }
 
     /// The same from the root of the tree.
     pub async fn walk_root(&mut self, names: &[&[u8]]) -> Result<(Spot, Promise<Vec<Qid>>), Error> {
-        self.walk_from(self.client.root.fid.fid(), names).await
+        self.walk_from(self.client.root.fid.fid(), self.client.root.qid, names).await
     }
 
-    async fn walk_from(&mut self, fid: Fid, names: &[&[u8]]) -> Result<(Spot, Promise<Vec<Qid>>), Error> {
+    async fn walk_from(&mut self, fid: Fid, qid: Qid, names: &[&[u8]]) -> Result<(Spot, Promise<Vec<Qid>>), Error> {
         names.iter().try_for_each(|name| Name::new(name).map(drop))?;
         if names.len() > MAXWELEM {
             return Err(Errno::ENAMETOOLONG.into());
         }
         let handle = self.client.handle().clone();
-        let (new, promise) = self.begin_walk(&handle, fid, names).await?;
+        let (new, mut promise) = self.begin_walk(&handle, fid, names).await?;
         let newfid = new.fid();
         new.named();
-        Ok((Spot { client: self.client.clone(), fid: OwnedFid::made(handle, newfid) }, promise))
+        let known = Arc::new(Known { names: names.len(), is_dir: OnceLock::new() });
+        if names.is_empty() {
+            known.agrees(qid);
+        }
+        promise.against = Some((known.clone(), |known, qids| known.agrees_walked(qids)));
+        Ok((Spot { client: self.client.clone(), fid: OwnedFid::made(handle, newfid), known }, promise))
     }
 
     /// The fid is kept before the request can be answered: a walk that has failed by the time that it gets its owner would have
@@ -164,11 +198,11 @@ impl Chain {
             Dialect::Linux => T::Lopen { fid, flags: Octal(mode.lflags()) },
             dialect => T::Open { fid, mode: mode.byte(dialect)? },
         };
-        self.issue(request, Bytes::new(), |reply| match reply.message()? {
+        let promise = self.issue(request, Bytes::new(), |reply| match reply.message()? {
             R::Open { qid, .. } | R::Lopen { qid, .. } => Ok(qid),
             _ => Err(unexpected()),
-        })
-        .await
+        });
+        Ok(Promise { against: Some((spot.known.clone(), |known, &qid| known.agrees(qid))), ..promise.await? })
     }
 
     /// Makes a plain file that does not exist in a directory, and opens it: the spot is the new file's from then on; see
@@ -191,6 +225,7 @@ impl Chain {
             }
         };
         self.issue(request, Bytes::new(), |reply| match reply.message()? {
+            R::Create { qid, .. } | R::Lcreate { qid, .. } if qid.is_dir() => Err(Suspicion::Type.into()),
             R::Create { qid, .. } | R::Lcreate { qid, .. } => Ok(qid),
             _ => Err(unexpected()),
         })
@@ -237,13 +272,14 @@ impl Chain {
         if !self.client.version().groups {
             return Ok(None);
         }
-        let (_there, walked) = self.walk_from(self.own(&spot.fid)?, &[name]).await?;
+        // Of one name, so that it does not matter what the spot is.
+        let (_there, walked) = self.walk_from(self.own(&spot.fid)?, Qid::default(), &[name]).await?;
         let call = walked.waiting.call();
         if !is_there(walked.take().await)? {
             return Ok(None);
         }
         let waiting = Waiting::failed(self.client.handle(), call, Errno::EEXIST.into());
-        Ok(Some(Promise { waiting, lane: self.client.lane.clone(), read: |_| Err(unexpected()) }))
+        Ok(Some(Promise { waiting, lane: self.client.lane.clone(), read: |_| Err(unexpected()), against: None }))
     }
 
     /// Reads at most `count` bytes, and at most what fits a message, at `offset` of an open file.
@@ -331,7 +367,7 @@ impl Chain {
                 waiting
             }
         };
-        Ok(Promise { waiting, lane: self.client.lane.clone(), read })
+        Ok(Promise { waiting, lane: self.client.lane.clone(), read, against: None })
     }
 }
 
@@ -349,8 +385,6 @@ fn nothing(_: Reply) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use ninefold_proto::dialect::Version;
 
     use super::super::client::Attach;
@@ -374,9 +408,9 @@ mod tests {
             assert_eq!(walked.take().await.unwrap_err().errno(), Errno::ENOENT);
             let other = handle.new_fid().unwrap();
             assert_ne!(other.fid(), new.fid());
-            let spot = Spot { client: client.clone(), fid: OwnedFid::made(handle.clone(), new.fid()) };
+            let owned = OwnedFid::made(handle.clone(), new.fid());
             new.named();
-            drop((spot, other));
+            drop((owned, other));
             assert_eq!(client.held(), (1, 0));
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::join_all;
-use ninefold::client::{Client, Error, Follow, Lock, LockKind, Mode, Options};
+use ninefold::client::{Client, Error, Follow, Lock, LockKind, Mode, Options, Suspicion};
 use ninefold::proto::dialect::Version;
 use ninefold::proto::{Dialect, Errno};
 use ninefold::server::{Limits, Server};
@@ -14,7 +14,7 @@ use ninefold::transport::Peer;
 use ninefold::tree::ramfs::RamFs;
 use tokio::time::{Instant, timeout};
 
-use crate::support::{connect, link, over, ram, random, settled};
+use crate::support::{connect, link, over, ram, random, settled, tampered};
 
 const IX: Version = Version { dialect: Dialect::Plan9, groups: true };
 const UNIX_IX: Version = Version { dialect: Dialect::Unix, groups: true };
@@ -425,5 +425,39 @@ async fn what_a_chain_asks_after_it_took_a_reply_counts_as_caused_by_it() {
         .await;
         assert_eq!(n, if version.groups { 3 } else { 4 });
         assert_eq!(client.stats().round_trips - before, n, "{version}");
+    }
+}
+
+/// Ropen, Rcreate, Rlopen and Rlcreate say directory for a file, and the other way round.
+fn of_another_type(frame: &mut [u8]) {
+    if [113, 115, 13, 15].contains(&frame[4]) {
+        // `size[4] type[1] tag[2] qid[13]`, and QTDIR.
+        frame[7] ^= 0x80;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_opens_another_kind_of_file_than_it_walked_to_is_not_believed() {
+    for version in versions() {
+        let server = ram();
+        let near = connect(&server, Dialect::Linux, Options::default()).await;
+        near.root().await.unwrap().mkdir(b"d", 0o777).await.unwrap();
+        write(&near, b"d", b"f", b"content").await;
+        let client = over(tampered(&server, |_| {}, of_another_type), version, Options::default()).await;
+        let is_suspect = |error: Error| matches!(error, Error::Suspect(Suspicion::Type));
+
+        let mut chain = client.chain();
+        let (file, walked) = chain.walk_root(&[b"d", b"f"]).await.unwrap();
+        let (dir, _) = chain.walk_root(&[b"d"]).await.unwrap();
+        let (root, _) = chain.walk_root(&[]).await.unwrap();
+        let opened = chain.open(&file, Mode::READ).await.unwrap();
+        let made = chain.create(&dir, b"new", Mode::WRITE, 0o644).await.unwrap();
+        let of_root = chain.open(&root, Mode::READ).await.unwrap();
+        // Whichever is taken later is the one that is not believed.
+        opened.take().await.unwrap();
+        assert!(is_suspect(walked.take().await.unwrap_err()), "{version}");
+        assert!(is_suspect(made.take().await.unwrap_err()), "{version}");
+        assert!(is_suspect(of_root.take().await.unwrap_err()), "{version}");
+        assert!(is_suspect(client.read("d/f", 100).await.unwrap_err()), "{version}");
     }
 }

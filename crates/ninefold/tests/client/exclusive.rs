@@ -1,17 +1,11 @@
 //! A file that is there is never cut by who would make one, on servers too where Tcreate does so and nothing forbids it.
 
-use std::io;
-use std::sync::Arc;
-
 use bytes::Bytes;
 use ninefold::client::{Client, Follow, Mode, Options};
 use ninefold::proto::dialect::Version;
 use ninefold::proto::{Dialect, Errno};
-use ninefold::server::Server;
-use ninefold::transport::{Peer, Stream, memory};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use crate::support::{BUFFER, connect, over, ram, settled};
+use crate::support::{connect, over, ram, settled, tampered};
 
 /// Of Tcreate (open(5)).
 const TCREATE: u8 = 114;
@@ -19,31 +13,12 @@ const TCREATE: u8 = 114;
 /// The bit of Tcreate's mode by which our server refuses what is there.
 const EXCLUSIVE: u8 = 0x20;
 
-/// Our server behind what clears the bit in every Tcreate: as one that does not know it.
-fn ignoring_the_bit(server: &Arc<Server>) -> Stream {
-    let (ours, near) = memory::pair(BUFFER);
-    let (far, theirs) = memory::pair(BUFFER);
-    tokio::spawn(server.serve(theirs, Peer::Stdio));
-    let (requests, mut replies) = tokio::io::split(near);
-    let (mut from_server, to_server) = tokio::io::split(far);
-    tokio::spawn(async move { tokio::io::copy(&mut from_server, &mut replies).await });
-    tokio::spawn(clear_the_bit(requests, to_server));
-    ours
-}
-
-/// Ends with the connection.
-async fn clear_the_bit(mut requests: impl AsyncRead + Unpin, mut server: impl AsyncWrite + Unpin) -> io::Result<()> {
-    loop {
-        let mut frame = vec![0; 4];
-        requests.read_exact(&mut frame).await?;
-        frame.resize(u32::from_le_bytes([frame[0], frame[1], frame[2], frame[3]]) as usize, 0);
-        requests.read_exact(&mut frame[4..]).await?;
-        if frame[4] == TCREATE {
-            // `size[4] Tcreate tag[2] fid[4] name[s] perm[4] mode[1]`.
-            let name = usize::from(u16::from_le_bytes([frame[11], frame[12]]));
-            frame[13 + name + 4] &= !EXCLUSIVE;
-        }
-        server.write_all(&frame).await?;
+/// As a server of `.ix` that does not know the bit.
+fn clear_the_bit(frame: &mut [u8]) {
+    if frame[4] == TCREATE {
+        // `size[4] Tcreate tag[2] fid[4] name[s] perm[4] mode[1]`.
+        let name = usize::from(u16::from_le_bytes([frame[11], frame[12]]));
+        frame[13 + name + 4] &= !EXCLUSIVE;
     }
 }
 
@@ -59,7 +34,8 @@ async fn a_file_that_is_there_is_not_cut_where_the_server_does_not_know_the_bit_
         let server = ram();
         let near = connect(&server, Dialect::Linux, Options::default()).await;
         write(&near, b"f", b"content").await.unwrap();
-        let client = over(ignoring_the_bit(&server), Version { dialect, groups: true }, Options::default()).await;
+        let client =
+            over(tampered(&server, clear_the_bit, |_| {}), Version { dialect, groups: true }, Options::default()).await;
 
         assert_eq!(write(&client, b"f", b"x").await, Err(Errno::EEXIST));
         let mut chain = client.chain();

@@ -1,5 +1,6 @@
 //! What the tests of the client share: our own server, and links with a delay.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -76,6 +77,34 @@ async fn carry(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin
         if sender.send((Instant::now() + delay, buffer.split().freeze())).is_err() {
             return;
         }
+    }
+}
+
+/// Our server behind what changes the frames of the client, and those of its own.
+pub fn tampered(server: &Arc<Server>, requests: fn(&mut [u8]), replies: fn(&mut [u8])) -> Stream {
+    let (ours, near) = memory::pair(BUFFER);
+    let (far, theirs) = memory::pair(BUFFER);
+    tokio::spawn(server.serve(theirs, Peer::Stdio));
+    let (near_read, near_write) = tokio::io::split(near);
+    let (far_read, far_write) = tokio::io::split(far);
+    tokio::spawn(change(near_read, far_write, requests));
+    tokio::spawn(change(far_read, near_write, replies));
+    ours
+}
+
+/// Ends with the connection.
+async fn change(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    frame_by: fn(&mut [u8]),
+) -> io::Result<()> {
+    loop {
+        let mut frame = vec![0; 4];
+        from.read_exact(&mut frame).await?;
+        frame.resize(u32::from_le_bytes([frame[0], frame[1], frame[2], frame[3]]) as usize, 0);
+        from.read_exact(&mut frame[4..]).await?;
+        frame_by(&mut frame);
+        to.write_all(&frame).await?;
     }
 }
 
