@@ -95,13 +95,17 @@ impl Client {
             let opened = chain.open(&spot, Mode::READ).await?;
             let read = chain.read(&spot, 0, u32::try_from(most.saturating_add(1)).unwrap_or(u32::MAX)).await?;
             let metadata = chain.stat(&spot).await?;
-            if arrived(&walked.take().await?, &names, Follow::All) {
-                let qid = opened.take().await?;
-                if qid.is_dir() {
+            let walked = walked.take().await?;
+            if arrived(&walked, &names, Follow::All) {
+                // Before the open, which may be refused to a directory in other words.
+                if walked.last().unwrap_or(&self.root.qid).is_dir() {
                     return Err(Errno::EISDIR.into());
                 }
-                let (data, metadata) = (read.take().await?, metadata.take().await?);
-                let whole = metadata.is_plain() && !data.is_empty() && data.len() as u64 == metadata.size;
+                let qid = opened.take().await?;
+                let data = read.take().await?;
+                // It spares reading on, and no more: what may be read is read where it is refused.
+                let size = metadata.take().await.ok().filter(Metadata::is_plain).map(|metadata| metadata.size);
+                let whole = !data.is_empty() && size == Some(data.len() as u64);
                 if whole && data.len() <= most {
                     return Ok(data);
                 }

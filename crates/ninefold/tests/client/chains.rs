@@ -461,3 +461,36 @@ async fn a_server_that_opens_another_kind_of_file_than_it_walked_to_is_not_belie
         assert!(is_suspect(client.read("d/f", 100).await.unwrap_err()), "{version}");
     }
 }
+
+/// Topen and Tstat name a fid that there is not.
+fn refused_open_and_stat(frame: &mut [u8]) {
+    if [112, 124].contains(&frame[4]) {
+        // `size[4] type[1] tag[2] fid[4]`.
+        frame[7..11].copy_from_slice(&77_777_u32.to_le_bytes());
+    }
+}
+
+fn refused_stat(frame: &mut [u8]) {
+    if frame[4] == 124 {
+        refused_open_and_stat(frame);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn reading_by_path_needs_no_stat_and_tells_a_directory_whatever_its_open_says() {
+    for version in [IX, UNIX_IX, Dialect::Plan9.into(), Dialect::Unix.into()] {
+        let server = ram();
+        let near = connect(&server, Dialect::Linux, Options::default()).await;
+        near.root().await.unwrap().mkdir(b"d", 0o777).await.unwrap();
+        write(&near, b"d", b"f", b"content").await;
+        let client = over(tampered(&server, refused_stat, |_| {}), version, Options::default()).await;
+        assert_eq!(client.read("d/f", 100).await.unwrap(), "content", "{version}");
+        assert_eq!(plain(client.read("d/f", 6).await), Err(Errno::EFBIG), "{version}");
+        let client = over(tampered(&server, refused_open_and_stat, |_| {}), version, Options::default()).await;
+        for dir in ["d", "/"] {
+            assert_eq!(plain(client.read(dir, 100).await), Err(Errno::EISDIR), "{version}: {dir}");
+        }
+        assert_eq!(plain(client.read("d/f", 100).await), Err(Errno::EBADF), "{version}");
+        settled(&client, 1).await;
+    }
+}
