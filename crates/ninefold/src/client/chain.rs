@@ -77,6 +77,16 @@ impl Known {
     }
 }
 
+/// What opening or making a file brought.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Opened {
+    pub qid: Qid,
+    /// Bytes that the server takes in one message at most (open(5)); 0: as many as fit.
+    pub iounit: u32,
+    /// Whether the file was made.
+    pub made: bool,
+}
+
 /// What a request of a chain will bring.
 #[derive(Debug)]
 #[must_use = "what the server says to a request is not known before it is taken"]
@@ -121,10 +131,12 @@ impl Spot {
         Ok(Node::new(self.client, self.fid, qid))
     }
 
-    /// The open file, when [`Chain::open`] brought `qid` and was asked for `mode`. `EBADF`: see [`Spot::into_node`].
-    pub fn into_file(self, qid: Qid, mode: Mode) -> Result<File, Error> {
+    /// The open file, when [`Chain::open`] or [`Chain::create`] brought `opened` and was asked for `mode`. `EBADF`: see
+    /// [`Spot::into_node`].
+    pub fn into_file(self, opened: Opened, mode: Mode) -> Result<File, Error> {
         self.settle()?;
-        Ok(File::new(self.client, self.fid, (qid, 0), mode, false))
+        let Opened { qid, iounit, made } = opened;
+        Ok(File::new(self.client, self.fid, (qid, iounit), mode, made))
     }
 
     /// From now on it is an owned fid like any other, if there is such a fid.
@@ -191,24 +203,27 @@ impl Chain {
         self.issue(request, Bytes::new(), |reply| metadata_of_reply(&reply)).await
     }
 
-    /// Opens the file; the promise is of its qid.
-    pub async fn open(&mut self, spot: &Spot, mode: Mode) -> Result<Promise<Qid>, Error> {
+    /// Opens the file.
+    pub async fn open(&mut self, spot: &Spot, mode: Mode) -> Result<Promise<Opened>, Error> {
         let fid = self.own(&spot.fid)?;
         let request = match self.client.dialect() {
             Dialect::Linux => T::Lopen { fid, flags: Octal(mode.lflags()) },
             dialect => T::Open { fid, mode: mode.byte(dialect)? },
         };
         let promise = self.issue(request, Bytes::new(), |reply| match reply.message()? {
-            R::Open { qid, .. } | R::Lopen { qid, .. } => Ok(qid),
+            R::Open { qid, iounit } | R::Lopen { qid, iounit } => Ok(Opened { qid, iounit, made: false }),
             _ => Err(unexpected()),
         });
-        Ok(Promise { against: Some((spot.known.clone(), |known, &qid| known.agrees(qid))), ..promise.await? })
+        Ok(Promise {
+            against: Some((spot.known.clone(), |known, opened: &Opened| known.agrees(opened.qid))),
+            ..promise.await?
+        })
     }
 
     /// Makes a plain file that does not exist in a directory, and opens it: the spot is the new file's from then on; see
     /// [`Node::create`]. With groups the chain waits here until it is known that there is no such file, as in
     /// [`Chain::mkdir`].
-    pub async fn create(&mut self, spot: &Spot, name: &[u8], mode: Mode, perm: u32) -> Result<Promise<Qid>, Error> {
+    pub async fn create(&mut self, spot: &Spot, name: &[u8], mode: Mode, perm: u32) -> Result<Promise<Opened>, Error> {
         Name::new(name)?;
         if let Some(refused) = self.taken(spot, name).await? {
             return Ok(refused);
@@ -226,7 +241,7 @@ impl Chain {
         };
         self.issue(request, Bytes::new(), |reply| match reply.message()? {
             R::Create { qid, .. } | R::Lcreate { qid, .. } if qid.is_dir() => Err(Suspicion::Type.into()),
-            R::Create { qid, .. } | R::Lcreate { qid, .. } => Ok(qid),
+            R::Create { qid, iounit } | R::Lcreate { qid, iounit } => Ok(Opened { qid, iounit, made: true }),
             _ => Err(unexpected()),
         })
         .await

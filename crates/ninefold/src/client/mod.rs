@@ -71,7 +71,7 @@ mod window;
 mod writer;
 mod xattr;
 
-pub use chain::{Chain, Promise, Spot};
+pub use chain::{Chain, Opened, Promise, Spot};
 pub use client::{Attach, Client};
 pub use error::{Error, Loss, Suspicion};
 pub use file::File;

@@ -101,7 +101,7 @@ impl Client {
                 if walked.last().unwrap_or(&self.root.qid).is_dir() {
                     return Err(Errno::EISDIR.into());
                 }
-                let qid = opened.take().await?;
+                let opened = opened.take().await?;
                 let data = read.take().await?;
                 // It spares reading on, and no more: what may be read is read where it is refused.
                 let size = metadata.take().await.ok().filter(Metadata::is_plain).map(|metadata| metadata.size);
@@ -109,7 +109,7 @@ impl Client {
                 if whole && data.len() <= most {
                     return Ok(data);
                 }
-                return rest(&spot.into_file(qid, Mode::READ)?, data, most).await;
+                return rest(&spot.into_file(opened, Mode::READ)?, data, most).await;
             }
         }
         let node = walk_names(self, names, Follow::All).await?;

@@ -153,7 +153,7 @@ async fn a_chain_brings_the_same_whether_it_is_sent_at_once_or_one_by_one() {
                 plain(walked.take().await).map(|qids| qids.len()),
                 plain(early.take().await).map(|qids| qids.len()),
                 plain(on_nothing.take().await).map(drop),
-                plain(opened.take().await).map(|qid| qid.is_dir()),
+                plain(opened.take().await).map(|opened| opened.qid.is_dir()),
                 again.take().await.is_err(),
                 plain(read.take().await),
                 refused.take().await.is_err(),
@@ -192,9 +192,9 @@ async fn a_spot_becomes_a_file_like_any_other_when_the_walk_came_there() {
         let made = chain.create(&dir, b"new", Mode::WRITE, 0o644).await.unwrap();
         let written = chain.write(&dir, 0, Bytes::from_static(b"12345")).await.unwrap();
         walked.take().await.unwrap();
-        let qid = made.take().await.unwrap();
+        let made = made.take().await.unwrap();
         assert_eq!(written.take().await.unwrap(), 5);
-        let file = dir.into_file(qid, Mode::WRITE).unwrap();
+        let file = dir.into_file(made, Mode::WRITE).unwrap();
         assert_eq!((node.metadata().await.unwrap().size, file.metadata().await.unwrap().size), (7, 5));
         let there = chain.walk_root(&[b"d"]).await.unwrap().0;
         let again = chain.create(&there, b"new", Mode::WRITE, 0o644).await.unwrap();
@@ -492,5 +492,28 @@ async fn reading_by_path_needs_no_stat_and_tells_a_directory_whatever_its_open_s
         }
         assert_eq!(plain(client.read("d/f", 100).await), Err(Errno::EBADF), "{version}");
         settled(&client, 1).await;
+    }
+}
+
+/// Ropen, Rcreate, Rlopen and Rlcreate grant 1,000 bytes a message.
+fn small_iounit(frame: &mut [u8]) {
+    if [113, 115, 13, 15].contains(&frame[4]) {
+        // `size[4] type[1] tag[2] qid[13] iounit[4]`.
+        frame[20..24].copy_from_slice(&1000_u32.to_le_bytes());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_of_a_chain_keeps_what_its_open_said() {
+    for version in versions() {
+        let client = over(tampered(&ram(), |_| {}, small_iounit), version, Options::default()).await;
+        let mut chain = client.chain();
+        let (new, _) = chain.walk_root(&[]).await.unwrap();
+        let made = chain.create(&new, b"f", Mode::WRITE, 0o644).await.unwrap().take().await.unwrap();
+        let (old, _) = chain.walk_root(&[b"f"]).await.unwrap();
+        let opened = chain.open(&old, Mode::READ).await.unwrap().take().await.unwrap();
+        assert_eq!((made.iounit, made.made, opened.iounit, opened.made), (1000, true, 1000, false), "{version}");
+        assert_eq!(new.into_file(made, Mode::WRITE).unwrap().write_max(), 1000);
+        assert_eq!(old.into_file(opened, Mode::READ).unwrap().read_max(), 1000);
     }
 }
