@@ -44,7 +44,7 @@ struct Holding {
     uses: u32,
     /// Its owner is gone.
     parting: Option<Parting>,
-    /// A create on it made nothing.
+    /// A create on it made nothing, or has made nothing yet.
     uncreated: bool,
 }
 
@@ -104,6 +104,11 @@ impl Fids {
         self.held.get(&fid).is_some_and(|holding| holding.ending)
     }
 
+    /// Whether a create on it made nothing, or is outstanding: it may be the directory's still.
+    pub fn is_uncreated(&self, fid: Fid) -> bool {
+        self.held.get(&fid).is_some_and(|holding| holding.uncreated)
+    }
+
     /// The number is nobody else's, whatever becomes of the fid, until its owner abandons or releases it, or lets go of it here.
     pub fn keep(&mut self, fid: Fid, kept: bool) {
         if let Some(holding) = self.held.get_mut(&fid) {
@@ -145,6 +150,9 @@ impl Fids {
         }
         if let Some(holding) = expect.makes.and_then(|fid| self.held.get_mut(&fid)) {
             holding.state = State::Making(tag);
+        }
+        if let Some(holding) = expect.creates.and_then(|fid| self.held.get_mut(&fid)) {
+            holding.uncreated = true;
         }
         if let Some(holding) = expect.ends.and_then(|fid| self.held.get_mut(&fid)) {
             holding.ending = true;

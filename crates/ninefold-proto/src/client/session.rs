@@ -51,6 +51,9 @@ pub enum Refused {
     /// [`Session::call_behind`]: all of the chain is answered, or it was given up.
     #[error("no request that waits has tag {0}")]
     NoChain(Tag),
+    /// [`Session::call_behind`]: a Tremove of a fid that may be the directory's; see [`Session::is_uncreated`].
+    #[error("nothing says that fid {0} is of the file that a Tcreate was to make")]
+    Uncreated(Fid),
     /// It is not established, or was parted with.
     #[error("fid {0} is not one of this session")]
     UnknownFid(Fid),
@@ -250,6 +253,11 @@ impl Session {
         self.fids.is_named(fid)
     }
 
+    /// Whether a Tcreate on the fid is unanswered, or made nothing: a Tremove might remove the directory, or does.
+    pub fn is_uncreated(&self, fid: Fid) -> bool {
+        self.fids.is_uncreated(fid)
+    }
+
     /// Takes back a fid of [`Session::new_fid`] that no call named; without effect on any other.
     pub fn release(&mut self, fid: Fid) {
         self.fids.release(fid);
@@ -282,6 +290,11 @@ impl Session {
             return Err(Refused::ChainFull);
         }
         let expect = self.checked(request, Some(tag))?;
+        if let T::Remove { fid } = *request
+            && self.is_uncreated(fid)
+        {
+            return Err(Refused::Uncreated(fid));
+        }
         self.encode(tag, request, out)?;
         let relies = expect.uses.map(|used| used.filter(|&fid| self.fids.is_made(fid)));
         self.fids.begin(&expect, tag);

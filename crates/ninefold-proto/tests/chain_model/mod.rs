@@ -177,6 +177,8 @@ impl Run {
         // Walked to, and not ended.
         let mut slots: Vec<usize> = Vec::new();
         let mut new = vec![1, 0];
+        // What a Tremove behind would remove is not known.
+        let mut created = [false; 2];
         for _ in 0..1 + random.below(10) {
             let name = char::from(b'a' + random.below(3) as u8);
             if !new.is_empty() && (slots.is_empty() || random.below(5) == 0) {
@@ -199,9 +201,10 @@ impl Run {
                 6 | 7 => Step::Write { slot, offset, byte: random.below(256) as u8 },
                 8 => Step::Stat { slot },
                 9 => Step::Rename { slot, name },
-                10 => Step::Remove { slot },
+                10 if !created[slot] => Step::Remove { slot },
                 _ => Step::Clunk { slot },
             };
+            created[slot] |= matches!(step, Step::Create { .. });
             if step.ends() {
                 slots.retain(|&there| there != slot);
             }

@@ -337,7 +337,8 @@ impl Chain {
         self.issue(T::Wstat { fid: self.own(&spot.fid)?, stat: StatBytes(&stat) }, Bytes::new(), nothing).await
     }
 
-    /// Removes the file, or the empty directory. The spot is gone whatever comes of it (remove(5)).
+    /// Removes the file, or the empty directory. The spot is gone whatever comes of it (remove(5)). `EINVAL` where a file was to
+    /// be made at the spot and no reply says that it was: what would be removed might be its directory.
     pub async fn remove(&mut self, spot: Spot) -> Result<Promise<()>, Error> {
         self.issue(T::Remove { fid: self.own(&spot.fid)? }, Bytes::new(), nothing).await
     }

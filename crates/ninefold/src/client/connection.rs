@@ -523,6 +523,13 @@ impl Handle {
         let mut head = Vec::with_capacity(64);
         // When all of a chain is answered its next request is the first of another, and no worse.
         let behind = place.behind().filter(|call| state.waits(*call));
+        // The chain's owner may not know yet what became of the create, though it is answered.
+        if let T::Remove { fid } = *request
+            && place != Place::Alone
+            && state.session.is_uncreated(fid)
+        {
+            return Err(ninefold_proto::Errno::EINVAL.into());
+        }
         let called = match behind {
             Some(Call { tag, .. }) => state.session.call_behind(tag, request, &mut head).map(|turn| (tag, turn)),
             None => state.session.call(request, &mut head).map(|tag| (tag, Turn::Now)),
@@ -542,7 +549,7 @@ impl Handle {
                 return Err(ninefold_proto::Errno::EBADF.into());
             }
             // As is what this library never asks.
-            Err(Refused::NotACall(_) | Refused::TooManyNames(_)) => {
+            Err(Refused::NotACall(_) | Refused::TooManyNames(_) | Refused::Uncreated(_)) => {
                 return Err(ninefold_proto::Errno::EINVAL.into());
             }
         };

@@ -517,3 +517,28 @@ async fn a_file_of_a_chain_keeps_what_its_open_said() {
         assert_eq!(old.into_file(opened, Mode::READ).unwrap().read_max(), 1000);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_a_create_may_not_have_made_is_not_removed_by_a_chain() {
+    for version in versions() {
+        let client = far(version).await;
+        client.root().await.unwrap().mkdir(b"empty", 0o555).await.unwrap();
+        let mut chain = client.chain();
+        let (dir, _) = chain.walk_root(&[b"empty"]).await.unwrap();
+        // What comes of it nobody looks at.
+        let made = chain.create(&dir, b"n", Mode::WRITE, 0o644).await.unwrap();
+        assert_eq!(plain(chain.remove(dir).await.map(drop)), Err(Errno::EINVAL), "{version}");
+        drop(made);
+        let (dir, _) = chain.walk_root(&[b"d"]).await.unwrap();
+        let failed = chain.create(&dir, b"f", Mode::WRITE, 0o644).await.unwrap();
+        assert_eq!(plain(failed.take().await), Err(Errno::EEXIST));
+        let (gone, _) = chain.walk_root(&[b"d"]).await.unwrap();
+        let made = chain.create(&gone, b"n", Mode::WRITE, 0o644).await.unwrap();
+        made.take().await.unwrap();
+        chain.remove(gone).await.unwrap().take().await.unwrap();
+        drop((chain, dir));
+        settled(&client, 1).await;
+        // An empty directory is what a Tremove could have removed.
+        assert_eq!((names(&client, "/").await, names(&client, "d").await.len()), (vec!["d".into(), "empty".into()], 2));
+    }
+}

@@ -253,3 +253,26 @@ fn a_fid_that_is_kept_is_nobody_elses_until_it_is_let_go_of() {
         b.nothing_is_left();
     }
 }
+
+#[test]
+fn a_tremove_is_not_called_behind_a_tcreate_that_may_have_made_nothing() {
+    for mut b in [Bench::grouped(Dialect::Plan9), Bench::attached(Dialect::Plan9)] {
+        let fid = b.session.new_fid().unwrap();
+        let remove = format!("Tremove fid {fid}");
+        let tag = b.call(&format!("Twalk fid 0 newfid {fid} nwname 1 0:d"));
+        let turn = b.behind(tag, &format!("Tcreate fid {fid} name n perm --rw-r--r-- mode 1"));
+        assert_eq!(b.try_behind(tag, &remove), Err(Refused::Uncreated(fid)));
+        b.reply(tag, "Rwalk nwqid 1 0:(1 1 d)");
+        b.behind(tag, "Tstat fid 0");
+        assert_eq!(b.session.poll_turn().is_some(), turn == Turn::Later);
+        b.reply(tag, "Rerror ename 'file exists'");
+        assert_eq!(b.try_behind(tag, &remove), Err(Refused::Uncreated(fid)));
+        b.behind(tag, &format!("Tcreate fid {fid} name m perm --rw-r--r-- mode 1"));
+        assert_eq!(b.session.poll_turn().is_some(), turn == Turn::Later);
+        b.reply(tag, STAT);
+        b.behind(tag, "Tstat fid 0");
+        assert_eq!(b.session.poll_turn().is_some(), turn == Turn::Later);
+        b.reply(tag, "Rcreate qid (3 1 ) iounit 0");
+        b.behind(tag, &remove);
+    }
+}
