@@ -30,6 +30,10 @@ impl<T> Queue<T> {
         mem::replace(&mut self.first, next)
     }
 
+    pub fn pop_back(&mut self) -> Option<T> {
+        self.behind.pop_back().or_else(|| self.first.take())
+    }
+
     pub fn front(&self) -> Option<&T> {
         self.first.as_ref()
     }
@@ -99,6 +103,8 @@ mod tests {
             taken.into_iter().collect::<Vec<_>>()
         });
         assert_eq!(taken, [(0..5).collect::<Vec<_>>(), (1..5).collect(), (3..5).collect(), Vec::new()]);
+        let mut other = queue.clone();
+        assert_eq!(core::iter::from_fn(|| other.pop_back()).collect::<Vec<_>>(), [4, 3, 2, 1, 0]);
         assert_eq!(core::iter::from_fn(|| queue.pop_front()).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
         assert!(queue.is_empty());
     }

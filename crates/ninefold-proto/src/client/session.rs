@@ -418,6 +418,26 @@ impl Session {
         true
     }
 
+    /// The same for the last request of a chain, or for one that is alone, a clunk or not: as if it had never been called, but that
+    /// its newfid is not the caller's any more, and that a fid that it was to end is clunked. For who gives all of a chain up, from
+    /// its end on; [`Session::cancel`] does the rest.
+    pub fn withdraw_last(&mut self, tag: Tag) -> bool {
+        let line = self.pending.get_mut(&tag).filter(|line| line.waiter == Waiter::Caller);
+        let Some((last, is_empty)) = line.and_then(|line| Some((line.members.pop_back()?, line.members.is_empty())))
+        else {
+            return false;
+        };
+        if last.ordinal.is_some() {
+            self.counts[usize::from(last.number)] -= 1;
+        }
+        self.fids.undo(&last.expect);
+        self.calls -= 1;
+        if is_empty {
+            self.end(tag);
+        }
+        true
+    }
+
     fn unattend(&mut self) -> u64 {
         let number = self.next_unattended;
         self.next_unattended += 1;

@@ -295,6 +295,16 @@ impl State {
         }
     }
 
+    /// The same for several of a tag: what has not begun to leave is taken back from the end on, the rest is flushed.
+    fn give_up_chain(&mut self, tag: Tag, line: &Queue<Waiter>) {
+        let ordinals: Vec<_> = line.iter().map(|waiter| waiter.ordinal).collect();
+        let unsent = ordinals.iter().rev().take_while(|ordinal| ordinal.is_none_or(|at| self.outbox.take_back_now(at)));
+        for _ in 0..unsent.count() {
+            self.session.withdraw_last(tag);
+        }
+        self.session.cancel(tag);
+    }
+
     /// The same when it is known whether it was `taken_back` out of what is to be sent.
     pub fn given_up(&mut self, tag: Tag, taken_back: bool) {
         if taken_back {
@@ -586,8 +596,7 @@ impl Handle {
             let calls = state.session.calls();
             match line.front() {
                 Some(only) if line.len() == 1 => state.give_up(last.tag, only),
-                // What of it waits to be sent is sent, and its Tflush behind it.
-                _ => state.given_up(last.tag, false),
+                _ => state.give_up_chain(last.tag, line),
             }
             shared.ended_since(&mut state, calls);
         }

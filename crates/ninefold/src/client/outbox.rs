@@ -84,6 +84,17 @@ impl Outbox {
         }
     }
 
+    /// The same for one of several that are given up together: one that is just being written stays.
+    pub fn take_back_now(&mut self, ordinal: u64) -> bool {
+        match self.frames.binary_search_by_key(&ordinal, |frame| frame.ordinal) {
+            Ok(index) if self.is_unsent(ordinal) && self.frames[index].depth > 0 && index >= self.claimed => {
+                self.frames.remove(index);
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// The first slices to send, no more than `most`, behind those in `slices`.
     pub fn claim(&mut self, most: usize, slices: &mut Vec<Bytes>) {
         for frame in &self.frames {
@@ -155,7 +166,7 @@ mod tests {
         assert_eq!(outbox.release(6), Released { depth: 1, moved: Some(0), regretted: Vec::new() });
         assert_eq!([0, 1, 5].map(|ordinal| outbox.is_unsent(ordinal)), [false, true, true]);
         assert_eq!(outbox.take_back(0, Tag(0)), TakenBack::No);
-        assert_eq!(outbox.take_back(1, Tag(1)), TakenBack::Yes);
+        assert!(outbox.take_back_now(1) && !outbox.take_back_now(0) && !outbox.take_back_now(4));
         assert_eq!(outbox.take_back(1, Tag(1)), TakenBack::No);
         // Several of the session's own may be one frame, and are all sent.
         assert_eq!([3, 4].map(|ordinal| outbox.take_back(ordinal, Tag(ordinal as u16))), [TakenBack::No; 2]);
@@ -174,6 +185,7 @@ mod tests {
             [2, 1, 3].map(|ordinal| outbox.take_back(ordinal, Tag(ordinal as u16))),
             [TakenBack::Later, TakenBack::Later, TakenBack::Yes]
         );
+        assert_eq!([0, 1, 2, 3].map(|ordinal| outbox.take_back_now(ordinal)), [false; 4]);
         let released = outbox.release(2);
         assert_eq!((released.depth, released.regretted), (2, vec![(Tag(2), true), (Tag(1), false)]));
         assert!(outbox.is_empty());

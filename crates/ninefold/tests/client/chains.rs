@@ -542,3 +542,31 @@ async fn what_a_create_may_not_have_made_is_not_removed_by_a_chain() {
         assert_eq!((names(&client, "/").await, names(&client, "d").await.len()), (vec!["d".into(), "empty".into()], 2));
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_has_not_begun_to_leave_of_a_chain_that_is_given_up_is_not_sent() {
+    for version in versions() {
+        let client = far(version).await;
+        let sent = client.stats();
+        for walk_first in [false, true] {
+            let mut chain = client.chain();
+            let (spot, walked) = chain.walk_root(&[b"d", b"g"]).await.unwrap();
+            if walk_first {
+                walked.take().await.unwrap();
+            }
+            let stat = chain.stat(&spot).await.unwrap();
+            let removed = chain.remove(spot).await.unwrap();
+            // Nothing ran since: the connection's task has had no turn.
+            chain.abort();
+            assert_eq!(plain(stat.take().await.map(drop)), Err(Errno::ECANCELED));
+            assert_eq!(plain(removed.take().await), Err(Errno::ECANCELED));
+            settled(&client, 1).await;
+            let now = client.stats();
+            let count = |name| now.messages.get(name).unwrap_or(&0) - sent.messages.get(name).unwrap_or(&0);
+            let walks = u64::from(walk_first);
+            assert_eq!(["Twalk", "Tclunk"].map(count), [walks; 2], "{version}");
+            assert_eq!(["Tstat", "Tgetattr", "Tremove", "Tflush"].map(count), [0; 4], "{version}");
+        }
+        assert_eq!(names(&client, "d").await, ["f", "g"]);
+    }
+}

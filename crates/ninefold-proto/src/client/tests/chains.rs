@@ -276,3 +276,30 @@ fn a_tremove_is_not_called_behind_a_tcreate_that_may_have_made_nothing() {
         b.behind(tag, &remove);
     }
 }
+
+#[test]
+fn a_chain_that_has_not_begun_to_leave_is_taken_back_from_its_end_on() {
+    for (mut b, turn) in [(Bench::grouped(Dialect::Plan9), Turn::Now), (Bench::attached(Dialect::Plan9), Turn::Later)] {
+        let counts = *b.session.counts();
+        let (tag, _) = b.look(turn);
+        for left in [2, 1, 0] {
+            assert!(b.session.withdraw_last(tag));
+            assert_eq!(b.session.calls(), left);
+        }
+        assert!(!b.session.withdraw_last(tag));
+        assert_eq!(*b.session.counts(), counts);
+        b.nothing_is_left();
+
+        // Of one whose first has left the rest is taken back, and that one flushed.
+        let (tag, fid) = b.look(turn);
+        assert!(b.session.withdraw_last(tag) && b.session.withdraw_last(tag));
+        b.session.cancel(tag);
+        let flush = b.sent_one(&format!("Tflush oldtag {tag}"));
+        b.reply(tag, "Rwalk nwqid 2 0:(1 1 d) 1:(2 1 )");
+        b.reply(flush, "Rflush");
+        let clunk = b.sent_one(&format!("Tclunk fid {fid}"));
+        b.reply(clunk, "Rclunk");
+        b.nothing_is_left();
+        assert!(!b.session.withdraw_last(tag));
+    }
+}
