@@ -191,9 +191,10 @@ fn the_documents_tell_each_group_and_how_many_cases_there_are() {
 
 #[test]
 fn what_is_used_wrongly_is_told_with_exit_status_2() {
-    let wrong: [(&[&str], &str); 6] = [
+    let wrong: [(&[&str], &str); 7] = [
         (&["check"], "URL"),
         (&["check", "--dialect", "9P3000", "9p://localhost"], "9P2000.L"),
+        (&["check", "9p://localhost?dialect=9P2000.ix"], "leave out .ix"),
         (&["check", "--only", "nothing/*", "9p://localhost"], "ninefold check --list"),
         (&["check", "--only", "[", "9p://localhost"], "--only"),
         (&["check", "--timeout", "0", "9p://localhost"], "waits for ever"),

@@ -54,6 +54,9 @@ pub async fn run(args: Check, timeout: Option<Duration>) -> anyhow::Result<ExitC
     let address = args.url.context("no URL")?; // clap has seen to it
     let mut signals = Signals::catch().context("cannot catch signals")?;
     let server = address.to_string();
+    if address.dialect.is_some_and(|version| version.groups) {
+        return Err(Usage::error(format!("{server}: no case is about groups: leave out .ix")));
+    }
     let wanted = match address.dialect {
         Some(version) if args.dialects.is_empty() => vec![version.dialect],
         _ => args.dialects.clone(),

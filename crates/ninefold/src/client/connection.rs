@@ -639,7 +639,7 @@ impl Handle {
             messages.insert(version, 1);
         }
         Stats {
-            dialect: self.dialect(),
+            dialect: self.version(),
             msize: self.msize(),
             messages,
             bytes_sent: state.bytes_sent,

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use ninefold_proto::Dialect;
+use ninefold_proto::dialect::Version;
 
 /// What passed on one connection so far.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stats {
-    pub dialect: Dialect,
+    /// With its suffixes.
+    pub dialect: Version,
     /// Bytes of the largest frame agreed.
     pub msize: u32,
     /// Messages by name, `Twalk`, `Rwalk`; those that never passed are left out.

@@ -412,6 +412,7 @@ async fn what_belongs_to_another_connection_is_refused_by_a_chain() {
 async fn what_a_chain_asks_after_it_took_a_reply_counts_as_caused_by_it() {
     for version in versions() {
         let client = far(version).await;
+        assert_eq!(client.stats().dialect, version);
         let before = client.stats().round_trips;
         let mut chain = client.chain();
         let (n, ()) = trips(async {
