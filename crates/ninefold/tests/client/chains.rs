@@ -1,7 +1,8 @@
 //! Requests issued now whose replies are taken later: one round trip where the server has groups, the same results where it
 //! has none, and nothing left behind wherever they are given up.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,11 +11,11 @@ use ninefold::client::{Client, Error, Follow, Lock, LockKind, Mode, Options, Sus
 use ninefold::proto::dialect::Version;
 use ninefold::proto::{Dialect, Errno};
 use ninefold::server::{Limits, Server};
-use ninefold::transport::Peer;
+use ninefold::transport::{Peer, memory};
 use ninefold::tree::ramfs::RamFs;
 use tokio::time::{Instant, timeout};
 
-use crate::support::{connect, link, over, ram, random, settled, tampered};
+use crate::support::{BUFFER, Gate, connect, link, over, ram, random, settled, tampered};
 
 const IX: Version = Version { dialect: Dialect::Plan9, groups: true };
 const UNIX_IX: Version = Version { dialect: Dialect::Unix, groups: true };
@@ -569,5 +570,110 @@ async fn what_has_not_begun_to_leave_of_a_chain_that_is_given_up_is_not_sent() {
             assert_eq!(["Tstat", "Tgetattr", "Tremove", "Tflush"].map(count), [0; 4], "{version}");
         }
         assert_eq!(names(&client, "d").await, ["f", "g"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_the_connection_reaches_every_promise_of_a_chain() {
+    for version in versions() {
+        let gate = Gate::default();
+        let (ours, near) = memory::pair(BUFFER);
+        let (far, theirs) = memory::pair(BUFFER);
+        tokio::spawn(ram().serve(theirs, Peer::Stdio));
+        let carried = tokio::spawn(gate.clone().carry(near, far));
+        let client = over(ours, version, Options::default()).await;
+        gate.shut();
+        let mut chain = client.chain();
+        let (spot, walked) = chain.walk_root(&[]).await.unwrap();
+        let stat = chain.stat(&spot).await.unwrap();
+        let opened = chain.open(&spot, Mode::READ).await.unwrap();
+        let read = chain.read(&spot, 0, 100).await.unwrap();
+        let clunked = chain.clunk(spot).await.unwrap();
+        carried.abort();
+        let why = [
+            clunked.take().await.unwrap_err(),
+            walked.take().await.unwrap_err(),
+            stat.take().await.unwrap_err(),
+            opened.take().await.unwrap_err(),
+            read.take().await.unwrap_err(),
+            chain.walk_root(&[]).await.unwrap_err(),
+        ];
+        assert!(why.iter().all(|error| matches!(error, Error::Lost(_))), "{version}: {why:?}");
+    }
+}
+
+/// Which tags are on the way, seen from between the two ends.
+#[derive(Default)]
+struct Tags {
+    /// Requests unanswered, by tag.
+    unanswered: HashMap<u16, u32>,
+    /// What each Tflush is to forget, by its own tag.
+    flushes: HashMap<u16, u16>,
+    /// Requests that came under a tag that was in use.
+    shared: u32,
+}
+
+impl Tags {
+    fn request(&mut self, frame: &[u8]) {
+        let tag = u16::from_le_bytes([frame[5], frame[6]]);
+        let unanswered = self.unanswered.entry(tag).or_default();
+        self.shared += u32::from(*unanswered > 0);
+        *unanswered += 1;
+        // `size[4] Tflush tag[2] oldtag[2]`.
+        if frame[4] == 108 {
+            self.flushes.insert(tag, u16::from_le_bytes([frame[7], frame[8]]));
+        }
+    }
+
+    fn reply(&mut self, frame: &[u8]) {
+        let tag = u16::from_le_bytes([frame[5], frame[6]]);
+        if let Some(oldtag) = self.flushes.remove(&tag) {
+            self.unanswered.remove(&oldtag);
+        }
+        match self.unanswered.get_mut(&tag) {
+            Some(1) => drop(self.unanswered.remove(&tag)),
+            Some(unanswered) => *unanswered -= 1,
+            None => panic!("a reply with tag {tag}, which nothing has"),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_tag_is_shared_on_the_wire_where_there_are_no_groups() {
+    for version in versions() {
+        let server = ram();
+        let near = connect(&server, Dialect::Linux, Options::default()).await;
+        for n in 0..16 {
+            write(&near, b"", format!("f{n}").as_bytes(), b"content").await;
+        }
+        let tags = Arc::new(Mutex::new(Tags::default()));
+        let (asked, told) = (tags.clone(), tags.clone());
+        let stream = tampered(
+            &server,
+            move |frame| asked.lock().unwrap().request(frame),
+            move |frame| told.lock().unwrap().reply(frame),
+        );
+        let client = over(stream, version, Options::default()).await;
+        for kind in 0..10 {
+            let operations = (0..16).map(|n| {
+                let client = client.fork();
+                async move { operation(&client, n, kind + n as u64).await }
+            });
+            for result in join_all(operations).await {
+                result.unwrap();
+            }
+            // And of those given up.
+            let mut chain = client.chain();
+            let (spot, walked) = chain.walk_root(&[b"f0"]).await.unwrap();
+            let _stat = chain.stat(&spot).await.unwrap();
+            let _again = chain.stat(&spot).await.unwrap();
+            if kind % 2 == 0 {
+                walked.take().await.unwrap();
+            }
+        }
+        settled(&client, 1).await;
+        let tags = tags.lock().unwrap();
+        assert_eq!(tags.shared > 0, version.groups, "{version}: {}", tags.shared);
+        assert!(tags.unanswered.is_empty(), "{version}: {:?}", tags.unanswered);
     }
 }

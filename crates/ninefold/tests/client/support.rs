@@ -81,7 +81,11 @@ async fn carry(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin
 }
 
 /// Our server behind what changes the frames of the client, and those of its own.
-pub fn tampered(server: &Arc<Server>, requests: fn(&mut [u8]), replies: fn(&mut [u8])) -> Stream {
+pub fn tampered(
+    server: &Arc<Server>,
+    requests: impl FnMut(&mut [u8]) + Send + 'static,
+    replies: impl FnMut(&mut [u8]) + Send + 'static,
+) -> Stream {
     let (ours, near) = memory::pair(BUFFER);
     let (far, theirs) = memory::pair(BUFFER);
     tokio::spawn(server.serve(theirs, Peer::Stdio));
@@ -96,7 +100,7 @@ pub fn tampered(server: &Arc<Server>, requests: fn(&mut [u8]), replies: fn(&mut 
 async fn change(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
-    frame_by: fn(&mut [u8]),
+    mut frame_by: impl FnMut(&mut [u8]),
 ) -> io::Result<()> {
     loop {
         let mut frame = vec![0; 4];
