@@ -212,8 +212,11 @@ fn a_program_that_hangs_as_it_is_executed_holds_up_no_other_command() {
     if line != "leased" {
         return skip(name, "no write lease is to be had in the directory for temporary files");
     }
-    let mut short =
-        lab.command(End::Server, "sh").args(["-c", "read line; exit 3"]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut short = lab.command(End::Server, "sh");
+    let short = short.args(["-c", "echo ready; read line; exit 3"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut short = short.spawn().unwrap();
+    let (_ready, line) = first_line(BufReader::new(short.stdout.take().unwrap()));
+    assert_eq!(line, "ready");
     let mut hangs = lab.command(End::Client, &program).spawn().unwrap();
     let (_output, line) = first_line(output);
     assert_eq!(line, "asked");
