@@ -286,13 +286,16 @@ fn the_same_seed_draws_the_same_fate_again() {
     let shape = Shape { loss: 0.5, ..Shape::default() };
     let options = Options { seed: 7, ..Options::both(shape) };
     let Some(lab) = lab("the_same_seed_draws_the_same_fate_again", options) else { return };
+    let (mut client, mut server) = (Peer::start(&lab, End::Client), Peer::start(&lab, End::Server));
+    assert_eq!(server.ask("bind 9"), "bound");
+    let send = format!("datagrams {}:9 100 10", lab.address(End::Server));
     // How many of the next datagrams are lost, one lot after the other.
     let mut offered = 0;
     let mut lost = || {
         let counters = || lab.stats().unwrap().to_server.counters;
         let before = counters().lost.packets;
         [(); 4].map(|()| {
-            let _peers = datagrams(&lab, 100, 10);
+            assert_eq!(client.ask(&send), "sent");
             offered += 100;
             until_stats(&lab, "all datagrams", |stats| stats.to_server.counters.offered.packets == offered);
             counters().lost.packets - before
