@@ -41,7 +41,7 @@ use super::error::{Error, Suspicion};
 use super::fid::{NewFid, OwnedFid};
 use super::file::File;
 use super::metadata::Metadata;
-use super::node::{Mode, Node, exclusive, is_there, metadata_of_reply, own_gid, plan9_perm, unexpected};
+use super::node::{Mode, Node, exclusive, is_there, metadata_of_reply, new_file, own_gid, plan9_perm, unexpected};
 use super::stats::Lane;
 
 /// Requests that are carried out one after another; see the [module](self). At most 64 may be unanswered.
@@ -229,16 +229,7 @@ impl Chain {
             return Ok(refused);
         }
         let fid = self.own(&spot.fid)?;
-        let request = match self.client.dialect() {
-            Dialect::Linux => {
-                T::Lcreate { fid, name, flags: Octal(mode.lflags_new()), mode: Octal(perm), gid: own_gid() }
-            }
-            dialect => {
-                let (perm, mode) = (Perm(plan9_perm(perm, dialect)?), mode.byte(dialect)?);
-                let mode = mode | exclusive(self.client.version());
-                T::Create { fid, name, perm, mode, extension: b"" }
-            }
-        };
+        let request = new_file(self.client.version(), fid, name, mode, perm)?;
         self.issue(request, Bytes::new(), |reply| match reply.message()? {
             R::Create { qid, .. } | R::Lcreate { qid, .. } if qid.is_dir() => Err(Suspicion::Type.into()),
             R::Create { qid, iounit } | R::Lcreate { qid, iounit } => Ok(Opened { qid, iounit, made: true }),
@@ -290,10 +281,13 @@ impl Chain {
         // Of one name, so that it does not matter what the spot is.
         let (_there, walked) = self.walk_from(self.own(&spot.fid)?, Qid::default(), &[name]).await?;
         let call = walked.waiting.call();
-        if !is_there(walked.take().await)? {
-            return Ok(None);
-        }
-        let waiting = Waiting::failed(self.client.handle(), call, Errno::EEXIST.into());
+        let refused = match is_there(walked.take().await) {
+            Ok(false) => return Ok(None),
+            Ok(true) => Errno::EEXIST.into(),
+            Err(e @ Error::Refused(_)) => e,
+            Err(e) => return Err(e),
+        };
+        let waiting = Waiting::failed(self.client.handle(), call, refused);
         Ok(Some(Promise { waiting, lane: self.client.lane.clone(), read: |_| Err(unexpected()), against: None }))
     }
 

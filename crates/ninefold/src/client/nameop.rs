@@ -104,7 +104,11 @@ impl Client {
                 let opened = opened.take().await?;
                 let data = read.take().await?;
                 // It spares reading on, and no more: what may be read is read where it is refused.
-                let size = metadata.take().await.ok().filter(Metadata::is_plain).map(|metadata| metadata.size);
+                let size = match metadata.take().await {
+                    Ok(metadata) => metadata.is_plain().then_some(metadata.size),
+                    Err(Error::Refused(_)) => None,
+                    Err(e) => return Err(e),
+                };
                 let whole = !data.is_empty() && size == Some(data.len() as u64);
                 if whole && data.len() <= most {
                     return Ok(data);

@@ -43,6 +43,7 @@ impl Node {
     pub async fn link(&self, name: &[u8], file: &Node) -> Result<(), Error> {
         Name::new(name)?;
         self.not_plan9("make a hard link")?;
+        self.is_beside(file)?;
         match self.client.dialect() {
             Dialect::Linux => {
                 let request = T::Link { dfid: self.fid.fid(), fid: file.fid.fid(), name };
@@ -110,6 +111,7 @@ impl Node {
     pub async fn rename(&self, name: &[u8], new_dir: &Node, new_name: &[u8]) -> Result<(), Error> {
         Name::new(name)?;
         Name::new(new_name)?;
+        self.is_beside(new_dir)?;
         let dialect = self.client.dialect();
         if dialect != Dialect::Linux {
             if self.qid().path != new_dir.qid().path {
@@ -132,6 +134,11 @@ impl Node {
         let node = self.walk(&[name]).await?;
         let request = T::Rename { fid: node.fid.fid(), dfid: newdirfid, name: new_name };
         self.client.call(request).await.map(drop)
+    }
+
+    /// Of one connection: elsewhere the number of its fid is another file's.
+    fn is_beside(&self, other: &Node) -> Result<(), Error> {
+        if other.fid.is_of(self.client.handle()) { Ok(()) } else { Err(Errno::EINVAL.into()) }
     }
 
     fn not_plan9(&self, what: &'static str) -> Result<(), Error> {

@@ -264,16 +264,7 @@ impl Node {
             return Err(Errno::EEXIST.into());
         }
         let fid = self.fid.fid();
-        let request = match self.client.dialect() {
-            Dialect::Linux => {
-                T::Lcreate { fid, name, flags: Octal(mode.lflags_new()), mode: Octal(perm), gid: own_gid() }
-            }
-            dialect => {
-                let (perm, mode) = (Perm(plan9_perm(perm, dialect)?), mode.byte(dialect)?);
-                let mode = mode | exclusive(self.client.version());
-                T::Create { fid, name, perm, mode, extension: b"" }
-            }
-        };
+        let request = new_file(self.client.version(), fid, name, mode, perm)?;
         let (qid, iounit) = match self.client.call(request).await?.message()? {
             R::Create { qid, iounit } | R::Lcreate { qid, iounit } => (qid, iounit),
             _ => return Err(unexpected()),
@@ -335,10 +326,27 @@ impl Node {
 pub(super) fn is_there<T>(walked: Result<T, Error>) -> Result<bool, Error> {
     match walked {
         Ok(_) => Ok(true),
-        Err(Error::Refused(_)) => Ok(false),
-        // Whether it is there nobody knows.
+        Err(Error::Refused(e)) if e.errno == Errno::ENOENT || is_in_other_words(&e) => Ok(false),
+        // Whether it is there nobody knows: too many fids, no right to search, a disk that fails.
         Err(e) => Err(e),
     }
+}
+
+/// Whether the server says something that no errno stands for: 9P2000 does not fix the text for a name that is not there.
+fn is_in_other_words(e: &ninefold_proto::Error) -> bool {
+    let text = e.text().to_ascii_lowercase();
+    e.errno == Errno::EIO && !text.contains("i/o error") && !text.contains("input/output error")
+}
+
+/// The request that makes a plain file which does not exist.
+pub(super) fn new_file(version: Version, fid: Fid, name: &[u8], mode: Mode, perm: u32) -> Result<T<'_>, Error> {
+    Ok(match version.dialect {
+        Dialect::Linux => T::Lcreate { fid, name, flags: Octal(mode.lflags_new()), mode: Octal(perm), gid: own_gid() },
+        dialect => {
+            let (perm, mode) = (Perm(plan9_perm(perm, dialect)?), mode.byte(dialect)? | exclusive(version));
+            T::Create { fid, name, perm, mode, extension: b"" }
+        }
+    })
 }
 
 /// The bit of Tcreate's mode that makes an existing file an error where it is opened and cut otherwise, under `.ix`, by our

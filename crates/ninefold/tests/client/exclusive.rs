@@ -29,6 +29,24 @@ async fn write(client: &Client, name: &[u8], content: &'static [u8]) -> Result<(
 }
 
 #[tokio::test]
+async fn nothing_is_linked_to_or_moved_into_what_another_connection_has() {
+    let server = ram();
+    let near = connect(&server, Dialect::Linux, Options::default()).await;
+    write(&near, b"f", b"content").await.unwrap();
+    for dialect in [Dialect::Linux, Dialect::Unix, Dialect::Plan9] {
+        let (one, other) =
+            (connect(&server, dialect, Options::default()).await, connect(&server, dialect, Options::default()).await);
+        let (root, elsewhere) = (one.root().await.unwrap(), other.root().await.unwrap());
+        assert_eq!(root.rename(b"f", &elsewhere, b"g").await.unwrap_err().errno(), Errno::EINVAL);
+        if dialect != Dialect::Plan9 {
+            let file = other.walk("f", Follow::All).await.unwrap();
+            assert_eq!(root.link(b"g", &file).await.unwrap_err().errno(), Errno::EINVAL);
+        }
+    }
+    assert_eq!(near.read("f", 100).await.unwrap(), "content");
+}
+
+#[tokio::test]
 async fn a_file_that_is_there_is_not_cut_where_the_server_does_not_know_the_bit_that_forbids_it() {
     for dialect in [Dialect::Plan9, Dialect::Unix] {
         let server = ram();
@@ -51,6 +69,31 @@ async fn a_file_that_is_there_is_not_cut_where_the_server_does_not_know_the_bit_
             assert_eq!(root.symlink(b"f", b"to").await.unwrap_err().errno(), Errno::EEXIST);
         }
         drop(root);
+        assert_eq!(near.read("f", 100).await.unwrap(), "content");
+
+        // Nor where the look for it is refused for another reason than that it is not there.
+        let blind = over(
+            tampered(
+                &server,
+                |frame| {
+                    clear_the_bit(frame);
+                    // Twalk of names: of a fid that there is not.
+                    if frame[4] == 110 && frame[15] > 0 {
+                        frame[7..11].copy_from_slice(&77_777_u32.to_le_bytes());
+                    }
+                },
+                |_| {},
+            ),
+            Version { dialect, groups: true },
+            Options::default(),
+        )
+        .await;
+        assert_eq!(write(&blind, b"f", b"x").await, Err(Errno::EBADF));
+        let mut chain = blind.chain();
+        let (root, _walked) = chain.walk_root(&[]).await.unwrap();
+        let made = chain.create(&root, b"f", Mode::REPLACE, 0o644).await.unwrap();
+        assert_eq!(made.take().await.unwrap_err().errno(), Errno::EBADF);
+        drop((chain, root));
         assert_eq!(near.read("f", 100).await.unwrap(), "content");
 
         // What is not there is made as everywhere.
