@@ -241,8 +241,10 @@ fn a_terminals_keys_are_for_all_that_a_command_has_started() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("outer");
     std::fs::write(&path, outer).unwrap();
-    let command = format!("'{BENCH}' lab client --name '{}' -- sh '{}'", lab.name(), path.display());
+    // In the shell's place: one that waits for it is ended by the key itself.
+    let command = format!("exec '{BENCH}' lab client --name '{}' -- sh '{}'", lab.name(), path.display());
     let terminal = Command::new("script")
+        .env("SHELL", "/bin/sh")
         .args(["-qefc", &command, "/dev/null"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
