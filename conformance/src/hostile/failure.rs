@@ -63,7 +63,7 @@ fn opened(scene: &mut Scene, reply: &Reply<'_>, text: &[u8], number: u32) {
 /// Answers with an error, as the dialect tells it.
 fn refuse(scene: &mut Scene, tag: Tag, text: &[u8], number: u32) {
     let error = match scene.dialect {
-        Dialect::Linux => R::Lerror { ecode: number },
+        Dialect::Linux => R::Lerror { ecode: number, retry_ms: 0, text: b"" },
         Dialect::Plan9 | Dialect::Unix => R::Error { ename: text, errno: number },
     };
     scene.answer(tag, &error);

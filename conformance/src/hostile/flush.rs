@@ -52,7 +52,7 @@ pub(super) const TABLE: &[Misbehaviour] = &[
         Hook::Request(|scene, request| {
             held(scene, request, |scene, tag, _| {
                 let error = match scene.dialect {
-                    Dialect::Linux => R::Lerror { ecode: 22 },
+                    Dialect::Linux => R::Lerror { ecode: 22, retry_ms: 0, text: b"" },
                     Dialect::Plan9 | Dialect::Unix => R::Error { ename: b"bad tag", errno: 22 },
                 };
                 scene.answer(tag, &error);

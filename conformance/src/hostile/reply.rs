@@ -31,7 +31,9 @@ pub(super) const TABLE: &[Misbehaviour] = &[
                 Dialect::Linux => {
                     R::Error { ename: b"i/o error", errno: 5 }.encode(reply.tag, Dialect::Unix, &mut frame);
                 }
-                Dialect::Plan9 | Dialect::Unix => R::Lerror { ecode: 5 }.encode(reply.tag, Dialect::Linux, &mut frame),
+                Dialect::Plan9 | Dialect::Unix => {
+                    R::Lerror { ecode: 5, retry_ms: 0, text: b"" }.encode(reply.tag, Dialect::Linux, &mut frame)
+                }
             }
             scene.say(frame);
         }),

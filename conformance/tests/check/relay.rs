@@ -88,7 +88,7 @@ impl Scene {
     /// Sends an error to the client.
     pub fn refuse(&mut self, tag: Tag, errno: u32) -> bool {
         let reply = match self.dialect {
-            Dialect::Linux => R::Lerror { ecode: errno },
+            Dialect::Linux => R::Lerror { ecode: errno, retry_ms: 0, text: b"" },
             _ => R::Error { ename: b"refused", errno },
         };
         self.say(tag, reply)

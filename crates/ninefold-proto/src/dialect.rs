@@ -1,4 +1,4 @@
-//! Which 9P is spoken: the three dialects and how the two ends agree on one (version(5), protocol.md).
+//! Which 9P is spoken: the three dialects, what is added to them, and how the two ends agree (version(5), protocol.md).
 //!
 //! The server's side is one function, [`answer_version`]. The client's side is [`Negotiation`]: take
 //! [`Negotiation::offer`], send it, hand the answer to [`Negotiation::handle`], and do what it says.
@@ -7,7 +7,7 @@ use core::fmt;
 
 use crate::wire::MSIZE_MIN;
 
-/// The layout of messages on a connection. A value agreed at run time, never a type or a feature.
+/// A family of messages. A value agreed at run time, never a type or a feature.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Dialect {
     /// `9P2000`: Plan 9's own.
@@ -43,19 +43,40 @@ impl fmt::Display for Dialect {
     }
 }
 
-/// What two ends agree on: the layout of messages, and what the suffixes behind it say.
+/// What two ends agree on: the dialect, and what the suffix behind it says. It decides the layout of every message.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Version {
     pub dialect: Dialect,
-    /// `.ix`: requests that share a tag are a group, and Tcreate opens and cuts a plain file that is there. With 9P2000 and
-    /// .u.
+    /// Requests that share a tag are a group. With 9P2000 and .u this is `.ix`, where Tcreate opens and cuts a plain file that
+    /// is there; with .L it is `.n1`, which has messages of its own.
     pub groups: bool,
 }
 
 impl Version {
+    /// `9P2000.L.n1`: .L with groups, sessions, and the messages from 160 on.
+    pub const N1: Version = Version { dialect: Dialect::Linux, groups: true };
+
+    /// One of each layout of messages, poorest first; `.ix` is laid out as what it stands behind.
+    pub const LAYOUTS: [Version; 4] = [
+        Version { dialect: Dialect::Plan9, groups: false },
+        Version { dialect: Dialect::Unix, groups: false },
+        Version { dialect: Dialect::Linux, groups: false },
+        Version::N1,
+    ];
+
+    pub fn is_n1(self) -> bool {
+        self == Version::N1
+    }
+
+    /// Whether it is `9P2000.ix` or `9P2000.u.ix`.
+    pub fn is_ix(self) -> bool {
+        self.groups && self.dialect != Dialect::Linux
+    }
+
     /// The version string.
     pub fn as_str(self) -> &'static str {
         match (self.dialect, self.groups) {
+            (Dialect::Linux, true) => "9P2000.L.n1",
             (Dialect::Plan9, true) => "9P2000.ix",
             (Dialect::Unix, true) => "9P2000.u.ix",
             (dialect, _) => dialect.as_str(),
@@ -64,7 +85,7 @@ impl Version {
 
     /// The version whose string is exactly `s`.
     pub fn parse(s: &[u8]) -> Option<Version> {
-        let groups = [Dialect::Plan9, Dialect::Unix].map(|dialect| Version { dialect, groups: true });
+        let groups = Dialect::ALL.map(|dialect| Version { dialect, groups: true });
         let plain = Dialect::ALL.map(Version::from);
         plain.into_iter().chain(groups).find(|version| version.as_str().as_bytes() == s)
     }
@@ -82,20 +103,24 @@ impl From<Dialect> for Version {
     }
 }
 
-/// A set of dialects; the column of the message table.
+/// A set of layouts of messages; the column of the message table. What has .L has `.n1`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DialectSet(u8);
 
 impl DialectSet {
-    pub const PUL: DialectSet = DialectSet(7);
+    pub const PUL: DialectSet = DialectSet(15);
     pub const PU: DialectSet = DialectSet(3);
-    pub const UL: DialectSet = DialectSet(6);
+    pub const UL: DialectSet = DialectSet(14);
     pub const U: DialectSet = DialectSet(2);
-    pub const L: DialectSet = DialectSet(4);
+    pub const L: DialectSet = DialectSet(12);
+    /// `.n1` only.
+    pub const N: DialectSet = DialectSet(8);
 
-    /// Whether `dialect` is in it.
-    pub const fn has(self, dialect: Dialect) -> bool {
-        self.0 & (1 << dialect as u8) != 0
+    /// Whether the layout of `version` is in it.
+    pub fn has(self, version: impl Into<Version>) -> bool {
+        let version = version.into();
+        let bit = if version.is_n1() { 3 } else { version.dialect as u8 };
+        self.0 & (1 << bit) != 0
     }
 }
 
@@ -123,7 +148,8 @@ pub fn answer_version(offered: &[u8], msize: u32, msize_max: u32) -> (Option<Ver
             if dialect != Dialect::Plan9 {
                 parts.next();
             }
-            Some(Version { dialect, groups: dialect != Dialect::Linux && parts.next() == Some(b"ix") })
+            let groups: &[u8] = if dialect == Dialect::Linux { b"n1" } else { b"ix" };
+            Some(Version { dialect, groups: parts.next() == Some(groups) })
         }
         base => {
             let number = base.strip_prefix(b"9P").and_then(leading_number);
@@ -191,6 +217,7 @@ impl Negotiation {
     /// Offers only `version`, as a user who pinned it wants.
     pub fn pinned(msize: u32, version: impl Into<Version>) -> Negotiation {
         let offers: &[&str] = match version.into() {
+            Version { dialect: Dialect::Linux, groups: true } => &["9P2000.L.n1"],
             Version { dialect: Dialect::Plan9, groups: true } => &["9P2000.ix"],
             Version { dialect: Dialect::Unix, groups: true } => &["9P2000.u.ix"],
             Version { dialect: Dialect::Plan9, .. } => &["9P2000"],
@@ -269,7 +296,10 @@ mod tests {
         assert_eq!(answer("9P2000"), Some("9P2000"));
         assert_eq!(answer("9P2000.u"), Some("9P2000.u"));
         assert_eq!(answer("9P2000.L"), Some("9P2000.L"));
-        assert_eq!(answer("9P2000.L.n1"), Some("9P2000.L"));
+        assert_eq!(answer("9P2000.L.n1"), Some("9P2000.L.n1"));
+        assert_eq!(answer("9P2000.L.n1.s"), Some("9P2000.L.n1"));
+        assert_eq!(answer("9P2000.L.n2"), Some("9P2000.L"));
+        assert_eq!(answer("9P2000.n1"), Some("9P2000"));
         assert_eq!(answer("9P2000.L.s.ix"), Some("9P2000.L"));
         assert_eq!(answer("9P2000.u.zz"), Some("9P2000.u"));
         assert_eq!(answer("9P2000.zz.u"), Some("9P2000"));
@@ -303,7 +333,7 @@ mod tests {
     #[test]
     fn every_version_is_the_one_of_its_string() {
         for dialect in Dialect::ALL {
-            for groups in [false, dialect != Dialect::Linux] {
+            for groups in [false, true] {
                 let version = Version { dialect, groups };
                 assert_eq!(Version::parse(version.as_str().as_bytes()), Some(version));
             }
@@ -334,8 +364,10 @@ mod tests {
 
     #[test]
     fn client_takes_a_prefix_at_once_but_asks_a_plain_server_once_for_u() {
-        let mut n = Negotiation::new(8192);
-        assert_eq!(n.handle(ok("9P2000.L")), Step::Agreed { version: Dialect::Linux.into(), msize: 8192 });
+        for version in [Version::N1, Dialect::Linux.into()] {
+            let mut n = Negotiation::new(8192);
+            assert_eq!(n.handle(ok(version.as_str())), Step::Agreed { version, msize: 8192 });
+        }
 
         let mut n = Negotiation::new(8192);
         assert_eq!(n.handle(ok("9P2000")), Step::OfferAgain);
@@ -363,11 +395,11 @@ mod tests {
     }
 
     #[test]
-    fn client_that_pins_a_dialect_gets_it_or_fails() {
+    fn client_that_pins_a_version_gets_it_or_fails() {
         let mut n = Negotiation::pinned(8192, Dialect::Unix);
         assert_eq!(n.clone().handle(ok("9P2000.u")), Step::Agreed { version: Dialect::Unix.into(), msize: 8192 });
         assert_eq!(n.handle(ok("9P2000")), Step::Failed);
-        for dialect in [Dialect::Plan9, Dialect::Unix] {
+        for dialect in Dialect::ALL {
             let version = Version { dialect, groups: true };
             let n = Negotiation::pinned(8192, version);
             assert_eq!(n.clone().handle(ok(version.as_str())), Step::Agreed { version, msize: 8192 });

@@ -73,6 +73,12 @@ errnos! {
     116 ESTALE "stale file handle";
     122 EDQUOT "disk quota exceeded";
     125 ECANCELED "operation canceled";
+    // .n1's own: they pass between the two ends only.
+    4096 ETRYLATER "try again later";
+    4097 ESTALE_LEASE "lease is not held any more";
+    4098 ESESSION "unknown session";
+    4099 EFENCED "client is fenced";
+    4100 EMOVED "file has moved";
 }
 
 /// Texts that servers in the field use for an error beside the table's own (lower case).
@@ -167,18 +173,30 @@ impl fmt::Display for Errno {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Error {
     pub errno: Errno,
+    /// When to ask again, in milliseconds from now, as .n1 tells with `ETRYLATER`; 0 is no hint.
+    pub retry_ms: u32,
     text: Option<Cow<'static, str>>,
 }
 
 impl Error {
     /// An error told by its number alone.
     pub const fn new(errno: Errno) -> Error {
-        Error { errno, text: None }
+        Error { errno, retry_ms: 0, text: None }
+    }
+
+    /// It is not possible now, and may be in so many milliseconds; .n1 only.
+    pub fn try_later(retry_ms: u32) -> Error {
+        Error { retry_ms, ..Error::new(Errno::ETRYLATER) }
     }
 
     /// An error with a text of its own for the dialects that carry one.
     pub fn with_text(errno: Errno, text: impl Into<Cow<'static, str>>) -> Error {
-        Error { errno, text: Some(text.into()) }
+        Error { errno, retry_ms: 0, text: Some(text.into()) }
+    }
+
+    /// The text that is not the number's own, if there is one.
+    pub fn own_text(&self) -> Option<&str> {
+        self.text.as_deref()
     }
 
     /// The text for 9P2000 and .u.

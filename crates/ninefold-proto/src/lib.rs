@@ -1,4 +1,4 @@
-//! 9P2000, 9P2000.u and 9P2000.L as data and state, without I/O, clock, threads or unsafe code.
+//! 9P2000, 9P2000.u, 9P2000.L and 9P2000.L.n1 as data and state, without I/O, clock, threads or unsafe code.
 //!
 //! Bytes come in as slices, time comes in as an argument, effects go out as values. Start with
 //! [`message`] (the table), [`wire`] (frames), [`dialect`] (negotiation), [`print`](mod@print) (the text form),
@@ -13,7 +13,9 @@ pub mod client;
 pub mod dialect;
 pub mod error;
 pub mod message;
+pub mod n1;
 pub mod open;
+pub mod plus;
 pub mod print;
 pub mod server;
 pub mod stat;

@@ -6,9 +6,9 @@
 
 use alloc::vec::Vec;
 
-use crate::dialect::{Dialect, DialectSet};
+use crate::dialect::{DialectSet, Version};
 use crate::print::FieldKind;
-use crate::types::{Fid, NONUNAME, Qid, Tag};
+use crate::types::{Fid, NONUNAME, Qid, SessionId, Tag};
 use crate::wire::{DecodeError, Reader, Writer};
 
 /// A string on the wire: `s[2] bytes`. UTF-8 by the manual, any bytes from Linux.
@@ -90,6 +90,10 @@ pub struct Payload<'a>(pub &'a [u8]);
 /// Directory entries of Rreaddir: `count[4] data[count]`, entries as [`crate::stat::DirEntry`] has them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Entries<'a>(pub &'a [u8]);
+
+/// Directory entries of Rreaddirplus: `count[4] data[count]`, entries as [`crate::plus::PlusEntry`] has them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PlusEntries<'a>(pub &'a [u8]);
 
 /// A stat record behind its own length: `n[2] stat[n]`; see [`crate::stat::Stat`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -208,6 +212,16 @@ field!(
     },
     |v, w| w.u32(v.0.len() as u32)
 );
+field!(
+    PlusEntries<'a>,
+    PlusEntries,
+    |r, name| {
+        let count = r.u32(name)?;
+        Ok(PlusEntries(r.take(count as usize, name)?))
+    },
+    |v, w| w.u32(v.0.len() as u32)
+);
+field!(SessionId, SessionId, |r, name| r.session(name), |v, w| w.bytes(&v.0));
 field!(StatBytes<'a>, Stat, |r, name| r.string(name).map(StatBytes), |v, w| w.string(v.0), |s| s.0.len());
 
 /// One field of a message, as the text form and the documents see it.
@@ -240,20 +254,20 @@ macro_rules! dialects {
 
 /// Decodes one field, or gives its default where the dialect's layout does not have it.
 macro_rules! get {
-    ($r:ident, $dialect:ident, $field:ident, $ty:ty) => {
+    ($r:ident, $version:ident, $field:ident, $ty:ty) => {
         <$ty as Field>::get($r, stringify!($field))?
     };
-    ($r:ident, $dialect:ident, $field:ident, $ty:ty, $some:ident, $default:expr) => {
-        if DialectSet::$some.has($dialect) { <$ty as Field>::get($r, stringify!($field))? } else { $default }
+    ($r:ident, $version:ident, $field:ident, $ty:ty, $some:ident, $default:expr) => {
+        if DialectSet::$some.has($version) { <$ty as Field>::get($r, stringify!($field))? } else { $default }
     };
 }
 
 macro_rules! put {
-    ($w:ident, $dialect:ident, $field:ident) => {
+    ($w:ident, $version:ident, $field:ident) => {
         $field.put(&mut $w)
     };
-    ($w:ident, $dialect:ident, $field:ident, $some:ident) => {
-        if DialectSet::$some.has($dialect) {
+    ($w:ident, $version:ident, $field:ident, $some:ident) => {
+        if DialectSet::$some.has($version) {
             $field.put(&mut $w)
         }
     };
@@ -313,11 +327,11 @@ macro_rules! side {
             }
 
             /// Decodes the body of a frame of type `kind`; every byte is accounted for.
-            pub fn decode(kind: u8, body: &'a [u8], dialect: Dialect) -> Result<Self, DecodeError> {
-                let reader = &mut Reader::new(body);
+            pub fn decode(kind: u8, body: &'a [u8], version: impl Into<Version>) -> Result<Self, DecodeError> {
+                let (reader, version) = (&mut Reader::new(body), version.into());
                 let message = match kind {
-                    $($number if DialectSet::$set.has(dialect) => $side::$name {
-                        $($field: get!(reader, dialect, $field, $ty $(, $some, $default)?)),*
+                    $($number if DialectSet::$set.has(version) => $side::$name {
+                        $($field: get!(reader, version, $field, $ty $(, $some, $default)?)),*
                     },)*
                     _ => return Err(DecodeError::UnknownType(kind)),
                 };
@@ -326,16 +340,16 @@ macro_rules! side {
             }
 
             /// Appends the frame's head to `out`: everything but bulk data, whose length is counted in.
-            pub fn encode_head(&self, tag: Tag, dialect: Dialect, out: &mut Vec<u8>) {
-                let start = out.len();
+            pub fn encode_head(&self, tag: Tag, version: impl Into<Version>, out: &mut Vec<u8>) {
+                let (start, version) = (out.len(), version.into());
                 let mut w = Writer::new(out);
                 w.u32(0);
                 w.u8(self.number());
                 w.u16(tag.0);
                 match self {
                     $($side::$name { $($field),* } => {
-                        $(put!(w, dialect, $field $(, $some)?);)*
-                        let _ = dialect;
+                        $(put!(w, version, $field $(, $some)?);)*
+                        let _ = version;
                     })*
                     $side::Never(never, _) => match *never {},
                 }
@@ -344,8 +358,8 @@ macro_rules! side {
             }
 
             /// Appends the whole frame, data copied: for tests and small tools.
-            pub fn encode(&self, tag: Tag, dialect: Dialect, out: &mut Vec<u8>) {
-                self.encode_head(tag, dialect, out);
+            pub fn encode(&self, tag: Tag, version: impl Into<Version>, out: &mut Vec<u8>) {
+                self.encode_head(tag, version, out);
                 out.extend_from_slice(self.payload());
             }
         }
@@ -420,6 +434,25 @@ side! {
     74 "renameat" Renameat L (olddirfid: Fid; oldname: Str<'a>; newdirfid: Fid; newname: Str<'a>;);
     /// unlinkat(2).
     76 "unlinkat" Unlinkat L (dirfid: Fid; name: Str<'a>; flags: Octal;);
+    /// Makes this connection one of a client's session, and attaches: `fid` is the root of a tree.
+    164 "session" Session N (flags: Octal; session: SessionId; caps: Mask; fid: Fid; uname: Str<'a>; aname: Str<'a>;
+        n_uname: u32;);
+    /// Treaddir with the attributes of each entry.
+    172 "readdirplus" Readdirplus N (fid: Fid; offset: u64; count: u32; request_mask: Mask; flags: Octal;);
+    /// access(2) for who attached.
+    174 "access" Access N (fid: Fid; mode: Octal;);
+    /// Twrite with flags, [`crate::n1::writex`].
+    176 "writex" Writex N (fid: Fid; offset: u64; flags: Octal; data: Payload<'a>;);
+    /// copy_file_range(2).
+    182 "copyrange" Copyrange N (srcfid: Fid; srcoffset: u64; dstfid: Fid; dstoffset: u64; length: u64; flags: Octal;);
+    /// fallocate(2).
+    184 "allocate" Allocate N (fid: Fid; mode: Octal; offset: u64; length: u64;);
+    /// lseek(2) with SEEK_DATA and SEEK_HOLE.
+    186 "seek" Seek N (fid: Fid; offset: u64; whence: u32;);
+    /// renameat2(2).
+    188 "rename2" Rename2 N (olddirfid: Fid; oldname: Str<'a>; newdirfid: Fid; newname: Str<'a>; flags: Octal;);
+    /// The requests behind it, `members` of its tag, are carried out only where what it says holds.
+    190 "guard" Guard N (epoch: u64; fid: Fid; lease: u32; opid: u64; members: u16;);
 }
 
 side! {
@@ -430,8 +463,8 @@ side! {
     105 "attach" Attach PUL (qid: Qid;);
     /// The error of 9P2000, with a number in .u.
     107 "error" Error PU (ename: Str<'a>; errno: u32, U or 0;);
-    /// The error of .L.
-    7 "lerror" Lerror L (ecode: u32;);
+    /// The error of .L; in .n1 with a hint when to ask again, in milliseconds, and a text of its own or none.
+    7 "lerror" Lerror L (ecode: u32; retry_ms: u32, N or 0; text: Str<'a>, N or b"";);
     109 "flush" Flush PUL ();
     111 "walk" Walk PUL (wqids: Qids<'a>;);
     113 "open" Open PU (qid: Qid; iounit: u32;);
@@ -464,13 +497,26 @@ side! {
     73 "mkdir" Mkdir L (qid: Qid;);
     75 "renameat" Renameat L ();
     77 "unlinkat" Unlinkat L ();
+    /// What the server can, its start and time, how long a lease lasts, its limits, and the root.
+    165 "session" Session N (caps: Mask; epoch: u64; time_sec: u64; time_nsec: u64; term_ms: u32; fids: u32; running: u32;
+        parked: u32; group: u32; waiting: u32; qid: Qid;);
+    173 "readdirplus" Readdirplus N (data: PlusEntries<'a>;);
+    /// Those of the bits asked for that are allowed.
+    175 "access" Access N (mode: Octal;);
+    /// `offset` is where the data begins in the file.
+    177 "writex" Writex N (offset: u64; count: u32;);
+    183 "copyrange" Copyrange N (count: u64;);
+    185 "allocate" Allocate N ();
+    187 "seek" Seek N (offset: u64;);
+    189 "rename2" Rename2 N ();
+    191 "guard" Guard N ();
 }
 
 impl<'a> T<'a> {
     /// The bulk data that follows the head.
     pub fn payload(&self) -> &'a [u8] {
         match self {
-            T::Write { data, .. } => data.0,
+            T::Write { data, .. } | T::Writex { data, .. } => data.0,
             _ => &[],
         }
     }
@@ -482,6 +528,7 @@ impl<'a> R<'a> {
         match self {
             R::Read { data } => data.0,
             R::Readdir { data } => data.0,
+            R::Readdirplus { data } => data.0,
             _ => &[],
         }
     }
@@ -492,9 +539,10 @@ impl<'a> R<'a> {
     }
 }
 
-/// The row of a message number in a dialect, whichever side sends it.
-pub fn info(number: u8, dialect: Dialect) -> Option<&'static MessageInfo> {
-    T::TABLE.iter().chain(R::TABLE).find(|row| row.number == number && row.dialects.has(dialect))
+/// The row of a message number in a version, whichever side sends it.
+pub fn info(number: u8, version: impl Into<Version>) -> Option<&'static MessageInfo> {
+    let version = version.into();
+    T::TABLE.iter().chain(R::TABLE).find(|row| row.number == number && row.dialects.has(version))
 }
 
 /// The number of Rversion; Tversion is one less.
@@ -515,7 +563,7 @@ pub const TCLUNK: u8 = 120;
 /// The number of Tremove.
 pub const TREMOVE: u8 = 122;
 
-/// Whether `number` is that of a reply in any dialect.
+/// Whether `number` is that of a reply in any version.
 pub fn is_reply(number: u8) -> bool {
     R::TABLE.iter().any(|row| row.number == number)
 }

@@ -17,8 +17,9 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::{self, Write as _};
 
-use crate::dialect::Dialect;
+use crate::dialect::{Dialect, Version};
 use crate::message::{self, FieldInfo, MessageInfo, R, T};
+use crate::plus::{NUMBERS, plus_entries, put_numbers};
 use crate::stat::{DirEntry, Stat, dm};
 use crate::types::{Fid, Qid, QidType, Tag};
 use crate::wire::{self, DecodeError, HEADER, Reader, Writer};
@@ -42,6 +43,8 @@ pub enum FieldKind {
     Qids,
     Payload,
     Entries,
+    PlusEntries,
+    SessionId,
     Stat,
 }
 
@@ -79,22 +82,22 @@ pub enum Data {
 }
 
 /// Prints one frame. Never fails: what is no message is printed as `raw 0x…`.
-pub fn print(frame: &[u8], dialect: Dialect, data: Data) -> Printed<'_> {
-    Printed { frame, dialect, data }
+pub fn print(frame: &[u8], version: impl Into<Version>, data: Data) -> Printed<'_> {
+    Printed { frame, version: version.into(), data }
 }
 
 /// A frame that displays as text.
 #[derive(Clone, Copy, Debug)]
 pub struct Printed<'a> {
     frame: &'a [u8],
-    dialect: Dialect,
+    version: Version,
     data: Data,
 }
 
 impl fmt::Display for Printed<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut line = String::new();
-        match print_message(self.frame, self.dialect, self.data, &mut line) {
+        match print_message(self.frame, self.version, self.data, &mut line) {
             Ok(()) => f.write_str(&line),
             Err(_) if self.data == Data::Elided => {
                 write!(f, "raw {}... ({} bytes)", Hex(&self.frame[..self.frame.len().min(HEADER)]), self.frame.len())
@@ -119,13 +122,13 @@ impl From<fmt::Error> for Unprintable {
     }
 }
 
-fn print_message(frame: &[u8], dialect: Dialect, data: Data, out: &mut String) -> Result<(), Unprintable> {
+fn print_message(frame: &[u8], version: Version, data: Data, out: &mut String) -> Result<(), Unprintable> {
     let (header, body) = wire::split_frame(frame)?;
-    let row = message::info(header.kind, dialect).ok_or(Unprintable)?;
+    let row = message::info(header.kind, version).ok_or(Unprintable)?;
     write!(out, "{} tag {}", row.name, header.tag)?;
     let mut r = Reader::new(body);
-    for field in row.fields.iter().filter(|field| field.dialects.has(dialect)) {
-        print_field(field, dialect, data, &mut r, out)?;
+    for field in row.fields.iter().filter(|field| field.dialects.has(version)) {
+        print_field(field, version.dialect, data, &mut r, out)?;
     }
     Ok(r.finish()?)
 }
@@ -167,13 +170,15 @@ fn print_field(
                 write!(out, " {i}:{}", QidText(r.qid(name)?))?;
             }
         }
-        FieldKind::Payload | FieldKind::Entries => {
+        FieldKind::SessionId => write!(out, " {}", Hex(&r.session(name)?.0))?,
+        FieldKind::Payload | FieldKind::Entries | FieldKind::PlusEntries => {
             let count = r.u32(name)?;
             let bytes = r.take(count as usize, name)?;
             write!(out, " {count} ")?;
             match data {
                 Data::Elided => write!(out, "...")?,
                 Data::Whole if field.kind == FieldKind::Entries => print_entries(bytes, out)?,
+                Data::Whole if field.kind == FieldKind::PlusEntries => print_plus_entries(bytes, out)?,
                 Data::Whole => write!(out, "{}", Quoted(bytes))?,
             }
         }
@@ -193,7 +198,7 @@ fn keyword(field: &FieldInfo) -> &'static str {
     match field.kind {
         FieldKind::Names => "nwname",
         FieldKind::Qids => "nwqid",
-        FieldKind::Payload | FieldKind::Entries => "count",
+        FieldKind::Payload | FieldKind::Entries | FieldKind::PlusEntries => "count",
         _ => field.name,
     }
 }
@@ -207,6 +212,22 @@ fn print_entries(bytes: &[u8], out: &mut String) -> fmt::Result {
     for (i, e) in crate::stat::dir_entries(bytes).flatten().enumerate() {
         let space = if i == 0 { "" } else { " " };
         write!(out, "{space}({} {} {} {})", QidText(e.qid), e.offset, e.kind, Quoted(e.name))?;
+    }
+    out.push(']');
+    Ok(())
+}
+
+/// As of Rreaddir, with the attributes' numbers in the order of the wire behind each name.
+fn print_plus_entries(bytes: &[u8], out: &mut String) -> fmt::Result {
+    if !plus_entries(bytes).all(|e| e.is_ok()) {
+        return write!(out, "{}", Quoted(bytes));
+    }
+    out.push('[');
+    for (i, plus) in plus_entries(bytes).flatten().enumerate() {
+        let (e, space) = (plus.entry, if i == 0 { "" } else { " " });
+        write!(out, "{space}({} {} {} {}", QidText(e.qid), e.offset, e.kind, Quoted(e.name))?;
+        plus.numbers().into_iter().try_for_each(|number| write!(out, " {number}"))?;
+        out.push(')');
     }
     out.push(']');
     Ok(())
@@ -340,7 +361,7 @@ pub enum ParseError {
     #[error("the line is empty")]
     Empty,
     #[error("'{0}' is no message of {1}")]
-    UnknownMessage(String, Dialect),
+    UnknownMessage(String, Version),
     #[error("{message} has no field '{field}' in this dialect")]
     UnknownField { message: &'static str, field: String },
     #[error("{message}: field '{field}' is missing")]
@@ -391,7 +412,8 @@ pub fn words(line: &str) -> Result<Vec<&str>, ParseError> {
 }
 
 /// Parses a line into the frame it describes.
-pub fn parse(line: &str, dialect: Dialect) -> Result<Vec<u8>, ParseError> {
+pub fn parse(line: &str, version: impl Into<Version>) -> Result<Vec<u8>, ParseError> {
+    let version = version.into();
     let words = words(line)?;
     let mut words = words.iter().copied().peekable();
     words.next_if(|w| ["→", "->", "←", "<-"].contains(w));
@@ -406,8 +428,8 @@ pub fn parse(line: &str, dialect: Dialect) -> Result<Vec<u8>, ParseError> {
     let row = T::TABLE
         .iter()
         .chain(R::TABLE)
-        .find(|row| row.name == name && row.dialects.has(dialect))
-        .ok_or_else(|| ParseError::UnknownMessage(name.to_owned(), dialect))?;
+        .find(|row| row.name == name && row.dialects.has(version))
+        .ok_or_else(|| ParseError::UnknownMessage(name.to_owned(), version))?;
 
     let mut tag = None;
     let mut slots: Vec<Option<Vec<u8>>> = alloc::vec![None; row.fields.len()];
@@ -421,23 +443,23 @@ pub fn parse(line: &str, dialect: Dialect) -> Result<Vec<u8>, ParseError> {
         let at = row
             .fields
             .iter()
-            .position(|f| keyword(f) == word && f.dialects.has(dialect))
+            .position(|f| keyword(f) == word && f.dialects.has(version))
             .ok_or_else(|| ParseError::UnknownField { message: row.name, field: word.to_owned() })?;
         let mut bytes = Vec::new();
-        parse_field(&row.fields[at], dialect, &mut words, &mut Writer::new(&mut bytes))?;
+        parse_field(&row.fields[at], version.dialect, &mut words, &mut Writer::new(&mut bytes))?;
         if slots[at].replace(bytes).is_some() {
             return Err(ParseError::RepeatedField { message: row.name, field: keyword(&row.fields[at]) });
         }
     }
     let tag = tag.ok_or(ParseError::MissingField { message: row.name, field: "tag" })?;
     let tag = number(tag, "tag", u16::MAX.into())? as u16;
-    assemble(row, Tag(tag), dialect, slots)
+    assemble(row, Tag(tag), version, slots)
 }
 
 fn assemble(
     row: &'static MessageInfo,
     tag: Tag,
-    dialect: Dialect,
+    version: Version,
     slots: Vec<Option<Vec<u8>>>,
 ) -> Result<Vec<u8>, ParseError> {
     let mut frame = Vec::new();
@@ -445,7 +467,7 @@ fn assemble(
     w.u32(0);
     w.u8(row.number);
     w.u16(tag.0);
-    for (field, slot) in row.fields.iter().zip(slots).filter(|(field, _)| field.dialects.has(dialect)) {
+    for (field, slot) in row.fields.iter().zip(slots).filter(|(field, _)| field.dialects.has(version)) {
         match slot {
             Some(bytes) => w.bytes(&bytes),
             None => return Err(ParseError::MissingField { message: row.name, field: keyword(field) }),
@@ -495,10 +517,19 @@ fn parse_field(
                 w.qid(&qid(indexed(value(words, name)?, i, name)?, name)?);
             }
         }
-        FieldKind::Payload | FieldKind::Entries => {
+        FieldKind::SessionId => {
+            let bytes = hex(first, name)?;
+            let id: [u8; 16] = bytes.try_into().map_err(|_| bad(name, first, "session of 16 bytes"))?;
+            w.bytes(&id);
+        }
+        FieldKind::Payload | FieldKind::Entries | FieldKind::PlusEntries => {
             let count = number(first, name, u32::MAX.into())? as u32;
             let text = value(words, name)?;
-            let bytes = if text.starts_with('[') { entries(text, name)? } else { string(text, name)? };
+            let bytes = match field.kind {
+                FieldKind::PlusEntries if text.starts_with('[') => plus_text(text, name)?,
+                _ if text.starts_with('[') => entries(text, name)?,
+                _ => string(text, name)?,
+            };
             if bytes.len() != count as usize {
                 return Err(ParseError::Count { field: name, count: count as usize, given: bytes.len() });
             }
@@ -662,7 +693,20 @@ fn hex(text: &str, field: &'static str) -> Result<Vec<u8>, ParseError> {
 }
 
 fn entries(text: &str, field: &'static str) -> Result<Vec<u8>, ParseError> {
-    let expected = "list of entries [((qid) offset type 'name') …]";
+    entries_with::<0>(text, field, "list of entries [((qid) offset type 'name') …]", |_, _| {})
+}
+
+fn plus_text(text: &str, field: &'static str) -> Result<Vec<u8>, ParseError> {
+    entries_with::<NUMBERS>(text, field, "list of entries [((qid) offset type 'name' attributes) …]", put_numbers)
+}
+
+/// Entries with so many numbers behind each name.
+fn entries_with<const N: usize>(
+    text: &str,
+    field: &'static str,
+    expected: &'static str,
+    put: fn(&[u64; N], &mut Vec<u8>),
+) -> Result<Vec<u8>, ParseError> {
     let strip = |s: &'_ str, open: char, close: char| -> Option<String> {
         Some(s.strip_prefix(open)?.strip_suffix(close)?.to_owned())
     };
@@ -671,7 +715,14 @@ fn entries(text: &str, field: &'static str) -> Result<Vec<u8>, ParseError> {
     for entry in words(&inner)? {
         let entry = strip(entry, '(', ')').ok_or_else(|| bad(field, text, expected))?;
         let parts = words(&entry)?;
-        let [q, offset, kind, name] = parts[..] else { return Err(bad(field, text, expected)) };
+        let [q, offset, kind, name, ref rest @ ..] = parts[..] else { return Err(bad(field, text, expected)) };
+        let mut numbers = [0; N];
+        if rest.len() != N {
+            return Err(bad(field, text, expected));
+        }
+        for (number, text) in numbers.iter_mut().zip(rest) {
+            *number = self::number(text, field, u64::MAX)?;
+        }
         let name = string(name, field)?;
         let entry = DirEntry {
             qid: qid(q, field)?,
@@ -680,6 +731,7 @@ fn entries(text: &str, field: &'static str) -> Result<Vec<u8>, ParseError> {
             name: &name,
         };
         entry.encode(&mut out);
+        put(&numbers, &mut out);
     }
     Ok(out)
 }

@@ -239,7 +239,11 @@ pub struct DirEntry<'a> {
     pub name: &'a [u8],
 }
 
-impl DirEntry<'_> {
+impl<'a> DirEntry<'a> {
+    pub(crate) fn decode(r: &mut Reader<'a>) -> Result<DirEntry<'a>, DecodeError> {
+        Ok(DirEntry { qid: r.qid("qid")?, offset: r.u64("offset")?, kind: r.u8("type")?, name: r.string("name")? })
+    }
+
     /// Bytes that [`DirEntry::encode`] will append.
     #[inline]
     pub fn encoded_len(&self) -> usize {
@@ -265,9 +269,7 @@ pub fn dir_entries(data: &[u8]) -> impl Iterator<Item = Result<DirEntry<'_>, Dec
         if r.remaining() == 0 {
             return None;
         }
-        let item = (|| {
-            Ok(DirEntry { qid: r.qid("qid")?, offset: r.u64("offset")?, kind: r.u8("type")?, name: r.string("name")? })
-        })();
+        let item = DirEntry::decode(&mut r);
         if item.is_err() {
             r = Reader::new(&[]);
         }

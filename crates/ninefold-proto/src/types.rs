@@ -34,6 +34,10 @@ impl fmt::Display for Tag {
     }
 }
 
+/// A client's session: 16 bytes that nobody else can guess.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct SessionId(pub [u8; 16]);
+
 /// n_uname of an attach that gives no number (9P2000.u, 9P2000.L).
 pub const NONUNAME: u32 = u32::MAX;
 

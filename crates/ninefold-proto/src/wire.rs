@@ -6,7 +6,7 @@
 
 use alloc::vec::Vec;
 
-use crate::types::{Fid, Qid, QidType, Tag};
+use crate::types::{Fid, Qid, QidType, SessionId, Tag};
 
 /// `size[4] type[1] tag[2]`.
 pub const HEADER: usize = 7;
@@ -108,6 +108,11 @@ impl<'a> Reader<'a> {
     #[inline]
     pub fn qid(&mut self, field: &'static str) -> Result<Qid, DecodeError> {
         Ok(Qid { kind: QidType(self.u8(field)?), version: self.u32(field)?, path: self.u64(field)? })
+    }
+
+    #[inline]
+    pub fn session(&mut self, field: &'static str) -> Result<SessionId, DecodeError> {
+        self.array(field).map(SessionId)
     }
 
     /// A string `s[2] bytes`.

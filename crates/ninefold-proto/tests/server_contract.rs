@@ -55,7 +55,7 @@ impl Bench {
         assert!(frame.len() <= MSIZE as usize, "{} bytes", frame.len());
         let (header, body) = split_frame(frame).unwrap();
         match R::decode(header.kind, body, self.dialect) {
-            Ok(R::Lerror { ecode }) => assert_eq!(Errno(ecode), errno),
+            Ok(R::Lerror { ecode, .. }) => assert_eq!(Errno(ecode), errno),
             Ok(R::Error { errno: number, .. }) => assert!(self.dialect == Dialect::Plan9 || Errno(number) == errno),
             other => panic!("{other:?} is no error"),
         }
@@ -126,7 +126,7 @@ fn a_flushed_tclunk_is_answered_even_when_it_was_interrupted() {
     let farewell = b.session.poll_farewell().unwrap();
     b.session.farewell_done(farewell.id, Err(Errno::EINTR.into()), &mut b.out);
     let mut expected = Vec::new();
-    R::Lerror { ecode: Errno::EINTR.0 }.encode(Tag(5), Dialect::Linux, &mut expected);
+    R::Lerror { ecode: Errno::EINTR.0, retry_ms: 0, text: b"" }.encode(Tag(5), Dialect::Linux, &mut expected);
     R::Flush {}.encode(Tag(6), Dialect::Linux, &mut expected);
     assert_eq!(b.sent(), expected);
 }

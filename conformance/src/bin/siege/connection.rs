@@ -142,7 +142,7 @@ impl Connection {
         let (came, reply) = self.receive()?;
         let refused = |errno| Failure::Refused { asked, errno };
         match reply {
-            R::Lerror { ecode } => Err(refused(Errno(ecode))),
+            R::Lerror { ecode, .. } => Err(refused(Errno(ecode))),
             R::Error { errno, .. } if dialect == Dialect::Unix && errno != 0 => Err(refused(Errno(errno))),
             R::Error { ename, .. } => Err(refused(Errno::from_text(ename))),
             reply if came == tag && reply.number() == number + 1 => Ok(reply),

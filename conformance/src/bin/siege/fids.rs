@@ -271,7 +271,7 @@ fn all(
     let mut refused = 0;
     let mut first = None;
     connection.many(n, make, |_, reply| {
-        if let R::Lerror { ecode } = reply {
+        if let R::Lerror { ecode, .. } = reply {
             refused += 1;
             first.get_or_insert(ecode);
         }

@@ -77,7 +77,7 @@ impl Wire {
         let (header, body) = split_frame(&self.frame)?;
         ensure!(header.tag == tag, "{}: the reply has tag {}", request.name(), header.tag.0);
         match R::decode(header.kind, body, Dialect::Linux)? {
-            R::Lerror { ecode } => bail!("{}: {}", request.name(), Errno(ecode)),
+            R::Lerror { ecode, .. } => bail!("{}: {}", request.name(), Errno(ecode)),
             reply => Ok(reply),
         }
     }

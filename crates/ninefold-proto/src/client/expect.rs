@@ -3,6 +3,7 @@
 use super::ServerMisbehaved;
 use crate::dialect::Dialect;
 use crate::message::{R, T};
+use crate::plus::plus_entries;
 use crate::stat::{Stat, dir_entries, dm};
 use crate::types::Fid;
 
@@ -38,10 +39,28 @@ pub(super) enum Outcome {
 #[derive(Clone, Copy, Debug)]
 enum Bound {
     None,
-    Qids { names: usize },
-    Data { asked: u32 },
-    Entries { asked: u32 },
-    Taken { sent: u32 },
+    Qids {
+        names: usize,
+    },
+    Data {
+        asked: u32,
+    },
+    Entries {
+        asked: u32,
+    },
+    PlusEntries {
+        asked: u32,
+    },
+    Copied {
+        asked: u64,
+    },
+    /// The bits asked for.
+    Access {
+        asked: u32,
+    },
+    Taken {
+        sent: u32,
+    },
     Stat,
 }
 
@@ -81,7 +100,20 @@ impl Expect {
                 expect.bound = Bound::Entries { asked: count };
                 expect.uses = [Some(fid), None];
             }
-            T::Write { fid, data, .. } => {
+            T::Readdirplus { fid, count, .. } => {
+                expect.bound = Bound::PlusEntries { asked: count };
+                expect.uses = [Some(fid), None];
+            }
+            T::Access { fid, mode } => {
+                expect.bound = Bound::Access { asked: mode.0 };
+                expect.uses = [Some(fid), None];
+            }
+            T::Copyrange { srcfid, dstfid, length, .. } => {
+                expect.bound = Bound::Copied { asked: length };
+                expect.uses = [Some(srcfid), Some(dstfid)];
+            }
+            T::Session { fid, .. } => expect.makes = Some(fid),
+            T::Write { fid, data, .. } | T::Writex { fid, data, .. } => {
                 expect.bound = Bound::Taken { sent: data.0.len() as u32 };
                 expect.uses = [Some(fid), None];
             }
@@ -113,6 +145,8 @@ impl Expect {
             | T::Setattr { fid, .. }
             | T::Xattrcreate { fid, .. }
             | T::Fsync { fid, .. }
+            | T::Allocate { fid, .. }
+            | T::Seek { fid, .. }
             | T::Lock { fid, .. }
             | T::Getlock { fid, .. } => expect.uses = [Some(fid), None],
             T::Symlink { dfid, .. }
@@ -120,7 +154,10 @@ impl Expect {
             | T::Mkdir { dfid, .. }
             | T::Unlinkat { dirfid: dfid, .. } => expect.uses = [Some(dfid), None],
             T::Rename { fid, dfid, .. } | T::Link { dfid, fid, .. } => expect.uses = [Some(fid), Some(dfid)],
-            T::Renameat { olddirfid, newdirfid, .. } => expect.uses = [Some(olddirfid), Some(newdirfid)],
+            T::Guard { fid, .. } => expect.uses = [Some(fid).filter(|&fid| fid != Fid::NONE), None],
+            T::Renameat { olddirfid, newdirfid, .. } | T::Rename2 { olddirfid, newdirfid, .. } => {
+                expect.uses = [Some(olddirfid), Some(newdirfid)]
+            }
             T::Never(never, _) => match never {},
         }
         expect
@@ -139,7 +176,17 @@ impl Expect {
                 at_most(asked, data.0.len())?;
                 dir_entries(data.0).try_for_each(|entry| entry.map(drop)).map_err(ServerMisbehaved::Entries)
             }
-            (Bound::Taken { sent }, &R::Write { count: got }) if got > sent => {
+            (Bound::PlusEntries { asked }, R::Readdirplus { data }) => {
+                at_most(asked, data.0.len())?;
+                plus_entries(data.0).try_for_each(|entry| entry.map(drop)).map_err(ServerMisbehaved::Entries)
+            }
+            (Bound::Copied { asked }, &R::Copyrange { count: got }) if got > asked => {
+                Err(ServerMisbehaved::CopiedTooMuch { asked, got })
+            }
+            (Bound::Access { asked }, &R::Access { mode }) if mode.0 & !asked != 0 => {
+                Err(ServerMisbehaved::AccessNotAsked { asked, got: mode.0 })
+            }
+            (Bound::Taken { sent }, &(R::Write { count: got } | R::Writex { count: got, .. })) if got > sent => {
                 Err(ServerMisbehaved::TookTooMuch { sent, got })
             }
             (Bound::Stat, R::Stat { stat }) => Stat::decode(stat.0, dialect).map(drop).map_err(ServerMisbehaved::Stat),

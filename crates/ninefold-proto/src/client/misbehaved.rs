@@ -26,6 +26,10 @@ pub enum ServerMisbehaved {
     ErrorZero,
     #[error("{got} bytes where {asked} were asked for")]
     TooMuchData { asked: u32, got: usize },
+    #[error("Rcopyrange says that {got} bytes were copied, of {asked}")]
+    CopiedTooMuch { asked: u64, got: u64 },
+    #[error("Raccess allows {got:#o}, and {asked:#o} was asked for")]
+    AccessNotAsked { asked: u32, got: u32 },
     #[error("{got} bytes taken of {sent} that were sent")]
     TookTooMuch { sent: u32, got: u32 },
     #[error("{got} qids for a walk of {names} names")]

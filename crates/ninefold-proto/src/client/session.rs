@@ -64,8 +64,8 @@ pub enum Refused {
     #[error("a message of {size} bytes does not fit the msize of {msize}")]
     TooLarge { size: usize, msize: u32 },
     /// The dialect agreed has no such message.
-    #[error("{dialect} has no {message}")]
-    NotInDialect { message: &'static str, dialect: Dialect },
+    #[error("{version} has no {message}")]
+    NotInDialect { message: &'static str, version: Version },
     /// Tversion, which would end the session, or Tflush: see [`Session::cancel`].
     #[error("{0} is not for callers")]
     NotACall(&'static str),
@@ -341,7 +341,7 @@ impl Session {
 
     fn encode(&self, tag: Tag, request: &T<'_>, out: &mut Vec<u8>) -> Result<(), Refused> {
         let start = out.len();
-        request.encode_head(tag, self.dialect(), out);
+        request.encode_head(tag, self.version, out);
         let size = out.len() - start + request.payload().len();
         if size > self.msize as usize {
             out.truncate(start);
@@ -352,8 +352,8 @@ impl Session {
 
     fn check(&self, request: &T<'_>) -> Result<(), Refused> {
         let message = request.name();
-        if info(request.number(), self.dialect()).is_none() {
-            return Err(Refused::NotInDialect { message, dialect: self.dialect() });
+        if info(request.number(), self.version).is_none() {
+            return Err(Refused::NotInDialect { message, version: self.version });
         }
         match request {
             T::Version { .. } | T::Flush { .. } => Err(Refused::NotACall(message)),
@@ -480,7 +480,7 @@ impl Session {
 
     fn send_own(&mut self, request: &T<'_>, waiter: Waiter, out: &mut Vec<u8>) {
         let tag = self.take_tag();
-        request.encode_head(tag, self.dialect(), out);
+        request.encode_head(tag, self.version, out);
         self.begin(tag, request.number(), Expect::of(request, self.dialect()), waiter);
     }
 
@@ -519,7 +519,7 @@ impl Session {
             let (size, msize) = (header.size, self.msize);
             return Err(ServerMisbehaved::Frame(DecodeError::SizeTooLarge { size, msize }));
         }
-        let Some(row) = info(header.kind, self.dialect()) else {
+        let Some(row) = info(header.kind, self.version) else {
             return Err(ServerMisbehaved::UnknownType(header.kind));
         };
         if header.kind % 2 == 0 {
@@ -528,7 +528,7 @@ impl Session {
         let line = self.pending.get(&tag).ok_or(ServerMisbehaved::UnknownTag(tag))?;
         let waiter = line.waiter;
         let &Pending { expect, doomed, .. } = line.asked().ok_or(ServerMisbehaved::UnknownTag(tag))?;
-        let reply = R::decode(header.kind, body, self.dialect())
+        let reply = R::decode(header.kind, body, self.version)
             .map_err(|error| ServerMisbehaved::Body { name: row.name, error })?;
         let mut failure = failure(&reply, self.dialect())?;
         if failure.is_none() {
@@ -621,19 +621,26 @@ fn not_made() -> Error {
 /// The error that a reply tells, if it is one.
 fn failure(reply: &R<'_>, dialect: Dialect) -> Result<Option<Error>, ServerMisbehaved> {
     match *reply {
-        R::Lerror { ecode: 0 } => Err(ServerMisbehaved::ErrorZero),
-        R::Lerror { ecode } => Ok(Some(Error::new(Errno(ecode)))),
+        R::Lerror { ecode: 0, .. } => Err(ServerMisbehaved::ErrorZero),
+        R::Lerror { ecode, retry_ms, text } => {
+            let mut error = with_text(Errno(ecode), text);
+            error.retry_ms = retry_ms;
+            Ok(Some(error))
+        }
         R::Error { ename, errno } => {
             // .u's ERRUNDEF is all ones; 0 comes from servers that only have a text.
             let known = dialect == Dialect::Unix && errno != 0 && errno != u32::MAX;
             let errno = if known { Errno(errno) } else { Errno::from_text(ename) };
-            let text = printable(ename, TEXT_MAX);
-            // A text that says nothing is worth less than the number's own.
-            let said = !text.trim().is_empty();
-            Ok(Some(if said { Error::with_text(errno, Cow::Owned(text)) } else { Error::new(errno) }))
+            Ok(Some(with_text(errno, ename)))
         }
         _ => Ok(None),
     }
+}
+
+/// A text that says nothing is worth less than the number's own.
+fn with_text(errno: Errno, text: &[u8]) -> Error {
+    let text = printable(text, TEXT_MAX);
+    if text.trim().is_empty() { Error::new(errno) } else { Error::with_text(errno, Cow::Owned(text)) }
 }
 
 /// Characters of a server's text that are kept. Plan 9's own are at most 128 bytes (ERRMAX, errstr(2)).

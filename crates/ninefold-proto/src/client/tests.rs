@@ -201,7 +201,7 @@ fn a_call_that_is_refused_has_no_effect() {
     let symlink = |symtgt| T::Symlink { dfid: Fid(0), name: b"n", symtgt, gid: 0 };
     let no_names = crate::message::Names::default();
     let cases: &[(T<'_>, Refused)] = &[
-        (T::Stat { fid: Fid(0) }, Refused::NotInDialect { message: "Tstat", dialect: Dialect::Linux }),
+        (T::Stat { fid: Fid(0) }, Refused::NotInDialect { message: "Tstat", version: Dialect::Linux.into() }),
         (T::Version { msize: 8192, version: b"9P2000" }, Refused::NotACall("Tversion")),
         (T::Flush { oldtag: Tag(0) }, Refused::NotACall("Tflush")),
         (T::Clunk { fid: unknown }, Refused::UnknownFid(unknown)),

@@ -7,7 +7,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::iter;
 
-use crate::dialect::Dialect;
+use crate::dialect::Version;
 use crate::message::R;
 use crate::types::Tag;
 use crate::wire::{HEADER, Writer};
@@ -101,9 +101,9 @@ impl<P: Bulk> Outbox<P> {
     }
 
     /// Appends a whole reply, whose data (if any) are copied: for the small ones.
-    pub(super) fn push(&mut self, tag: Tag, reply: &R<'_>, dialect: Dialect) {
+    pub(super) fn push(&mut self, tag: Tag, reply: &R<'_>, version: impl Into<Version>) {
         let start = self.heads.len();
-        reply.encode(tag, dialect, &mut self.heads);
+        reply.encode(tag, version, &mut self.heads);
         self.head_added(start);
     }
 
@@ -214,6 +214,7 @@ impl<P: Bulk> Outbox<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dialect::Dialect;
     use crate::message::{Entries, Payload};
 
     #[test]

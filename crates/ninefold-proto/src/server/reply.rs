@@ -8,7 +8,7 @@ use super::outbox::{Bulk, Outbox};
 use super::request::XATTR_BYTES;
 use super::session::{After, Outstanding, Session};
 use crate::attr::{Attr, Statfs};
-use crate::dialect::Dialect;
+use crate::dialect::{Dialect, Version};
 use crate::error::{Errno, Error};
 use crate::message::{Mask, Octal, Qids, R, StatBytes};
 use crate::stat::StatBuf;
@@ -34,6 +34,18 @@ const LINUX_OVERHEAD: u32 = 24;
 
 /// Rerror's bytes beside its text, in .u: header, s[2] and errno[4].
 const ERROR_OVERHEAD: usize = HEADER + 2 + 4;
+
+/// Rlerror's in .n1: header, ecode[4], retry_ms[4] and s[2].
+const LERROR_OVERHEAD: usize = HEADER + 4 + 4 + 2;
+
+/// As much of a text as `most` bytes hold, cut between characters. A file server's own may be of any length.
+fn cut(text: &str, most: usize) -> &str {
+    let mut end = text.len().min(most);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
 
 /// A reply before it is written.
 pub(super) enum Reply<P> {
@@ -61,34 +73,35 @@ pub(super) enum Reply<P> {
 
 impl<P: Bulk> Reply<P> {
     /// Appends the message. One that does not fit the msize becomes an error.
-    pub(super) fn push(self, tag: Tag, dialect: Dialect, msize: u32, out: &mut Outbox<P>) {
-        let linux = dialect == Dialect::Linux;
+    pub(super) fn push(self, tag: Tag, version: Version, msize: u32, out: &mut Outbox<P>) {
+        let linux = version.dialect == Dialect::Linux;
         let mark = out.mark();
         match &self {
-            Reply::Error(error) if linux => out.push(tag, &R::Lerror { ecode: error.errno.0 }, dialect),
-            Reply::Error(error) => {
-                // A file server's own text may be of any length.
-                let text = error.text();
-                let mut end = text.len().min((msize as usize).saturating_sub(ERROR_OVERHEAD));
-                while !text.is_char_boundary(end) {
-                    end -= 1;
-                }
-                out.push(tag, &R::Error { ename: &text.as_bytes()[..end], errno: error.errno.0 }, dialect);
+            Reply::Error(error) if linux => {
+                // The number's own text is known to who reads it.
+                let text = cut(error.own_text().unwrap_or_default(), (msize as usize).saturating_sub(LERROR_OVERHEAD));
+                let ecode = error.errno.0;
+                out.push(tag, &R::Lerror { ecode, retry_ms: error.retry_ms, text: text.as_bytes() }, version);
             }
-            Reply::Attach(qid) => out.push(tag, &R::Attach { qid: *qid }, dialect),
+            Reply::Error(error) => {
+                let text = error.text();
+                let text = cut(&text, (msize as usize).saturating_sub(ERROR_OVERHEAD));
+                out.push(tag, &R::Error { ename: text.as_bytes(), errno: error.errno.0 }, version);
+            }
+            Reply::Attach(qid) => out.push(tag, &R::Attach { qid: *qid }, version),
             Reply::Walk(qids) => {
                 let mut scratch = Vec::new();
-                out.push(tag, &R::Walk { wqids: Qids::encode(qids, &mut scratch) }, dialect);
+                out.push(tag, &R::Walk { wqids: Qids::encode(qids, &mut scratch) }, version);
             }
-            Reply::Open(qid) if linux => out.push(tag, &R::Lopen { qid: *qid, iounit: IOUNIT }, dialect),
-            Reply::Open(qid) => out.push(tag, &R::Open { qid: *qid, iounit: IOUNIT }, dialect),
-            Reply::Create(qid) if linux => out.push(tag, &R::Lcreate { qid: *qid, iounit: IOUNIT }, dialect),
-            Reply::Create(qid) => out.push(tag, &R::Create { qid: *qid, iounit: IOUNIT }, dialect),
-            Reply::Write(count) => out.push(tag, &R::Write { count: *count }, dialect),
+            Reply::Open(qid) if linux => out.push(tag, &R::Lopen { qid: *qid, iounit: IOUNIT }, version),
+            Reply::Open(qid) => out.push(tag, &R::Open { qid: *qid, iounit: IOUNIT }, version),
+            Reply::Create(qid) if linux => out.push(tag, &R::Lcreate { qid: *qid, iounit: IOUNIT }, version),
+            Reply::Create(qid) => out.push(tag, &R::Create { qid: *qid, iounit: IOUNIT }, version),
+            Reply::Write(count) => out.push(tag, &R::Write { count: *count }, version),
             Reply::Stat(stat) => {
                 let mut bytes = Vec::new();
-                stat.as_stat().encode(dialect, &mut bytes);
-                out.push(tag, &R::Stat { stat: StatBytes(&bytes) }, dialect);
+                stat.as_stat().encode(version.dialect, &mut bytes);
+                out.push(tag, &R::Stat { stat: StatBytes(&bytes) }, version);
             }
             Reply::Statfs(s) => {
                 let reply = R::Statfs {
@@ -102,18 +115,18 @@ impl<P: Bulk> Reply<P> {
                     fsid: Mask(s.fsid),
                     namelen: s.namelen,
                 };
-                out.push(tag, &reply, dialect);
+                out.push(tag, &reply, version);
             }
-            Reply::Readlink(target) => out.push(tag, &R::Readlink { target }, dialect),
-            Reply::Getattr(attr) => out.push(tag, &getattr(attr), dialect),
-            Reply::Xattrwalk(size) => out.push(tag, &R::Xattrwalk { size: *size }, dialect),
-            Reply::Lock(status) => out.push(tag, &R::Lock { status: *status }, dialect),
+            Reply::Readlink(target) => out.push(tag, &R::Readlink { target }, version),
+            Reply::Getattr(attr) => out.push(tag, &getattr(attr), version),
+            Reply::Xattrwalk(size) => out.push(tag, &R::Xattrwalk { size: *size }, version),
+            Reply::Lock(status) => out.push(tag, &R::Lock { status: *status }, version),
             Reply::Getlock(holder) => {
                 let Holder { kind, start, length, proc_id, client_id } = holder;
                 let (locktype, start, length, proc_id) = (*kind, *start, *length, *proc_id);
-                out.push(tag, &R::Getlock { locktype, start, length, proc_id, client_id }, dialect);
+                out.push(tag, &R::Getlock { locktype, start, length, proc_id, client_id }, version);
             }
-            Reply::Plain { number, qid } => out.push(tag, &plain(*number, qid.unwrap_or_default()), dialect),
+            Reply::Plain { number, qid } => out.push(tag, &plain(*number, qid.unwrap_or_default()), version),
             Reply::Read(_) | Reply::Readdir(_) => {}
         }
         match self {
@@ -124,7 +137,7 @@ impl<P: Bulk> Reply<P> {
             _ if out.mark() - mark > (msize as usize).max(HEADER) => {
                 out.truncate(mark);
                 let error = Error::with_text(Errno::EMSGSIZE, "reply does not fit the msize");
-                Reply::Error(error).push(tag, dialect, msize, out);
+                Reply::Error(error).push(tag, version, msize, out);
             }
             _ => {}
         }
@@ -148,7 +161,7 @@ fn plain(number: u8, qid: Qid) -> R<'static> {
         74 => R::Renameat {},
         76 => R::Unlinkat {},
         // Not reached: every other message has a reply of its own above. The client learns that, too.
-        _ => R::Lerror { ecode: Errno::EPROTO.0 },
+        _ => R::Lerror { ecode: Errno::EPROTO.0, retry_ms: 0, text: b"" },
     }
 }
 

@@ -152,7 +152,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         if let Some(fid) = reserve {
             self.fids.reserve(fid);
         }
-        Request { id, dialect: self.dialect, op }
+        Request { id, dialect: self.version.dialect, op }
     }
 
     /// The handle of a fid, free for this use.
@@ -256,13 +256,13 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
                 }
             }
             T::Walk { fid, newfid, wnames } => self.check_walk(fid, newfid, wnames)?,
-            T::Open { fid, mode } => self.check_open(fid, Open::from_mode(mode, self.dialect)?)?,
+            T::Open { fid, mode } => self.check_open(fid, Open::from_mode(mode, self.version.dialect)?)?,
             T::Lopen { fid, flags } => self.check_open(fid, Open::from_lflags(flags.0)?)?,
             T::Create { fid, name: n, perm, mode, extension } => {
                 // Nix's create-or-truncate, and the bit that asks for open(5)'s create.
                 let opens = self.groups.is_some() && mode & omode::EXCL == 0;
                 let mode = if self.groups.is_some() { mode & !omode::EXCL } else { mode };
-                let how = Open::from_mode(mode, self.dialect)?;
+                let how = Open::from_mode(mode, self.version.dialect)?;
                 self.check_create(fid, name(n)?, perm.0, how, !opens, extension)?
             }
             T::Lcreate { fid, name: n, flags, mode, gid } => {
@@ -305,7 +305,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
                 plain(Op::Stat { file }, id, None)
             }
             T::Wstat { fid, stat } => {
-                let stat = Stat::decode(stat.0, self.dialect)
+                let stat = Stat::decode(stat.0, self.version.dialect)
                     .map_err(|_| Error::with_text(Errno::EINVAL, "malformed stat record"))?;
                 let (id, file) = self.writable(fid)?;
                 if !stat.name.is_empty() {
@@ -429,6 +429,15 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
             T::Version { .. } | T::Flush { .. } | T::Clunk { .. } | T::Remove { .. } | T::Xattrcreate { .. } => {
                 return Err(Errno::EPROTO.into());
             }
+            T::Session { .. }
+            | T::Readdirplus { .. }
+            | T::Access { .. }
+            | T::Writex { .. }
+            | T::Copyrange { .. }
+            | T::Allocate { .. }
+            | T::Seek { .. }
+            | T::Rename2 { .. }
+            | T::Guard { .. } => return Err(Errno::EOPNOTSUPP.into()),
             T::Never(never, _) => match never {},
         })
     }
@@ -436,7 +445,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
     fn check_walk<'a>(&mut self, fid: Fid, newfid: Fid, names: Names<'a>) -> Result<Checked<'a, F>, Stop> {
         let in_place = newfid == fid;
         let id = self.handle(fid, if in_place { Use::Exclusive } else { Use::Shared })?;
-        let linux = self.dialect == Dialect::Linux;
+        let linux = self.version.dialect == Dialect::Linux;
         let (_, file) = self.file(fid)?;
         let Some(handle) = self.fids.get(id) else { return Err(Errno::EBADF.into()) };
         // diod's client, and Linux's, walk from open directories; the manual forbids it (walk(5)).
@@ -465,7 +474,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
     fn check_open<'a>(&mut self, fid: Fid, how: Open) -> Result<Checked<'a, F>, Stop> {
         let id = self.handle(fid, Use::Exclusive)?;
         let (_, file) = self.file(fid)?;
-        let linux = self.dialect == Dialect::Linux;
+        let linux = self.version.dialect == Dialect::Linux;
         let Some(handle) = self.fids.get(id) else { return Err(Errno::EBADF.into()) };
         if handle.is_open() {
             return refused(Errno::EBADF, "fid is open");
@@ -514,7 +523,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
     ) -> Result<Checked<'a, F>, Stop> {
         let handle = self.creatable(fid)?;
         let file = self.file_of(handle)?;
-        let unix = self.dialect == Dialect::Unix;
+        let unix = self.version.dialect == Dialect::Unix;
         let known = dm::DIR | dm::APPEND | dm::EXCL | dm::TMP | 0o777 | if unix { dm::UNIX } else { 0 };
         if perm & !known != 0 {
             return refused(Errno::EINVAL, "bad create mode");
@@ -564,7 +573,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
 
     fn check_read<'a>(&mut self, fid: Fid, offset: u64, count: u32) -> Result<Checked<'a, F>, Stop> {
         let (id, file) = self.file(fid)?;
-        let dialect = self.dialect;
+        let dialect = self.version.dialect;
         let Some(handle) = self.fids.get(id) else { return Err(Errno::EBADF.into()) };
         if !handle.access()?.can_read() {
             return refused(Errno::EBADF, "fid is not open for reading");
@@ -675,7 +684,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         };
         let from = usize::try_from(offset).unwrap_or(usize::MAX).min(value.len());
         let data = value[from..(from + count).min(value.len())].to_vec();
-        Reply::Read(P::from(data)).push(tag, self.dialect, self.msize, out);
+        Reply::Read(P::from(data)).push(tag, self.version, self.msize, out);
         Ok(())
     }
 
@@ -689,7 +698,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
             return refused(Errno::EINVAL, "attribute value is not written in order, or longer than announced");
         }
         value.extend_from_slice(data);
-        Reply::<P>::Write(data.len() as u32).push(tag, self.dialect, self.msize, out);
+        Reply::<P>::Write(data.len() as u32).push(tag, self.version, self.msize, out);
         Ok(())
     }
 
@@ -722,7 +731,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         }
         let mode = Mode::XattrWrite { name: name.to_vec(), size: size as usize, flags, value: Vec::new() };
         self.fids.set_mode(id, mode);
-        Reply::<P>::Plain { number: 32, qid: None }.push(tag, self.dialect, self.msize, out);
+        Reply::<P>::Plain { number: 32, qid: None }.push(tag, self.version, self.msize, out);
         Ok(())
     }
 }

@@ -162,7 +162,7 @@ impl After {
 pub struct Session<F, P, B = Vec<u8>> {
     pub(super) limits: Limits,
     state: State,
-    pub(super) dialect: Dialect,
+    pub(super) version: Version,
     /// Whether requests may share a tag, or `None` where they may not.
     pub(super) groups: Option<Groups<B>>,
     /// The request that is taken waited for this fid, and stands behind nobody there now.
@@ -210,7 +210,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         Session {
             limits,
             state: State::Start { spoke: false },
-            dialect: Dialect::Plan9,
+            version: Dialect::Plan9.into(),
             groups: None,
             woken: None,
             serial: 0,
@@ -243,7 +243,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
 
     /// The agreed dialect.
     pub fn dialect(&self) -> Dialect {
-        self.dialect
+        self.version.dialect
     }
 
     /// Requests not complete, those that wait included.
@@ -406,7 +406,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
             State::Resetting { .. } => return Ok(Event::Wait),
             _ => {}
         }
-        let message = match T::decode(kind, body, self.dialect) {
+        let message = match T::decode(kind, body, self.version) {
             Ok(message) => message,
             Err(_) if matches!(self.state, State::Start { .. }) && kind != TVERSION => {
                 return Err(Violation::NoVersion(kind));
@@ -576,7 +576,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
             let silent = undone && request.flushed && matches!(&result, Err(e) if e.errno == Errno::EINTR);
             let reply = self.settle(&request, result);
             if !silent {
-                reply.push(request.tag, self.dialect, self.msize, out);
+                reply.push(request.tag, self.version, self.msize, out);
             }
             self.answer_flushes(&request.flushes, out);
         }
@@ -684,7 +684,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
 
     /// Answers with an error at once.
     pub(super) fn refuse(&mut self, tag: Tag, error: Error, out: &mut Outbox<P>) {
-        reply::Reply::<P>::Error(error).push(tag, self.dialect, self.msize, out);
+        reply::Reply::<P>::Error(error).push(tag, self.version, self.msize, out);
     }
 
     fn release(&mut self, id: HandleId) {
@@ -725,9 +725,9 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         let name = version.map_or(dialect::UNKNOWN, Version::as_str);
         out.push(tag, &R::Version { msize, version: name.as_bytes() }, Dialect::Plan9);
         match version {
-            Some(Version { dialect, groups }) => {
-                self.dialect = dialect;
-                self.groups = groups.then(Groups::default);
+            Some(version) => {
+                self.version = version;
+                self.groups = version.groups.then(Groups::default);
                 self.msize = msize;
                 self.state = State::Agreed;
             }
@@ -748,7 +748,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         let id = match self.tags.get(&oldtag).filter(|(_, serial)| *serial < self.serial) {
             // Not outstanding: answered already, never sent, or sent after it.
             None => {
-                out.push(tag, &R::Flush {}, self.dialect);
+                out.push(tag, &R::Flush {}, self.version);
                 return Event::Handled;
             }
             // A flush of a flush is answered behind it, and so behind the request both wait for.
@@ -765,7 +765,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         for tag in flushes {
             self.tags.remove(tag);
             self.answered(*tag);
-            out.push(*tag, &R::Flush {}, self.dialect);
+            out.push(*tag, &R::Flush {}, self.version);
         }
     }
 }

@@ -288,7 +288,7 @@ impl Judge {
     /// How a reply ends a request; what it may not hold must not have been taken.
     fn end_of(&self, asked: &Asked, reply: &R<'_>) -> End {
         match *reply {
-            R::Lerror { ecode } => {
+            R::Lerror { ecode, .. } => {
                 assert_ne!(ecode, 0, "an error 0 was taken");
                 return End::Nothing;
             }

@@ -110,7 +110,7 @@ impl Server {
 
     fn error(&mut self, tag: u16) {
         match self.dialect {
-            Dialect::Linux => self.reply(tag, &R::Lerror { ecode: 5 }),
+            Dialect::Linux => self.reply(tag, &R::Lerror { ecode: 5, retry_ms: 0, text: b"" }),
             _ => self.reply(tag, &R::Error { ename: b"i/o error", errno: 5 }),
         }
     }

@@ -230,7 +230,7 @@ fn replies() -> Vec<Golden> {
             "1c000000 6b 0500 1300'file does not exist'"),
         r(U, 5, R::Error { ename: b"file does not exist", errno: 2 },
             "20000000 6b 0500 1300'file does not exist' 02000000"),
-        r(L, 5, R::Lerror { ecode: 2 },
+        r(L, 5, R::Lerror { ecode: 2, retry_ms: 0, text: b"" },
             "0b000000 07 0500 02000000"),
         r(PUL, 6, R::Flush {},
             "07000000 6d 0600"),

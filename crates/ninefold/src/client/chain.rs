@@ -275,7 +275,7 @@ impl Chain {
 
     /// What is said to who would make `name`, under `.ix`, where it is there; see [`is_there`].
     async fn taken<B>(&mut self, spot: &Spot, name: &[u8]) -> Result<Option<Promise<B>>, Error> {
-        if !self.client.version().groups {
+        if !self.client.version().is_ix() {
             return Ok(None);
         }
         // Of one name, so that it does not matter what the spot is.

@@ -550,8 +550,8 @@ impl Handle {
             Err(Refused::TooLarge { .. } | Refused::StringTooLong { .. }) => {
                 return Err(Error::TooLarge("it", self.dialect()));
             }
-            Err(Refused::NotInDialect { message, dialect }) => {
-                return Err(Error::Unsupported { what: message, dialect });
+            Err(Refused::NotInDialect { message, version }) => {
+                return Err(Error::Unsupported { what: message, dialect: version.dialect });
             }
             // There is a permit for each call of the session, and every fid here is owned: one that the session does not
             // know is a bug, told as a bad descriptor.

@@ -260,7 +260,7 @@ impl Node {
     /// as it sees fit.
     pub async fn create(self, name: &[u8], mode: Mode, perm: u32) -> Result<File, Error> {
         Name::new(name)?;
-        if self.client.version().groups && is_there(self.walk(&[name]).await)? {
+        if self.client.version().is_ix() && is_there(self.walk(&[name]).await)? {
             return Err(Errno::EEXIST.into());
         }
         let fid = self.fid.fid();
@@ -352,7 +352,7 @@ pub(super) fn new_file(version: Version, fid: Fid, name: &[u8], mode: Mode, perm
 /// The bit of Tcreate's mode that makes an existing file an error where it is opened and cut otherwise, under `.ix`, by our
 /// server (protocol.md, "Groups"): against who makes the file at the same time. Elsewhere it is always an error.
 pub(super) fn exclusive(version: Version) -> u8 {
-    if version.groups { omode::EXCL } else { 0 }
+    if version.is_ix() { omode::EXCL } else { 0 }
 }
 
 /// The group that new files are to have, as Linux's client asks for it.

@@ -7,10 +7,11 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use ninefold_proto::T;
+use ninefold_proto::dialect::Version;
 use ninefold_proto::message::{self, RVERSION, TFLUSH};
 use ninefold_proto::types::Tag;
 use ninefold_proto::wire;
-use ninefold_proto::{Dialect, T};
 
 use super::{Direction, Histogram, Observer, Part, Seen};
 
@@ -30,7 +31,7 @@ pub struct Count {
 /// What was counted.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
-    /// By the request's name: `Tread`; `type 200` when no dialect that we know has it.
+    /// By the request's name: `Tread`; `type 200` when no version that we know has it.
     pub by_type: BTreeMap<String, Count>,
     pub connections: u64,
     /// Every byte that passed, messages or not.
@@ -134,8 +135,8 @@ impl Counter {
             Direction::ToServer => {
                 counts.bytes_to_server += size;
                 let Some((kind, tag)) = kind_and_tag else { return };
-                let name = name(kind, seen.dialect);
-                let oldtag = frame.filter(|_| kind == TFLUSH).and_then(|frame| oldtag(frame, seen.dialect));
+                let name = name(kind, seen.version);
+                let oldtag = frame.filter(|_| kind == TFLUSH).and_then(|frame| oldtag(frame, seen.version));
                 waiting.push(tag, name.clone(), now, oldtag);
                 let count = counts.by_type.entry(name).or_default();
                 count.requests += 1;
@@ -173,13 +174,13 @@ impl Observer for Counter {
     }
 }
 
-fn name(kind: u8, dialect: Dialect) -> String {
-    message::info(kind, dialect).map_or_else(|| format!("type {kind}"), |row| row.name.to_owned())
+fn name(kind: u8, version: Version) -> String {
+    message::info(kind, version).map_or_else(|| format!("type {kind}"), |row| row.name.to_owned())
 }
 
-fn oldtag(frame: &[u8], dialect: Dialect) -> Option<Tag> {
+fn oldtag(frame: &[u8], version: Version) -> Option<Tag> {
     let (header, body) = wire::split_frame(frame).ok()?;
-    match T::decode(header.kind, body, dialect).ok()? {
+    match T::decode(header.kind, body, version).ok()? {
         T::Flush { oldtag } => Some(oldtag),
         _ => None,
     }
@@ -219,7 +220,7 @@ mod tests {
         }
 
         fn see(&self, ms: u64, direction: Direction, frame: &[u8]) {
-            let seen = Seen { direction, part: Part::Whole(frame), dialect: Dialect::Linux };
+            let seen = Seen { direction, part: Part::Whole(frame), version: Dialect::Linux.into() };
             self.counter.see(&seen, self.start + Duration::from_millis(ms));
         }
 
@@ -234,7 +235,7 @@ mod tests {
         f.t(0, 1, &T::Clunk { fid: Fid(1) });
         f.t(1, 2, &T::Clunk { fid: Fid(2) });
         f.r(4, 2, &R::Clunk {});
-        f.r(5, 1, &R::Lerror { ecode: Errno::EBADF.0 });
+        f.r(5, 1, &R::Lerror { ecode: Errno::EBADF.0, retry_ms: 0, text: b"" });
         let count = f.count("Tclunk");
         assert_eq!((count.requests, count.errors, count.latency.count()), (2, 1, 2));
         assert_eq!((count.bytes_to_server, count.bytes_to_client), (22, 7 + 11));
@@ -269,7 +270,7 @@ mod tests {
         f.t(10, 1, &T::Flush { oldtag: Tag(1) });
         f.t(10, 1, &T::Readlink { fid: Fid(1) });
         f.r(11, 1, &R::Flush {});
-        f.r(15, 1, &R::Lerror { ecode: Errno::EBADF.0 });
+        f.r(15, 1, &R::Lerror { ecode: Errno::EBADF.0, retry_ms: 0, text: b"" });
         assert_eq!(f.count("Treadlink").latency.mean(), Some(Duration::from_millis(5)));
         assert_eq!(f.counter.waiting.lock().unwrap().count, 0);
     }
@@ -295,7 +296,7 @@ mod tests {
     #[test]
     fn what_is_no_message_counts_as_bytes_only() {
         let f = Fixture::new();
-        let seen = Seen { direction: Direction::ToServer, part: Part::Raw(b"GET /"), dialect: Dialect::Plan9 };
+        let seen = Seen { direction: Direction::ToServer, part: Part::Raw(b"GET /"), version: Dialect::Plan9.into() };
         f.counter.message(&seen);
         let counts = f.counter.counts.lock().unwrap().clone();
         assert_eq!((counts.bytes_to_server, counts.by_type.len()), (5, 0));

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ninefold_proto::dialect::answer_version;
+use ninefold_proto::dialect::{Version, answer_version};
 use ninefold_proto::message::{self, RVERSION};
 use ninefold_proto::print::{self, Data};
 use ninefold_proto::types::Tag;
@@ -43,8 +43,8 @@ pub enum Part<'a> {
 pub struct Seen<'a> {
     pub direction: Direction,
     pub part: Part<'a>,
-    /// The dialect in force. An Rversion is already seen in the dialect that it agrees to.
-    pub dialect: Dialect,
+    /// The version in force. An Rversion is already seen in the one that it agrees to.
+    pub version: Version,
 }
 
 impl<'a> Seen<'a> {
@@ -72,12 +72,12 @@ pub struct Text<'a> {
 impl fmt::Display for Text<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.seen.part {
-            Part::Whole(frame) => print::print(frame, self.seen.dialect, self.data).fmt(f),
-            Part::Raw(bytes) => print::print(bytes, self.seen.dialect, self.data).fmt(f),
+            Part::Whole(frame) => print::print(frame, self.seen.version, self.data).fmt(f),
+            Part::Raw(bytes) => print::print(bytes, self.seen.version, self.data).fmt(f),
             Part::Head(head, size) => {
                 let [_, _, _, _, kind, low, high] = *head;
                 let tag = Tag(u16::from_le_bytes([low, high]));
-                match message::info(kind, self.seen.dialect) {
+                match message::info(kind, self.seen.version) {
                     Some(row) => write!(f, "{} tag {tag} ... ({size} bytes)", row.name),
                     None => write!(f, "type {kind} tag {tag} ... ({size} bytes)"),
                 }
@@ -89,7 +89,7 @@ impl fmt::Display for Text<'_> {
 /// What both directions of a connection must know.
 #[derive(Debug)]
 pub(super) struct Session {
-    dialect: Dialect,
+    version: Version,
     /// Longer frames are not held.
     frame_max: u32,
     limit: u32,
@@ -98,7 +98,7 @@ pub(super) struct Session {
 impl Session {
     /// Before a version is agreed: frames up to `limit` bytes are held.
     pub(super) fn new(limit: u32) -> Session {
-        Session { dialect: Dialect::Plan9, frame_max: limit, limit }
+        Session { version: Dialect::Plan9.into(), frame_max: limit, limit }
     }
 
     fn learn(&mut self, direction: Direction, frame: &[u8]) {
@@ -106,10 +106,10 @@ impl Session {
             return;
         }
         let Ok((_, body)) = wire::split_frame(frame) else { return };
-        if let Ok(R::Version { msize, version }) = R::decode(RVERSION, body, self.dialect) {
+        if let Ok(R::Version { msize, version }) = R::decode(RVERSION, body, self.version) {
             // "unknown" agrees to nothing; a suffix that we do not know changes no layout that we print.
             if let (Some(version), msize) = answer_version(version, msize, self.limit) {
-                self.dialect = version.dialect;
+                self.version = version;
                 self.frame_max = msize;
             }
         }
@@ -142,7 +142,7 @@ impl Tap {
         let direction = self.direction;
         while !bytes.is_empty() {
             if self.lost {
-                show(&Seen { direction, part: Part::Raw(bytes), dialect: session.dialect });
+                show(&Seen { direction, part: Part::Raw(bytes), version: session.version });
                 return;
             }
             if self.skip > 0 {
@@ -158,7 +158,7 @@ impl Tap {
                     self.lost = true;
                     let mut raw = std::mem::take(&mut self.held);
                     raw.extend_from_slice(bytes);
-                    show(&Seen { direction, part: Part::Raw(&raw), dialect: session.dialect });
+                    show(&Seen { direction, part: Part::Raw(&raw), version: session.version });
                     return;
                 }
                 Some(size) if size > session.frame_max => HEADER,
@@ -183,7 +183,7 @@ impl Tap {
                     Part::Whole(whole)
                 }
             };
-            show(&Seen { direction, part, dialect: session.dialect });
+            show(&Seen { direction, part, version: session.version });
             self.held.clear();
         }
     }
@@ -191,7 +191,7 @@ impl Tap {
     /// The stream has ended: shows what is left of a frame that will never be whole.
     pub(super) fn end(&mut self, session: &Session, mut show: impl FnMut(&Seen<'_>)) {
         if !self.held.is_empty() {
-            show(&Seen { direction: self.direction, part: Part::Raw(&self.held), dialect: session.dialect });
+            show(&Seen { direction: self.direction, part: Part::Raw(&self.held), version: session.version });
             self.held.clear();
         }
     }
@@ -273,11 +273,11 @@ mod tests {
         let mut session = Session::new(8192);
         let mut tap = Tap::new(Direction::ToClient);
         lines(&mut tap, &mut session, &[&version(b"9P2000.L")]);
-        assert_eq!(session.dialect, Dialect::Linux);
+        assert_eq!(session.version, Dialect::Linux);
         lines(&mut tap, &mut session, &[&version(b"unknown")]);
-        assert_eq!(session.dialect, Dialect::Linux);
+        assert_eq!(session.version, Dialect::Linux);
         lines(&mut tap, &mut session, &[&version(b"9P2000.u")]);
-        assert_eq!(session.dialect, Dialect::Unix);
+        assert_eq!(session.version, Dialect::Unix);
     }
 
     #[test]

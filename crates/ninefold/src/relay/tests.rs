@@ -60,7 +60,9 @@ async fn messages_pass_unchanged_and_the_dialect_follows_rversion() {
     let attach = T::Attach { fid: Fid(1), afid: Fid::NONE, uname: b"ken", aname: b"", n_uname: 7 };
     let sent = send(&mut client, |out| attach.encode(Tag(0), Dialect::Linux, out)).await;
     receive(&mut server, &sent).await;
-    let sent = send(&mut server, |out| R::Lerror { ecode: 13 }.encode(Tag(0), Dialect::Linux, out)).await;
+    let sent =
+        send(&mut server, |out| R::Lerror { ecode: 13, retry_ms: 0, text: b"" }.encode(Tag(0), Dialect::Linux, out))
+            .await;
     receive(&mut client, &sent).await;
     drop((client, server));
     relay.await.unwrap().unwrap();

@@ -67,7 +67,7 @@ impl Replies {
 
     pub fn error(&self, tag: Tag, errno: Errno) {
         match self.dialect {
-            Dialect::Linux => self.send(tag, R::Lerror { ecode: errno.0 }),
+            Dialect::Linux => self.send(tag, R::Lerror { ecode: errno.0, retry_ms: 0, text: b"" }),
             _ => self.send(tag, R::Error { ename: errno.text().as_bytes(), errno: errno.0 }),
         }
     }

@@ -75,7 +75,7 @@ async fn converse(mut stream: TcpStream, delay: Duration, answer: fn(&str) -> An
                 }
                 Answer::Error => R::Error { ename: b"no", errno: 0 }.encode(header.tag, Dialect::Plan9, &mut out),
                 ErrorWithNumber => R::Error { ename: b"no", errno: 5 }.encode(Tag(0), Dialect::Unix, &mut out),
-                Lerror => R::Lerror { ecode: 5 }.encode(Tag::NONE, Dialect::Linux, &mut out),
+                Lerror => R::Lerror { ecode: 5, retry_ms: 0, text: b"" }.encode(Tag::NONE, Dialect::Linux, &mut out),
                 Close => return,
                 Reset => {
                     // Data that was not read makes a close a reset; so does this.

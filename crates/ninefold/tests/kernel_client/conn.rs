@@ -43,7 +43,7 @@ impl Reply {
     /// The error, if it is one. 9P2000 has texts only.
     fn errno(&self) -> Option<Errno> {
         match self.message() {
-            R::Lerror { ecode } => Some(Errno(ecode)),
+            R::Lerror { ecode, .. } => Some(Errno(ecode)),
             R::Error { ename, .. } if self.dialect == Dialect::Plan9 => Some(Errno::from_text(ename)),
             R::Error { errno, .. } => Some(Errno(errno)),
             _ => None,

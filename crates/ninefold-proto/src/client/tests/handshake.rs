@@ -96,7 +96,7 @@ fn answer(does: Does, tag: Tag) -> Option<Vec<u8>> {
         UnixErrors(text, errno) => {
             R::Error { ename: text.as_bytes(), errno }.encode(tag, Dialect::Unix, &mut frame);
         }
-        LinuxErrors(ecode) => R::Lerror { ecode }.encode(tag, Dialect::Linux, &mut frame),
+        LinuxErrors(ecode) => R::Lerror { ecode, retry_ms: 0, text: b"" }.encode(tag, Dialect::Linux, &mut frame),
         Closes => return None,
     }
     Some(frame)
