@@ -5,6 +5,8 @@
 use alloc::borrow::Cow;
 use core::fmt;
 
+use crate::n1::OWN_ERRORS;
+
 /// A Linux error number (errno(3)), as Rlerror carries it whatever the machine.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Errno(pub u32);
@@ -133,6 +135,16 @@ impl Errno {
         ERRNOS.iter().find(|row| row.0 == self.0).map(|row| row.1)
     }
 
+    /// The number for who knows those of Linux only: in place of .n1's own it is the one that says the most like it.
+    pub fn linux(self) -> Errno {
+        match self {
+            Errno::ETRYLATER => Errno::EAGAIN,
+            Errno::ESTALE_LEASE | Errno::ESESSION | Errno::EMOVED => Errno::ESTALE,
+            Errno(own) if own >= OWN_ERRORS => Errno::EIO,
+            errno => errno,
+        }
+    }
+
     /// The text that 9P2000 and .u carry for it.
     pub fn text(self) -> Cow<'static, str> {
         match ERRNOS.iter().find(|row| row.0 == self.0) {
@@ -184,9 +196,9 @@ impl Error {
         Error { errno, retry_ms: 0, text: None }
     }
 
-    /// It is not possible now, and may be in so many milliseconds; .n1 only.
-    pub fn try_later(retry_ms: u32) -> Error {
-        Error { retry_ms, ..Error::new(Errno::ETRYLATER) }
+    /// Nothing was done, and in so many milliseconds it may be. Without .n1 that is told as `EAGAIN`.
+    pub fn try_later(retry_ms: u32, text: &'static str) -> Error {
+        Error { errno: Errno::ETRYLATER, retry_ms, text: Some(Cow::Borrowed(text)) }
     }
 
     /// An error with a text of its own for the dialects that carry one.
@@ -229,6 +241,14 @@ mod tests {
         for &(number, name, text) in ERRNOS {
             assert_eq!(Errno::from_text(text.as_bytes()), Errno(number), "{name}");
         }
+    }
+
+    #[test]
+    fn no_number_of_our_own_is_left_for_a_program() {
+        for &(number, name, _) in ERRNOS {
+            assert!(Errno(number).linux().0 < OWN_ERRORS, "{name}");
+        }
+        assert_eq!((Errno(5000).linux(), Errno::ENOENT.linux()), (Errno::EIO, Errno::ENOENT));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 mod client_model;
 
-use ninefold_proto::Dialect;
+use ninefold_proto::dialect::Version;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -26,7 +26,7 @@ impl Choose for Program<'_> {
     }
 
     /// Any number of a message, mostly that of the reply, and any bytes.
-    fn frame(&mut self, _: Dialect, tag: u16, request: Option<u8>) -> Vec<u8> {
+    fn frame(&mut self, _: Version, tag: u16, request: Option<u8>) -> Vec<u8> {
         let kind = request.filter(|_| self.below(4) > 0).map_or_else(|| self.below(128) as u8, |number| number + 1);
         let n = self.below(64);
         let body: Vec<u8> = (0..n).map(|_| [0, 1, 255, self.below(256) as u8][self.below(4)]).collect();

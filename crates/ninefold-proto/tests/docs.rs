@@ -1,25 +1,26 @@
 //! docs/protocol.md against the code: a row of the document for every row of the table, and the numbers it quotes.
 
-use ninefold_proto::Dialect;
+use ninefold_proto::dialect::{DialectSet, Version};
 use ninefold_proto::message::{FieldInfo, MessageInfo, R, T};
 use ninefold_proto::print::FieldKind;
 use ninefold_proto::server::Limits;
 use ninefold_proto::wire::MSIZE_MIN;
+use ninefold_proto::{Dialect, Errno};
 
 fn document() -> String {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/protocol.md");
     std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// `.u .L`; all of them are `all`.
-fn dialects(has: impl Fn(Dialect) -> bool) -> String {
-    let short = |dialect| match dialect {
-        Dialect::Plan9 => "9P2000",
-        Dialect::Unix => ".u",
-        Dialect::Linux => ".L",
-    };
-    let names: Vec<_> = Dialect::ALL.into_iter().filter(|d| has(*d)).map(short).collect();
-    if names.len() == Dialect::ALL.len() { "all".to_owned() } else { names.join(" ") }
+/// `.u .L`; all of them are `all`. What has .L has .n1.
+fn versions(set: DialectSet) -> String {
+    if set == DialectSet::N {
+        return ".n1".to_owned();
+    }
+    let names = [(Dialect::Plan9, "9P2000"), (Dialect::Unix, ".u"), (Dialect::Linux, ".L")];
+    let names: Vec<_> = names.into_iter().filter(|(dialect, _)| set.has(*dialect)).map(|(_, name)| name).collect();
+    assert_eq!(set.has(Dialect::Linux), set.has(Version::N1));
+    if names.len() == 3 { "all".to_owned() } else { names.join(" ") }
 }
 
 /// `fid[4]`, as the manual writes it; a field that some of the row's dialects lack stands in braces with those that
@@ -36,19 +37,20 @@ fn field(field: &FieldInfo, row: &MessageInfo) -> String {
         FieldKind::Optional => format!("({name}[4])"),
         FieldKind::Names => "nwname[2] nwname*(wname[s])".to_owned(),
         FieldKind::Qids => "nwqid[2] nwqid*(wqid[13])".to_owned(),
-        FieldKind::Payload | FieldKind::Entries => "count[4] data[count]".to_owned(),
+        FieldKind::SessionId => format!("{name}[16]"),
+        FieldKind::Payload | FieldKind::Entries | FieldKind::PlusEntries => "count[4] data[count]".to_owned(),
         FieldKind::Stat => "stat[n]".to_owned(),
     };
     if field.dialects == row.dialects {
         return layout;
     }
-    format!("{{{}: {layout}}}", dialects(|d| field.dialects.has(d)))
+    format!("{{{}: {layout}}}", versions(field.dialects))
 }
 
 /// The row up to its last column, which says where the layout is from.
 fn document_row(row: &MessageInfo) -> String {
     let fields: String = row.fields.iter().map(|f| format!(" {}", field(f, row))).collect();
-    let set = dialects(|d| row.dialects.has(d));
+    let set = versions(row.dialects);
     format!("| {} | {} | {set} | `size[4] {} tag[2]{fields}` |", row.number, row.name, row.name)
 }
 
@@ -74,9 +76,41 @@ fn the_document_has_no_row_that_the_table_lacks() {
 }
 
 #[test]
-fn the_numbers_reserved_in_the_document_are_free() {
+fn the_numbers_from_160_to_191_are_ours_alone() {
     assert!(document().contains("160 to 191"));
-    assert!(T::TABLE.iter().chain(R::TABLE).all(|row| !(160..=191).contains(&row.number)));
+    for row in T::TABLE.iter().chain(R::TABLE) {
+        assert_eq!((160..=191).contains(&row.number), row.dialects == DialectSet::N, "{}", row.name);
+    }
+}
+
+/// The numbers of .n1's errors and bits, each as the document quotes it.
+#[test]
+fn the_bits_and_errors_of_n1_in_the_document_are_those_of_the_code() {
+    use ninefold_proto::n1::{access, allocate, rename2, seek, session, writex};
+    let document = document();
+    for (name, value) in [
+        ("CREATE", session::CREATE),
+        ("APPEND", writex::APPEND),
+        ("STABLE", writex::STABLE),
+        ("KEEP_SIZE", allocate::KEEP_SIZE),
+        ("PUNCH_HOLE", allocate::PUNCH_HOLE),
+        ("ZERO_RANGE", allocate::ZERO_RANGE),
+        ("DATA", seek::DATA),
+        ("HOLE", seek::HOLE),
+        ("NOREPLACE", rename2::NOREPLACE),
+        ("EXCHANGE", rename2::EXCHANGE),
+        ("EXECUTE", access::EXECUTE),
+        ("WRITE", access::WRITE),
+        ("READ", access::READ),
+        ("ETRYLATER", Errno::ETRYLATER.0),
+        ("ESTALE_LEASE", Errno::ESTALE_LEASE.0),
+        ("ESESSION", Errno::ESESSION.0),
+        ("EFENCED", Errno::EFENCED.0),
+        ("EMOVED", Errno::EMOVED.0),
+    ] {
+        let quoted = [format!("`{name}` {value}"), format!("`{name}` {value:#x}")];
+        assert!(quoted.iter().any(|quoted| document.contains(quoted)), "docs/protocol.md lacks {}", quoted[0]);
+    }
 }
 
 #[test]

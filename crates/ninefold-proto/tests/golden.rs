@@ -3,29 +3,30 @@
 mod frames;
 
 use frames::{Golden, Message, bytes, goldens};
+use ninefold_proto::dialect::Version;
 use ninefold_proto::message::{MessageInfo, Optional, R, T};
 use ninefold_proto::wire::split_frame;
 use ninefold_proto::{Dialect, Fid};
 
 #[test]
 fn every_message_encodes_to_the_bytes_of_the_manual() {
-    for Golden { dialects, tag, message, frame } in goldens() {
-        for &dialect in dialects {
+    for Golden { versions, tag, message, frame } in goldens() {
+        for &version in versions {
             let (mut whole, mut head) = (Vec::new(), Vec::new());
             match message {
                 Message::T(message) => {
-                    message.encode(tag, dialect, &mut whole);
-                    message.encode_head(tag, dialect, &mut head);
+                    message.encode(tag, version, &mut whole);
+                    message.encode_head(tag, version, &mut head);
                     head.extend(message.payload());
                 }
                 Message::R(message) => {
-                    message.encode(tag, dialect, &mut whole);
-                    message.encode_head(tag, dialect, &mut head);
+                    message.encode(tag, version, &mut whole);
+                    message.encode_head(tag, version, &mut head);
                     head.extend(message.payload());
                 }
             }
-            assert_eq!(whole, frame, "{message:?} in {dialect}");
-            assert_eq!(head, frame, "{message:?} in {dialect}, head and data apart");
+            assert_eq!(whole, frame, "{message:?} in {version}");
+            assert_eq!(head, frame, "{message:?} in {version}, head and data apart");
         }
     }
 }
@@ -33,18 +34,18 @@ fn every_message_encodes_to_the_bytes_of_the_manual() {
 #[test]
 fn the_bytes_of_the_manual_decode_to_every_message() {
     for golden in goldens() {
-        for &dialect in golden.dialects {
+        for &version in golden.versions {
             let (header, body) = split_frame(&golden.frame).unwrap();
             assert_eq!(header.tag, golden.tag);
             let decoded = match golden.message {
-                Message::T(_) => T::decode(header.kind, body, dialect).map(|m| format!("{m:?}")),
-                Message::R(_) => R::decode(header.kind, body, dialect).map(|m| format!("{m:?}")),
+                Message::T(_) => T::decode(header.kind, body, version).map(|m| format!("{m:?}")),
+                Message::R(_) => R::decode(header.kind, body, version).map(|m| format!("{m:?}")),
             };
             let expected = match golden.message {
                 Message::T(message) => format!("{message:?}"),
                 Message::R(message) => format!("{message:?}"),
             };
-            assert_eq!(decoded.as_ref(), Ok(&expected), "{dialect}");
+            assert_eq!(decoded.as_ref(), Ok(&expected), "{version}");
         }
     }
 }
@@ -58,27 +59,27 @@ fn tfsync_without_its_last_field_is_taken_as_fsync() {
 }
 
 #[test]
-fn every_row_of_the_table_has_a_golden_frame_in_each_of_its_dialects() {
+fn every_row_of_the_table_has_a_golden_frame_in_each_of_its_layouts() {
     let goldens = goldens();
-    let missing = |row: &MessageInfo, dialect| {
-        !goldens.iter().any(|golden| golden.name() == row.name && golden.dialects.contains(&dialect))
+    let missing = |row: &MessageInfo, version| {
+        !goldens.iter().any(|golden| golden.name() == row.name && golden.versions.contains(&version))
     };
     for row in T::TABLE.iter().chain(R::TABLE) {
-        for dialect in Dialect::ALL.into_iter().filter(|dialect| row.dialects.has(*dialect)) {
-            assert!(!missing(row, dialect), "{} in {dialect}: write a golden frame", row.name);
+        for version in Version::LAYOUTS.into_iter().filter(|version| row.dialects.has(*version)) {
+            assert!(!missing(row, version), "{} in {version}: write a golden frame", row.name);
         }
     }
 }
 
 #[test]
-fn no_message_decodes_in_a_dialect_that_does_not_have_it() {
+fn no_message_decodes_in_a_version_that_does_not_have_it() {
     for Golden { frame, .. } in goldens() {
         let (header, body) = split_frame(&frame).unwrap();
-        for dialect in Dialect::ALL {
+        for version in Version::LAYOUTS {
             let known =
-                |table: &[MessageInfo]| table.iter().any(|row| row.number == header.kind && row.dialects.has(dialect));
-            assert!(known(T::TABLE) || T::decode(header.kind, body, dialect).is_err());
-            assert!(known(R::TABLE) || R::decode(header.kind, body, dialect).is_err());
+                |table: &[MessageInfo]| table.iter().any(|row| row.number == header.kind && row.dialects.has(version));
+            assert!(known(T::TABLE) || T::decode(header.kind, body, version).is_err());
+            assert!(known(R::TABLE) || R::decode(header.kind, body, version).is_err());
         }
     }
 }

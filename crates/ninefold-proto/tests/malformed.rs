@@ -4,7 +4,9 @@ mod frames;
 
 use frames::goldens;
 use ninefold_proto::Dialect;
+use ninefold_proto::dialect::Version;
 use ninefold_proto::message::{MessageInfo, R, T, info};
+use ninefold_proto::plus::plus_entries;
 use ninefold_proto::print::{Data, FieldKind, parse, print};
 use ninefold_proto::stat::{Stat, dir_entries, stats};
 use ninefold_proto::wire::{DecodeError, HEADER, MSIZE_MIN, frame_size, split_frame};
@@ -15,37 +17,37 @@ fn frame(kind: u8, body: &[u8]) -> Vec<u8> {
     [&size.to_le_bytes()[..], &[kind, 5, 0], body].concat()
 }
 
-fn decode(kind: u8, body: &[u8], dialect: Dialect) -> Result<(), DecodeError> {
+fn decode(kind: u8, body: &[u8], version: Version) -> Result<(), DecodeError> {
     // What does not decode must print all the same, and parse back.
     let frame = frame(kind, body);
-    let line = print(&frame, dialect, Data::Whole).to_string();
-    assert_eq!(parse(&line, dialect).as_deref(), Ok(&frame[..]), "{line}");
+    let line = print(&frame, version, Data::Whole).to_string();
+    assert_eq!(parse(&line, version).as_deref(), Ok(&frame[..]), "{line}");
     match kind % 2 {
-        0 => T::decode(kind, body, dialect).map(drop),
-        _ => R::decode(kind, body, dialect).map(drop),
+        0 => T::decode(kind, body, version).map(drop),
+        _ => R::decode(kind, body, version).map(drop),
     }
 }
 
-/// Every golden frame in every dialect: its row and its body.
-fn bodies() -> Vec<(&'static MessageInfo, Dialect, Vec<u8>)> {
+/// Every golden frame in every layout: its row and its body.
+fn bodies() -> Vec<(&'static MessageInfo, Version, Vec<u8>)> {
     let mut bodies = Vec::new();
     for golden in goldens() {
-        for &dialect in golden.dialects {
+        for &version in golden.versions {
             let (header, body) = split_frame(&golden.frame).unwrap();
             assert_eq!(header.tag, golden.tag);
-            bodies.push((info(header.kind, dialect).unwrap(), dialect, body.to_vec()));
+            bodies.push((info(header.kind, version).unwrap(), version, body.to_vec()));
         }
     }
     bodies
 }
 
 /// Where the counts of a body stand: offset and width in bytes.
-fn counts(row: &MessageInfo, dialect: Dialect, body: &[u8]) -> Vec<(usize, usize)> {
+fn counts(row: &MessageInfo, version: Version, body: &[u8]) -> Vec<(usize, usize)> {
     let mut counts = Vec::new();
     let mut at = 0;
     let number =
         |at: usize, width: usize| body[at..at + width].iter().rev().fold(0, |n, byte| n << 8 | usize::from(*byte));
-    for field in row.fields.iter().filter(|field| field.dialects.has(dialect)) {
+    for field in row.fields.iter().filter(|field| field.dialects.has(version)) {
         let fixed = match field.kind {
             FieldKind::U8 => 1,
             FieldKind::U16 | FieldKind::Tag => 2,
@@ -56,7 +58,8 @@ fn counts(row: &MessageInfo, dialect: Dialect, body: &[u8]) -> Vec<(usize, usize
                 counts.push((at, 2));
                 2 + number(at, 2)
             }
-            FieldKind::Payload | FieldKind::Entries => {
+            FieldKind::SessionId => 16,
+            FieldKind::Payload | FieldKind::Entries | FieldKind::PlusEntries => {
                 counts.push((at, 4));
                 4 + number(at, 4)
             }
@@ -82,12 +85,12 @@ fn counts(row: &MessageInfo, dialect: Dialect, body: &[u8]) -> Vec<(usize, usize
 
 #[test]
 fn a_body_cut_short_at_any_length_is_short() {
-    for (row, dialect, body) in bodies() {
+    for (row, version, body) in bodies() {
         for n in 0..body.len() {
             if row.name == "Tfsync" && n == 4 {
                 continue;
             }
-            let error = decode(row.number, &body[..n], dialect).unwrap_err();
+            let error = decode(row.number, &body[..n], version).unwrap_err();
             assert!(matches!(error, DecodeError::Short(_)), "{} cut to {n} bytes: {error}", row.name);
         }
     }
@@ -95,10 +98,10 @@ fn a_body_cut_short_at_any_length_is_short() {
 
 #[test]
 fn bytes_behind_the_last_field_are_refused() {
-    for (row, dialect, body) in bodies() {
+    for (row, version, body) in bodies() {
         for more in [1, 4, 100] {
             let longer = [&body[..], &vec![0; more]].concat();
-            assert_eq!(decode(row.number, &longer, dialect), Err(DecodeError::Trailing(more)), "{}", row.name);
+            assert_eq!(decode(row.number, &longer, version), Err(DecodeError::Trailing(more)), "{}", row.name);
         }
     }
 }
@@ -106,12 +109,12 @@ fn bytes_behind_the_last_field_are_refused() {
 #[test]
 fn a_count_over_the_bytes_there_are_is_short() {
     let mut raised = 0;
-    for (row, dialect, body) in bodies() {
-        for (at, width) in counts(row, dialect, &body) {
+    for (row, version, body) in bodies() {
+        for (at, width) in counts(row, version, &body) {
             for value in [u32::MAX, 0x7fff_ffff, body.len() as u32] {
                 let mut body = body.clone();
                 body[at..at + width].copy_from_slice(&value.to_le_bytes()[..width]);
-                let error = decode(row.number, &body, dialect).unwrap_err();
+                let error = decode(row.number, &body, version).unwrap_err();
                 assert!(matches!(error, DecodeError::Short(_)), "{} with {value} at {at}: {error}", row.name);
                 raised += 1;
             }
@@ -122,12 +125,12 @@ fn a_count_over_the_bytes_there_are_is_short() {
 
 #[test]
 fn a_count_that_is_off_by_one_is_an_error() {
-    for (row, dialect, body) in bodies() {
-        for (at, width) in counts(row, dialect, &body) {
+    for (row, version, body) in bodies() {
+        for (at, width) in counts(row, version, &body) {
             for step in [1, u8::MAX] {
                 let mut body = body.clone();
                 body[at] = body[at].wrapping_add(step);
-                assert!(decode(row.number, &body, dialect).is_err(), "{} {step} at {at} of {width}", row.name);
+                assert!(decode(row.number, &body, version).is_err(), "{} {step} at {at} of {width}", row.name);
             }
         }
     }
@@ -165,10 +168,10 @@ fn a_size_under_the_header_or_over_the_msize_is_refused_as_soon_as_it_is_there()
 }
 
 /// The stat records of the golden frames.
-fn records() -> Vec<(Dialect, Vec<u8>)> {
-    let stats = bodies().into_iter().filter_map(|(row, dialect, body)| match row.name {
-        "Rstat" => Some((dialect, body[2..].to_vec())),
-        "Twstat" => Some((dialect, body[6..].to_vec())),
+fn records() -> Vec<(Version, Vec<u8>)> {
+    let stats = bodies().into_iter().filter_map(|(row, version, body)| match row.name {
+        "Rstat" => Some((version, body[2..].to_vec())),
+        "Twstat" => Some((version, body[6..].to_vec())),
         _ => None,
     });
     stats.collect()
@@ -177,38 +180,38 @@ fn records() -> Vec<(Dialect, Vec<u8>)> {
 #[test]
 fn a_stat_record_cut_short_or_with_a_wrong_size_is_refused() {
     assert_eq!(records().len(), 4);
-    for (dialect, record) in records() {
-        assert!(Stat::decode(&record, dialect).is_ok());
+    for (version, record) in records() {
+        assert!(Stat::decode(&record, version.dialect).is_ok());
         for n in 0..record.len() {
-            assert!(Stat::decode(&record[..n], dialect).is_err(), "cut to {n}");
+            assert!(Stat::decode(&record[..n], version.dialect).is_err(), "cut to {n}");
             if n > 1 {
                 // The same, with a size that agrees.
                 let size = (n as u16 - 2).to_le_bytes();
                 let cut = [&size[..], &record[2..n]].concat();
-                assert!(Stat::decode(&cut, dialect).is_err(), "cut to {n}, size put right");
+                assert!(Stat::decode(&cut, version.dialect).is_err(), "cut to {n}, size put right");
             }
         }
         let longer = [&record[..], &[0]].concat();
-        assert_eq!(Stat::decode(&longer, dialect), Err(DecodeError::Trailing(1)));
+        assert_eq!(Stat::decode(&longer, version.dialect), Err(DecodeError::Trailing(1)));
         let size = record.len() as u16 - 2 + 1;
         let longer = [&size.to_le_bytes()[..], &record[2..], &[0]].concat();
-        assert_eq!(Stat::decode(&longer, dialect), Err(DecodeError::StatLength(size.into())));
+        assert_eq!(Stat::decode(&longer, version.dialect), Err(DecodeError::StatLength(size.into())));
     }
 }
 
 #[test]
 fn a_stat_record_of_the_other_dialect_is_refused() {
-    for (dialect, record) in records() {
-        let other = if dialect == Dialect::Unix { Dialect::Plan9 } else { Dialect::Unix };
+    for (version, record) in records() {
+        let other = if version.dialect == Dialect::Unix { Dialect::Plan9 } else { Dialect::Unix };
         assert!(Stat::decode(&record, other).is_err());
     }
 }
 
 #[test]
 fn a_list_of_records_ends_at_the_first_bad_one() {
-    for (dialect, record) in records() {
+    for (version, record) in records() {
         let list = [&record[..], &record, &record[..10]].concat();
-        let read: Vec<_> = stats(&list, dialect).collect();
+        let read: Vec<_> = stats(&list, version.dialect).collect();
         assert_eq!(read.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, true, false]);
     }
     let (_, _, body) = bodies().into_iter().find(|(row, ..)| row.name == "Rreaddir").unwrap();
@@ -216,6 +219,13 @@ fn a_list_of_records_ends_at_the_first_bad_one() {
     for n in 1..entry.len() {
         let list = [entry, entry, &entry[..n]].concat();
         let read: Vec<_> = dir_entries(&list).collect();
+        assert_eq!(read.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, true, false], "{n} bytes");
+    }
+    let (_, _, body) = bodies().into_iter().find(|(row, ..)| row.name == "Rreaddirplus").unwrap();
+    let entry = &body[4..];
+    for n in 1..entry.len() {
+        let list = [entry, entry, &entry[..n]].concat();
+        let read: Vec<_> = plus_entries(&list).collect();
         assert_eq!(read.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, true, false], "{n} bytes");
     }
 }

@@ -1,4 +1,4 @@
-//! Requests that share a tag (`.ix`): each is carried out when the one before it is answered. [`Groups`] holds those that
+//! Requests that share a tag (`.ix`, `.n1`): each is carried out when the one before it is answered. [`Groups`] holds those that
 //! wait, for those before them or for a fid in use.
 //!
 //! What waits for a fid stands in that fid's queue. When the fid may be free the queue is tried from its head on, until one
@@ -8,18 +8,41 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use super::limits::Limits;
+use crate::message::T;
 use crate::types::{Fid, Tag};
 
 /// Tattach's number.
 const TATTACH: u8 = 104;
 
+/// Tsession's number.
+const TSESSION: u8 = 164;
+
+/// What must happen in a request's turn although it is not carried out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Refused {
+    /// The fid of a Tclunk or Tremove, here with its number, is forgotten all the same.
+    Farewell(Fid, u8),
+    /// What a Tguard guards, so many requests, is not carried out either.
+    Guard(u16),
+    Other,
+}
+
+impl Refused {
+    pub fn of(message: &T<'_>) -> Refused {
+        match *message {
+            T::Clunk { fid } | T::Remove { fid } => Refused::Farewell(fid, message.number()),
+            T::Guard { members, .. } => Refused::Guard(members),
+            _ => Refused::Other,
+        }
+    }
+}
+
 /// What stands in a request's place.
 #[derive(Debug)]
 pub(super) enum Kept<B> {
     Frame(B),
-    /// There was no room for it. The fid of a Tclunk or Tremove, here with its number, is forgotten all the same, in its
-    /// turn.
-    Refused(Option<(Fid, u8)>),
+    /// There was no room for it.
+    Refused(Refused),
     /// It was too large to be kept, of a client without a fid.
     TooLarge,
 }
@@ -33,7 +56,7 @@ impl<B: AsRef<[u8]>> Kept<B> {
     }
 
     fn is_attach(&self) -> bool {
-        matches!(self, Kept::Frame(frame) if frame.as_ref().get(4) == Some(&TATTACH))
+        matches!(self, Kept::Frame(frame) if matches!(frame.as_ref().get(4), Some(&(TATTACH | TSESSION))))
     }
 }
 
@@ -106,6 +129,17 @@ pub(super) struct Groups<B> {
     attaches: usize,
     /// Of the frames.
     bytes: usize,
+    /// By tags whose Tguard did not hold. Its requests may come when it is answered and the tag is in no use.
+    cancelled: BTreeMap<Tag, Cancelled>,
+}
+
+/// What is not carried out of a tag.
+#[derive(Clone, Copy, Debug)]
+struct Cancelled {
+    /// How many more; not 0.
+    left: u32,
+    /// Frames of the connection before the Tguard.
+    serial: u64,
 }
 
 impl<B> Default for Groups<B> {
@@ -119,6 +153,7 @@ impl<B> Default for Groups<B> {
             refused: 0,
             attaches: 0,
             bytes: 0,
+            cancelled: BTreeMap::new(),
         }
     }
 }
@@ -139,7 +174,7 @@ impl<B: AsRef<[u8]> + Clone + From<Vec<u8>>> Groups<B> {
         self.members
     }
 
-    /// Tattaches that wait.
+    /// Tattaches and Tsessions that wait.
     pub fn attaches(&self) -> usize {
         self.attaches
     }
@@ -183,9 +218,9 @@ impl<B: AsRef<[u8]> + Clone + From<Vec<u8>>> Groups<B> {
     }
 
     /// The place of one that had no room, so that its error comes in its turn.
-    pub fn push_refused(&mut self, tag: Tag, farewell: Option<(Fid, u8)>, serial: u64) {
+    pub fn push_refused(&mut self, tag: Tag, refused: Refused, serial: u64) {
         self.refused += 1;
-        self.keep(tag, Waiting { kept: Kept::Refused(farewell), serial }, VecDeque::push_back);
+        self.keep(tag, Waiting { kept: Kept::Refused(refused), serial }, VecDeque::push_back);
     }
 
     /// A request that needs `fid`, which is in use, waits for it before the others of its tag, behind all that wait for the
@@ -221,8 +256,26 @@ impl<B: AsRef<[u8]> + Clone + From<Vec<u8>>> Groups<B> {
         line
     }
 
+    /// The next so many of `tag` are not carried out: the Tguard that says so, which is [`Groups::answered`] next, is the first.
+    /// It had `serial` frames before it.
+    pub fn cancel_next(&mut self, tag: Tag, members: u32, serial: u64) {
+        let left = self.cancelled.get(&tag).map_or(0, |cancelled| cancelled.left).max(members);
+        self.cancelled.insert(tag, Cancelled { left, serial });
+    }
+
+    /// Whether the next of `tag` is not to be carried out.
+    pub fn is_cancelled(&self, tag: Tag) -> bool {
+        self.cancelled.contains_key(&tag)
+    }
+
     /// The member of `tag` before those that wait is answered.
     pub fn answered(&mut self, tag: Tag) {
+        if let Some(cancelled) = self.cancelled.get_mut(&tag) {
+            cancelled.left -= 1;
+            if cancelled.left == 0 {
+                self.cancelled.remove(&tag);
+            }
+        }
         if self.has(tag) {
             self.ready.push_back(tag);
         }
@@ -270,6 +323,9 @@ impl<B: AsRef<[u8]> + Clone + From<Vec<u8>>> Groups<B> {
     /// Those of a tag that was flushed are never carried out, unless they came after the Tflush, which had `serial` frames
     /// before it.
     pub fn flush(&mut self, tag: Tag, serial: u64) {
+        if self.cancelled.get(&tag).is_some_and(|cancelled| cancelled.serial < serial) {
+            self.cancelled.remove(&tag);
+        }
         let Some(line) = self.waiting.get_mut(&tag) else { return };
         let flushed = line.members.iter().take_while(|member| member.serial < serial).count();
         let flushed: Vec<_> = line.members.drain(..flushed).collect();

@@ -33,7 +33,7 @@ mod session;
 
 pub use groups::Member;
 pub use limits::Limits;
-pub use op::{Done, Farewell, FarewellId, Holder, Op, Request, RequestId, Special, XattrWrite};
+pub use op::{Begun, Done, Farewell, FarewellId, Holder, Op, Request, RequestId, Special, XattrWrite};
 pub use outbox::{Bulk, Chunk, Outbox};
 pub use session::{Event, Parked, Session, Violation};
 

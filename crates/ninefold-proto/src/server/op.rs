@@ -5,12 +5,12 @@
 
 use alloc::vec::Vec;
 
-use crate::attr::{Attr, SetAttr, Statfs};
+use crate::attr::{Attr, SetAttr, Statfs, Time};
 use crate::dialect::Dialect;
 use crate::error::Error;
 use crate::open::Open;
 use crate::stat::{Stat, StatBuf};
-use crate::types::{Name, Qid, WalkElem};
+use crate::types::{Name, Qid, SessionId, WalkElem};
 
 /// One request of a session, from its arrival to its completion.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -46,6 +46,15 @@ pub enum Special<'a, F> {
 #[derive(Debug)]
 pub enum Op<'a, F> {
     Attach {
+        uname: &'a [u8],
+        n_uname: u32,
+        aname: &'a [u8],
+    },
+    /// Tsession: an attach by one of a client's connections.
+    Session {
+        session: SessionId,
+        /// Make it if it is not known.
+        create: bool,
         uname: &'a [u8],
         n_uname: u32,
         aname: &'a [u8],
@@ -192,6 +201,8 @@ pub enum Op<'a, F> {
 pub enum Done<F, P> {
     /// Attach. `read_only`: nothing may be changed through this fid and those walked from it.
     Attached { qid: Qid, file: F, read_only: bool },
+    /// Session.
+    SessionBegun { qid: Qid, file: F, read_only: bool, begun: Begun },
     /// Walk.
     Walked { qids: Vec<Qid>, file: Option<F> },
     /// Open.
@@ -222,6 +233,15 @@ pub enum Done<F, P> {
     Getlock(Option<Holder>),
     /// Everything else.
     Unit,
+}
+
+/// What Rsession tells of the server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Begun {
+    /// Names this run of the server; not 0.
+    pub epoch: u64,
+    /// The server's clock.
+    pub time: Time,
 }
 
 /// A lock as Rgetlock tells it.

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::fids::{DirPosition, Fate, Mode};
-use super::op::{Done, Holder};
+use super::op::{Begun, Done, Holder};
 use super::outbox::{Bulk, Outbox};
 use super::request::XATTR_BYTES;
 use super::session::{After, Outstanding, Session};
@@ -51,6 +51,7 @@ fn cut(text: &str, most: usize) -> &str {
 pub(super) enum Reply<P> {
     Error(Error),
     Attach(Qid),
+    Session(Qid, Begun, SessionLimits),
     Walk(Vec<Qid>),
     Open(Qid),
     Create(Qid),
@@ -73,9 +74,14 @@ pub(super) enum Reply<P> {
 
 impl<P: Bulk> Reply<P> {
     /// Appends the message. One that does not fit the msize becomes an error.
-    pub(super) fn push(self, tag: Tag, version: Version, msize: u32, out: &mut Outbox<P>) {
+    pub(super) fn push(mut self, tag: Tag, version: Version, msize: u32, out: &mut Outbox<P>) {
         let linux = version.dialect == Dialect::Linux;
         let mark = out.mark();
+        if let Reply::Error(error) = &mut self
+            && !version.is_n1()
+        {
+            error.errno = error.errno.linux();
+        }
         match &self {
             Reply::Error(error) if linux => {
                 // The number's own text is known to who reads it.
@@ -89,6 +95,7 @@ impl<P: Bulk> Reply<P> {
                 out.push(tag, &R::Error { ename: text.as_bytes(), errno: error.errno.0 }, version);
             }
             Reply::Attach(qid) => out.push(tag, &R::Attach { qid: *qid }, version),
+            Reply::Session(qid, begun, limits) => out.push(tag, &session(*qid, *begun, *limits), version),
             Reply::Walk(qids) => {
                 let mut scratch = Vec::new();
                 out.push(tag, &R::Walk { wqids: Qids::encode(qids, &mut scratch) }, version);
@@ -160,8 +167,29 @@ fn plain(number: u8, qid: Qid) -> R<'static> {
         72 => R::Mkdir { qid },
         74 => R::Renameat {},
         76 => R::Unlinkat {},
+        190 => R::Guard {},
         // Not reached: every other message has a reply of its own above. The client learns that, too.
         _ => R::Lerror { ecode: Errno::EPROTO.0, retry_ms: 0, text: b"" },
+    }
+}
+
+/// The limits that Rsession tells, in its order.
+type SessionLimits = [u32; 5];
+
+fn session(qid: Qid, begun: Begun, [fids, running, parked, group, waiting]: SessionLimits) -> R<'static> {
+    let Begun { epoch, time } = begun;
+    R::Session {
+        caps: Mask(0),
+        epoch,
+        time_sec: time.sec as u64,
+        time_nsec: time.nsec.into(),
+        term_ms: 0,
+        fids,
+        running,
+        parked,
+        group,
+        waiting,
+        qid,
     }
 }
 
@@ -216,6 +244,13 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
             (After::Attach { fid }, Done::Attached { qid, file, read_only }) => {
                 self.fids.establish(fid, file, qid, Mode::Walked, read_only);
                 Reply::Attach(qid)
+            }
+            (After::Session { fid }, Done::SessionBegun { qid, file, read_only, begun }) => {
+                self.fids.establish(fid, file, qid, Mode::Walked, read_only);
+                self.epoch = Some(begun.epoch);
+                let l = &self.limits;
+                let limits = [l.fids, l.running, l.parked, l.group, l.waiting];
+                Reply::Session(qid, begun, limits.map(|limit| u32::try_from(limit).unwrap_or(u32::MAX)))
             }
             (After::Walk { fid, newfid, names }, Done::Walked { qids, file }) => {
                 self.walked(request, fid, newfid, names, qids, file, read_only)

@@ -12,6 +12,7 @@ use crate::attr::{SetAttr, SetTime, Time, setattr};
 use crate::dialect::Dialect;
 use crate::error::{Errno, Error};
 use crate::message::{Names, Optional, T};
+use crate::n1;
 use crate::open::{Open, lflags};
 use crate::stat::{Stat, dm, omode};
 use crate::types::{BadName, Fid, MAXWELEM, Name, Tag, WalkElem};
@@ -29,9 +30,29 @@ const AT_REMOVEDIR: u32 = 0x200;
 /// Tremove's number.
 const TREMOVE: u8 = 122;
 
+/// Tguard's number.
+const TGUARD: u8 = 190;
+
 /// Tlock's flag that asks to wait (`P9_LOCK_FLAGS_BLOCK`), and reclaim, which changes nothing here.
 const LOCK_BLOCK: u32 = 1;
 const LOCK_RECLAIM: u32 = 2;
+
+/// Why a request is never carried out, whatever it asks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Refusal {
+    NoRoom,
+    /// By its Tguard.
+    Cancelled,
+}
+
+impl Refusal {
+    pub(super) fn error(self) -> Error {
+        match self {
+            Refusal::NoRoom => no_room(),
+            Refusal::Cancelled => cancelled(),
+        }
+    }
+}
 
 /// Why a request is not carried out now.
 pub(super) enum Stop {
@@ -61,9 +82,17 @@ pub(super) fn unknown_fid() -> Error {
     Error::with_text(Errno::EBADF, "unknown fid")
 }
 
+/// When there may be room again: soon, if others are answered.
+const ROOM_IN: u32 = 100;
+
 /// Too many requests of the connection wait.
 pub(super) fn no_room() -> Error {
-    Error::with_text(Errno::EAGAIN, "too many requests of this connection wait already")
+    Error::try_later(ROOM_IN, "too many requests of this connection wait already")
+}
+
+/// What its Tguard asked does not hold.
+pub(super) fn cancelled() -> Error {
+    Error::with_text(Errno::ECANCELED, "its guard does not hold")
 }
 
 /// What uses the fid may never end.
@@ -117,13 +146,14 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         out: &mut Outbox<P>,
     ) -> Result<Event<'a, F>, Fid> {
         let result = match message {
-            T::Clunk { fid } | T::Remove { fid } => match self.farewell(tag, fid, message.number(), false) {
+            T::Clunk { fid } | T::Remove { fid } => match self.farewell(tag, fid, message.number(), None) {
                 Ok(waits) if waits.is_empty() => Ok(()),
                 Ok(waits) => return Ok(Event::Cancel(waits)),
                 Err(error) => Err(Stop::Refused(error)),
             },
             T::Read { fid, offset, count } if self.is_xattr(fid) => self.xattr_read(tag, fid, offset, count, out),
             T::Write { fid, offset, data } if self.is_xattr(fid) => self.xattr_write(tag, fid, offset, data.0, out),
+            T::Guard { epoch, lease, opid, members, .. } => self.guard(tag, (epoch, lease, opid), members, out),
             T::Xattrcreate { fid, name, attr_size, flags } => self.xattr_create(tag, fid, name, attr_size, flags, out),
             message => match self.check(message) {
                 Ok(checked) => return Ok(Event::Execute(self.begin(tag, checked))),
@@ -426,18 +456,35 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
                 plain(Op::Getlock { file, kind: locktype, start, length, proc_id, client_id }, id, None)
             }
             // Taken care of before.
-            T::Version { .. } | T::Flush { .. } | T::Clunk { .. } | T::Remove { .. } | T::Xattrcreate { .. } => {
+            T::Version { .. }
+            | T::Flush { .. }
+            | T::Clunk { .. }
+            | T::Remove { .. }
+            | T::Xattrcreate { .. }
+            | T::Guard { .. } => {
                 return Err(Errno::EPROTO.into());
             }
-            T::Session { .. }
-            | T::Readdirplus { .. }
+            T::Session { flags, session, caps: _, fid, uname, aname, n_uname } => {
+                if flags.0 & !n1::session::ALL != 0 {
+                    return refused(Errno::EINVAL, "unknown session flags");
+                }
+                self.new_fid(fid)?;
+                let create = flags.0 & n1::session::CREATE != 0;
+                Checked {
+                    op: Op::Session { session, create, uname, n_uname, aname },
+                    after: After::Session { fid },
+                    handles: [None, None],
+                    exclusive: false,
+                    reserve: Some(fid),
+                }
+            }
+            T::Readdirplus { .. }
             | T::Access { .. }
             | T::Writex { .. }
             | T::Copyrange { .. }
             | T::Allocate { .. }
             | T::Seek { .. }
-            | T::Rename2 { .. }
-            | T::Guard { .. } => return Err(Errno::EOPNOTSUPP.into()),
+            | T::Rename2 { .. } => return Err(Errno::EOPNOTSUPP.into()),
             T::Never(never, _) => match never {},
         })
     }
@@ -621,8 +668,14 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
     /// Tclunk and Tremove: the fid is gone from now on, whatever comes of it (clunk(5), remove(5)). The requests
     /// that still use the file are to wait no longer, or the farewell might never come.
     ///
-    /// `refused`: it had no room. The fid goes, with an error; nothing is removed.
-    pub(super) fn farewell(&mut self, tag: Tag, fid: Fid, number: u8, refused: bool) -> Result<Vec<RequestId>, Error> {
+    /// `refused`: the fid goes, with an error; nothing is removed.
+    pub(super) fn farewell(
+        &mut self,
+        tag: Tag,
+        fid: Fid,
+        number: u8,
+        refused: Option<Refusal>,
+    ) -> Result<Vec<RequestId>, Error> {
         let after = After::Farewell { number, refused };
         let id = match self.fids.lookup(fid) {
             Lookup::Live(id) => id,
@@ -661,14 +714,39 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         }
     }
 
-    fn retire_for(&mut self, id: HandleId, request: RequestId, number: u8, refused: bool) {
-        let remove = number == TREMOVE && !refused;
+    fn retire_for(&mut self, id: HandleId, request: RequestId, number: u8, refused: Option<Refusal>) {
+        let remove = number == TREMOVE && refused.is_none();
         let read_only = self.fids.get(id).is_some_and(|handle| handle.read_only);
-        let error = match () {
-            () if refused => Some(no_room()),
-            () => (remove && read_only).then(|| Errno::EROFS.into()),
+        let error = match refused {
+            Some(refusal) => Some(refusal.error()),
+            None => (remove && read_only).then(|| Errno::EROFS.into()),
         };
         self.retire(id, Fate { request: Some(request), remove, error });
+    }
+
+    /// Tguard: its reply, and where it does not hold, that nothing of what it guards is carried out.
+    fn guard(
+        &mut self,
+        tag: Tag,
+        (epoch, lease, opid): (u64, u32, u64),
+        members: u16,
+        out: &mut Outbox<P>,
+    ) -> Result<(), Stop> {
+        let error = match () {
+            () if usize::from(members) >= self.limits.group => {
+                Error::with_text(Errno::EINVAL, "a guard of more requests than a tag may have")
+            }
+            // Telling a group that is sent again comes with sessions that are resumed.
+            () if opid != 0 => Error::with_text(Errno::EOPNOTSUPP, "operations are not remembered"),
+            // Nobody holds a lease.
+            () if self.epoch != Some(epoch) || lease != 0 => cancelled(),
+            () => {
+                Reply::<P>::Plain { number: TGUARD, qid: None }.push(tag, self.version, self.msize, out);
+                return Ok(());
+            }
+        };
+        self.cancel_behind(tag, members);
+        Err(Stop::Refused(error))
     }
 
     fn is_xattr(&mut self, fid: Fid) -> bool {

@@ -5,12 +5,12 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::fids::{Fate, Fids, HandleId, Lookup, Mode};
-use super::groups::{Groups, Kept, Member, Over};
+use super::groups::{Groups, Kept, Member, Over, Refused};
 use super::limits::Limits;
 use super::op::{Done, Farewell, FarewellId, Request, RequestId};
 use super::outbox::{Bulk, Outbox};
 use super::reply;
-use super::request::{fid_in_use, no_room, unknown_fid};
+use super::request::{Refusal, fid_in_use, no_room, unknown_fid};
 use crate::dialect::{self, Dialect, Version};
 use crate::error::{Errno, Error};
 use crate::message::{R, T, is_reply};
@@ -104,6 +104,9 @@ pub(super) enum After {
     Attach {
         fid: Fid,
     },
+    Session {
+        fid: Fid,
+    },
     Walk {
         fid: Fid,
         newfid: Fid,
@@ -141,7 +144,7 @@ pub(super) enum After {
     /// Tclunk, Tremove: answered by the farewell; with an error, whatever comes of it, where it was `refused`.
     Farewell {
         number: u8,
-        refused: bool,
+        refused: Option<Refusal>,
     },
 }
 
@@ -149,7 +152,7 @@ impl After {
     /// The fid that a success makes.
     pub fn new_fid(&self) -> Option<Fid> {
         match *self {
-            After::Attach { fid } => Some(fid),
+            After::Attach { fid } | After::Session { fid } => Some(fid),
             After::Walk { fid, newfid, .. } if fid != newfid => Some(newfid),
             After::XattrRead { newfid } => Some(newfid),
             _ => None,
@@ -170,6 +173,8 @@ pub struct Session<F, P, B = Vec<u8>> {
     /// Frames that came before the one that is taken.
     serial: u64,
     frames: u64,
+    /// This run of the server, once a Tsession has told.
+    pub(super) epoch: Option<u64>,
     pub(super) msize: u32,
     pub(super) fids: Fids<F>,
     requests: BTreeMap<RequestId, Outstanding>,
@@ -215,6 +220,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
             woken: None,
             serial: 0,
             frames: 0,
+            epoch: None,
             msize: MSIZE_MIN,
             fids: Fids::default(),
             requests: BTreeMap::new(),
@@ -239,6 +245,11 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
     /// The largest frame that may come. Where requests share tags, what belongs to a Tattach that failed may be behind it.
     pub fn largest_frame(&self) -> u32 {
         if self.groups.is_some() { self.msize } else { self.msize() }
+    }
+
+    /// The agreed version.
+    pub fn version(&self) -> Version {
+        self.version
     }
 
     /// The agreed dialect.
@@ -339,7 +350,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         self.serial = self.frames;
         self.frames += 1;
         if self.joins(tag) {
-            return self.wait_in_turn(tag, None, None, parked);
+            return self.wait_in_turn(tag, None, Refused::Other, parked);
         }
         let error = match self.tags.contains_key(&tag) {
             true => duplicate_tag(),
@@ -365,25 +376,45 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
                 self.woken = None;
                 event
             }
-            Kept::Refused(farewell) => Ok(self.refuse_in_turn(member.tag, *farewell, out)),
+            Kept::Refused(refused) => Ok(self.refuse_in_turn(member.tag, *refused, Refusal::NoRoom, out)),
             Kept::TooLarge => {
-                self.refuse(member.tag, unknown_fid(), out);
+                let error = if self.is_cancelled(member.tag) { Refusal::Cancelled.error() } else { unknown_fid() };
+                self.refuse(member.tag, error, out);
                 self.answered(member.tag);
                 Ok(Event::Handled)
             }
         }
     }
 
-    fn refuse_in_turn<'a>(&mut self, tag: Tag, farewell: Option<(Fid, u8)>, out: &mut Outbox<P>) -> Event<'a, F> {
-        match farewell.map(|(fid, number)| self.farewell(tag, fid, number, true)) {
-            None | Some(Err(_)) => {
-                self.refuse(tag, no_room(), out);
+    /// Answers a request with an error in its turn; what must happen whatever becomes of it does.
+    fn refuse_in_turn<'a>(&mut self, tag: Tag, refused: Refused, why: Refusal, out: &mut Outbox<P>) -> Event<'a, F> {
+        let parted = match refused {
+            Refused::Farewell(fid, number) => self.farewell(tag, fid, number, Some(why)).ok(),
+            Refused::Guard(_) | Refused::Other => None,
+        };
+        match parted {
+            None => {
+                self.refuse(tag, why.error(), out);
+                if let Refused::Guard(members) = refused {
+                    self.cancel_behind(tag, members);
+                }
                 self.answered(tag);
                 Event::Handled
             }
-            Some(Ok(waits)) if waits.is_empty() => Event::Handled,
-            Some(Ok(waits)) => Event::Cancel(waits),
+            Some(waits) if waits.is_empty() => Event::Handled,
+            Some(waits) => Event::Cancel(waits),
         }
+    }
+
+    /// The next so many requests of a tag behind the one that is answered now will be answered, but not carried out.
+    pub(super) fn cancel_behind(&mut self, tag: Tag, members: u16) {
+        if let Some(groups) = &mut self.groups {
+            groups.cancel_next(tag, u32::from(members) + 1, self.serial);
+        }
+    }
+
+    fn is_cancelled(&self, tag: Tag) -> bool {
+        self.groups.as_ref().is_some_and(|groups| groups.is_cancelled(tag))
     }
 
     fn take<'a>(
@@ -412,24 +443,24 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
                 return Err(Violation::NoVersion(kind));
             }
             Err(DecodeError::UnknownType(_)) if turn == Turn::Arrived && self.joins(tag) => {
-                return self.wait_in_turn(tag, Some(frame), None, parked);
+                return self.wait_in_turn(tag, Some(frame), Refused::Other, parked);
             }
             Err(DecodeError::UnknownType(_)) => {
+                let error = match self.is_cancelled(tag) {
+                    true => Refusal::Cancelled.error(),
+                    false => Error::with_text(Errno::EOPNOTSUPP, "unknown message type"),
+                };
+                self.refuse(tag, error, out);
                 self.answered(tag);
-                self.refuse(tag, Error::with_text(Errno::EOPNOTSUPP, "unknown message type"), out);
                 return Ok(Event::Handled);
             }
             Err(error) => return Err(Violation::Body { kind, error }),
         };
         match message {
-            T::Version { msize, version } => Ok(self.version(tag, msize, version, out)),
+            T::Version { msize, version } => Ok(self.negotiate(tag, msize, version, out)),
             _ if matches!(self.state, State::Start { .. }) => Err(Violation::NoVersion(kind)),
             message if turn == Turn::Arrived && self.joins(tag) => {
-                let farewell = match message {
-                    T::Clunk { fid } | T::Remove { fid } => Some((fid, kind)),
-                    _ => None,
-                };
-                self.wait_in_turn(tag, Some(frame), farewell, parked)
+                self.wait_in_turn(tag, Some(frame), Refused::of(&message), parked)
             }
             _ if self.tags.contains_key(&tag) => {
                 self.refuse(tag, duplicate_tag(), out);
@@ -439,6 +470,9 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
                 let event = self.flush(tag, oldtag, out);
                 self.answered_at_once(tag);
                 Ok(event)
+            }
+            message if self.is_cancelled(tag) => {
+                Ok(self.refuse_in_turn(tag, Refused::of(&message), Refusal::Cancelled, out))
             }
             message => match self.handle_request(tag, message, out) {
                 Err(fid) => Ok(self.wait_for_fid(tag, frame, fid, turn, parked, out)),
@@ -460,7 +494,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         &mut self,
         tag: Tag,
         frame: Option<&B>,
-        farewell: Option<(Fid, u8)>,
+        refused: Refused,
         parked: Parked<'_>,
     ) -> Result<Event<'a, F>, Violation> {
         let Some(groups) = &mut self.groups else { return Ok(Event::Handled) };
@@ -482,7 +516,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
             return Ok(Event::Wait);
         }
         match &mut self.groups {
-            Some(groups) if groups.may_refuse(&self.limits) => groups.push_refused(tag, farewell, self.serial),
+            Some(groups) if groups.may_refuse(&self.limits) => groups.push_refused(tag, refused, self.serial),
             _ => return Err(Violation::TooManyMembers),
         }
         Ok(Event::Handled)
@@ -538,7 +572,10 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
                 groups.push_blocked(tag, frame, fid, self.serial);
             }
             Turn::Arrived if self.anything_moves(parked) => return Event::Wait,
-            Turn::Arrived => self.refuse(tag, no_room(), out),
+            Turn::Arrived => {
+                self.refuse(tag, no_room(), out);
+                self.answered(tag);
+            }
         }
         Event::Handled
     }
@@ -696,7 +733,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         }
     }
 
-    fn version(&mut self, tag: Tag, msize: u32, version: &[u8], out: &mut Outbox<P>) -> Event<'static, F> {
+    fn negotiate(&mut self, tag: Tag, msize: u32, version: &[u8], out: &mut Outbox<P>) -> Event<'static, F> {
         let reply = dialect::answer_version(version, msize, self.limits.msize);
         self.state = State::Resetting { tag, reply };
         self.void_everything();
@@ -727,6 +764,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         match version {
             Some(version) => {
                 self.version = version;
+                self.epoch = None;
                 self.groups = version.groups.then(Groups::default);
                 self.msize = msize;
                 self.state = State::Agreed;

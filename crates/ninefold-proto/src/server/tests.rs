@@ -1,6 +1,7 @@
 //! The session in virtual time: lines in, lines out, results brought in whatever order a test wants.
 
 mod groups;
+mod guards;
 mod random_groups;
 
 use alloc::format;
@@ -85,7 +86,7 @@ impl Bench {
     }
 
     fn send(&mut self, line: &str) -> Did {
-        let frame = parse(line, self.session.dialect()).unwrap_or_else(|e| panic!("{line}: {e}"));
+        let frame = parse(line, self.session.version).unwrap_or_else(|e| panic!("{line}: {e}"));
         self.frame(&frame, &|_| false)
     }
 
@@ -121,7 +122,7 @@ impl Bench {
         let mut rest = &bytes[..];
         let mut lines = Vec::new();
         while let Ok(Some(size)) = crate::wire::frame_size(rest, u32::MAX) {
-            lines.push(print(&rest[..size], self.session.dialect(), Data::Whole).to_string());
+            lines.push(print(&rest[..size], self.session.version, Data::Whole).to_string());
             rest = &rest[size..];
         }
         lines
@@ -166,7 +167,7 @@ fn nothing_but_tversion_is_taken_first() {
     assert_eq!(b.frame(b"\x07\0\0\0\xc8\x01\0", &|_| false), Did::Closed(Violation::NoVersion(200)));
     assert_eq!(
         b.ask("Tversion tag -1 msize 65536 version '9P2000.L.n1'"),
-        "Rversion tag -1 msize 65536 version '9P2000.L'"
+        "Rversion tag -1 msize 65536 version '9P2000.L.n1'"
     );
     assert_eq!(b.session.msize(), 65536);
 }

@@ -4,7 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ninefold_proto::client::{Answer, Limits, Parting, Refused, Session};
+use ninefold_proto::dialect::Version;
 use ninefold_proto::message::{R, T, info};
+use ninefold_proto::plus::plus_entries;
 use ninefold_proto::stat::{Stat, dir_entries, dm};
 use ninefold_proto::wire::split_frame;
 use ninefold_proto::{Dialect, Fid, Tag};
@@ -68,7 +70,7 @@ enum End {
 }
 
 pub struct Judge {
-    pub dialect: Dialect,
+    pub version: Version,
     pub msize: u32,
     pub limits: Limits,
     pub asked: BTreeMap<u16, Asked>,
@@ -79,7 +81,7 @@ pub struct Judge {
 }
 
 /// What a request asks.
-pub fn asked(message: &T<'_>, dialect: Dialect) -> Asked {
+pub fn asked(message: &T<'_>, version: Version) -> Asked {
     let mut asked = Asked {
         number: message.number(),
         most: 0,
@@ -117,18 +119,28 @@ pub fn asked(message: &T<'_>, dialect: Dialect) -> Asked {
             asked.names.push(fid.0);
             asked.ends = Some(fid.0);
         }
-        T::Read { fid, count, .. } | T::Readdir { fid, count, .. } => {
+        T::Session { fid, .. } => asked.makes = Some(fid.0),
+        T::Access { fid, mode } => {
+            asked.names.push(fid.0);
+            asked.most = mode.0 as usize;
+        }
+        T::Copyrange { srcfid, dstfid, length, .. } => {
+            asked.names.extend([srcfid.0, dstfid.0]);
+            asked.most = length as usize;
+        }
+        T::Guard { fid, .. } => asked.names.extend((fid != Fid::NONE).then_some(fid.0)),
+        T::Read { fid, count, .. } | T::Readdir { fid, count, .. } | T::Readdirplus { fid, count, .. } => {
             asked.names.push(fid.0);
             asked.most = count as usize;
         }
-        T::Write { fid, data, .. } => {
+        T::Write { fid, data, .. } | T::Writex { fid, data, .. } => {
             asked.names.push(fid.0);
             asked.most = data.0.len();
         }
         T::Create { fid, perm, extension, .. } => {
             asked.names.push(fid.0);
             asked.creates = Some(fid.0);
-            if dialect == Dialect::Unix && perm.0 & dm::LINK != 0 {
+            if version.dialect == Dialect::Unix && perm.0 & dm::LINK != 0 {
                 asked.names.extend(std::str::from_utf8(extension).ok().and_then(|text| text.parse::<u32>().ok()));
             }
         }
@@ -137,7 +149,9 @@ pub fn asked(message: &T<'_>, dialect: Dialect) -> Asked {
             asked.creates = Some(fid.0);
         }
         T::Link { dfid, fid, .. } | T::Rename { fid, dfid, .. } => names(&[fid, dfid]),
-        T::Renameat { olddirfid, newdirfid, .. } => names(&[olddirfid, newdirfid]),
+        T::Renameat { olddirfid, newdirfid, .. } | T::Rename2 { olddirfid, newdirfid, .. } => {
+            names(&[olddirfid, newdirfid]);
+        }
         T::Symlink { dfid, .. } | T::Mknod { dfid, .. } | T::Mkdir { dfid, .. } => names(&[dfid]),
         T::Unlinkat { dirfid, .. } => names(&[dirfid]),
         T::Open { fid, .. }
@@ -150,6 +164,8 @@ pub fn asked(message: &T<'_>, dialect: Dialect) -> Asked {
         | T::Setattr { fid, .. }
         | T::Xattrcreate { fid, .. }
         | T::Fsync { fid, .. }
+        | T::Allocate { fid, .. }
+        | T::Seek { fid, .. }
         | T::Lock { fid, .. }
         | T::Getlock { fid, .. } => names(&[fid]),
         T::Never(never, _) => match never {},
@@ -158,20 +174,20 @@ pub fn asked(message: &T<'_>, dialect: Dialect) -> Asked {
 }
 
 impl Judge {
-    pub fn new(dialect: Dialect, msize: u32, limits: Limits) -> Judge {
+    pub fn new(version: Version, msize: u32, limits: Limits) -> Judge {
         let (asked, fids) = Default::default();
-        Judge { dialect, msize, limits, asked, fids, flushes: (0, 0), counts: [0; 256], oldest: None }
+        Judge { version, msize, limits, asked, fids, flushes: (0, 0), counts: [0; 256], oldest: None }
     }
 
     /// Why a call must be refused.
     pub fn refusal(&self, message: &T<'_>) -> Option<Refused> {
         let name = message.name();
-        let asked = asked(message, self.dialect);
+        let asked = asked(message, self.version);
         if self.asked.values().filter(|asked| asked.called).count() >= self.limits.calls {
             return Some(Refused::Full);
         }
-        if info(message.number(), self.dialect).is_none() {
-            return Some(Refused::NotInDialect { message: name, dialect: self.dialect });
+        if info(message.number(), self.version).is_none() {
+            return Some(Refused::NotInDialect { message: name, version: self.version });
         }
         match message {
             T::Version { .. } | T::Flush { .. } => return Some(Refused::NotACall(name)),
@@ -190,7 +206,7 @@ impl Judge {
             }
         }
         let mut whole = Vec::new();
-        message.encode(Tag(0), self.dialect, &mut whole);
+        message.encode(Tag(0), self.version, &mut whole);
         let (size, msize) = (whole.len(), self.msize);
         (size > msize as usize).then_some(Refused::TooLarge { size, msize })
     }
@@ -204,12 +220,12 @@ impl Judge {
     pub fn sent(&mut self, frame: &[u8], called: bool) -> u16 {
         let (header, body) = split_frame(frame).expect("the client sends exactly one frame");
         assert!(header.size <= self.msize, "a frame over the msize");
-        let message = T::decode(header.kind, body, self.dialect).expect("the client's frames decode");
+        let message = T::decode(header.kind, body, self.version).expect("the client's frames decode");
         let tag = header.tag.0;
         assert!(tag != u16::MAX, "NOTAG is used");
         assert!(!self.asked.contains_key(&tag), "tag {tag} is used again while it is outstanding");
         self.counts[usize::from(header.kind)] += 1;
-        let mut asked = asked(&message, self.dialect);
+        let mut asked = asked(&message, self.version);
         asked.called = called;
         if let Some(oldtag) = asked.oldtag {
             assert!(!called);
@@ -255,7 +271,7 @@ impl Judge {
     pub fn taken(&mut self, frame: &[u8], answer: &Answer<'_>) {
         let (header, body) = split_frame(frame).expect("a frame that does not split was taken");
         assert!(header.size <= self.msize, "a frame over the msize was taken");
-        let reply = R::decode(header.kind, body, self.dialect).expect("a frame that does not decode was taken");
+        let reply = R::decode(header.kind, body, self.version).expect("a frame that does not decode was taken");
         let tag = header.tag.0;
         let asked = self.asked.get(&tag).expect("a reply to what is not outstanding was taken").clone();
         assert!(!asked.answered, "a second reply was taken");
@@ -305,8 +321,16 @@ impl Judge {
                 assert!(data.0.len() <= asked.most, "more data than asked for was taken");
                 assert!(dir_entries(data.0).all(|entry| entry.is_ok()), "half an entry was taken");
             }
-            R::Write { count } => assert!(count as usize <= asked.most, "more was written than was sent"),
-            R::Stat { stat } => assert!(Stat::decode(stat.0, self.dialect).is_ok(), "a bad record was taken"),
+            R::Readdirplus { data } => {
+                assert!(data.0.len() <= asked.most, "more data than asked for was taken");
+                assert!(plus_entries(data.0).all(|entry| entry.is_ok()), "half an entry was taken");
+            }
+            R::Access { mode } => assert_eq!(mode.0 as usize & !asked.most, 0, "what was not asked was taken"),
+            R::Copyrange { count } => assert!(count as usize <= asked.most, "more was copied than was asked for"),
+            R::Write { count } | R::Writex { count, .. } => {
+                assert!(count as usize <= asked.most, "more was written than was sent");
+            }
+            R::Stat { stat } => assert!(Stat::decode(stat.0, self.version.dialect).is_ok(), "a bad record was taken"),
             _ => {}
         }
         End::Success

@@ -8,6 +8,7 @@ mod server;
 use std::collections::BTreeMap;
 
 use ninefold_proto::client::{Answer, Limits, Parting, Session};
+use ninefold_proto::dialect::Version;
 use ninefold_proto::message::{Names, Octal, Payload, Perm, R, T};
 use ninefold_proto::stat::dm;
 use ninefold_proto::wire::split_frame;
@@ -25,7 +26,7 @@ pub trait Choose {
     fn is_over(&self) -> bool;
 
     /// A frame with this tag that a hostile server might send; `request`: the number of what it would answer.
-    fn frame(&mut self, dialect: Dialect, tag: u16, request: Option<u8>) -> Vec<u8>;
+    fn frame(&mut self, version: Version, tag: u16, request: Option<u8>) -> Vec<u8>;
 }
 
 /// Small, so that frames do not fit it.
@@ -63,18 +64,18 @@ struct Run<'c, C> {
 
 /// Plays a program to its end, and everything outstanding to an answer: nothing may be left then.
 pub fn play(choose: &mut impl Choose, peer: Peer) {
-    let dialect = Dialect::ALL[choose.below(3)];
+    let version = Version::LAYOUTS[choose.below(4)];
     let limits = Limits { calls: 1 + choose.below(8), clunks: 1 + choose.below(3) };
     let habits = Habits { partial_walk_makes: choose.below(2) == 1, refuses_flush: choose.below(4) == 3 };
     let far = match peer {
-        Peer::Honest => Far::Honest(Server::new(dialect, habits)),
-        Peer::Ours => Far::Ours(Box::new(Ours::new(dialect, MSIZE))),
+        Peer::Honest => Far::Honest(Server::new(version, habits)),
+        Peer::Ours => Far::Ours(Box::new(Ours::new(version, MSIZE))),
         Peer::Hostile => Far::Hostile(BTreeMap::new()),
     };
     let mut run = Run {
         choose,
-        session: Session::new(dialect, MSIZE, limits),
-        judge: Judge::new(dialect, MSIZE, limits),
+        session: Session::new(version, MSIZE, limits),
+        judge: Judge::new(version, MSIZE, limits),
         far,
         reads: BTreeMap::new(),
         next_offset: 0,
@@ -171,7 +172,7 @@ impl<C: Choose> Run<'_, C> {
     }
 
     fn request<'a>(&mut self, scratch: &'a mut Vec<u8>, data: &'a mut Vec<u8>) -> T<'a> {
-        let linux = self.judge.dialect == Dialect::Linux;
+        let linux = self.judge.version.dialect == Dialect::Linux;
         let uname = b"u";
         if self.judge.owned().is_empty() || self.choose.below(16) == 15 {
             let (fid, afid) = (self.newfid(), if self.choose.below(4) == 3 { self.fid() } else { Fid::NONE });
@@ -213,7 +214,35 @@ impl<C: Choose> Run<'_, C> {
             16 => T::Xattrwalk { fid, newfid: self.newfid(), name: b"" },
             17 => T::Readdir { fid, offset: 0, count: self.choose.below(64) as u32 },
             18 => T::Link { dfid: fid, fid: other, name: b"n" },
-            _ => match self.choose.below(8) {
+            _ => match self.choose.below(16) {
+                8 => T::Session {
+                    flags: Octal(1),
+                    session: Default::default(),
+                    caps: Default::default(),
+                    fid: self.newfid(),
+                    uname: b"u",
+                    aname: b"",
+                    n_uname: 0,
+                },
+                9 => T::Readdirplus {
+                    fid,
+                    offset: 0,
+                    count: self.choose.below(256) as u32,
+                    request_mask: Default::default(),
+                    flags: Octal(0),
+                },
+                10 => T::Access { fid, mode: Octal(self.choose.below(8) as u32) },
+                11 => {
+                    data.resize(self.choose.below(9), b'd');
+                    T::Writex { fid, offset: 0, flags: Octal(0), data: Payload(data) }
+                }
+                12 => {
+                    let length = self.choose.below(9) as u64;
+                    T::Copyrange { srcfid: fid, srcoffset: 0, dstfid: other, dstoffset: 0, length, flags: Octal(0) }
+                }
+                13 => T::Rename2 { olddirfid: fid, oldname: b"o", newdirfid: other, newname: b"n", flags: Octal(1) },
+                14 => T::Seek { fid, offset: 0, whence: 3 },
+                15 => T::Allocate { fid, mode: Octal(0), offset: 0, length: 1 },
                 0 => T::Version { msize: MSIZE, version: b"9P2000" },
                 1 => T::Flush { oldtag: Tag(self.choose.below(16) as u16) },
                 2 => T::Wstat { fid, stat: Default::default() },
@@ -348,8 +377,8 @@ impl<C: Choose> Run<'_, C> {
         let Some(&tag) = tags.get(self.choose.below(tags.len().clamp(1, 256))) else { return };
         let Far::Hostile(requests) = &self.far else { return };
         let (header, body) = split_frame(&requests[&tag]).unwrap();
-        let request = T::decode(header.kind, body, self.judge.dialect).unwrap();
-        let frame = success(tag, &request, self.judge.dialect, self.choose);
+        let request = T::decode(header.kind, body, self.judge.version).unwrap();
+        let frame = success(tag, &request, self.judge.version, self.choose);
         assert!(self.take(&frame), "an honest reply is refused");
     }
 
@@ -362,7 +391,7 @@ impl<C: Choose> Run<'_, C> {
             _ => [u16::MAX, choice as u16][choice % 2],
         };
         let request = self.judge.asked.get(&tag).map(|asked| asked.number);
-        let frame = self.choose.frame(self.judge.dialect, tag, request);
+        let frame = self.choose.frame(self.judge.version, tag, request);
         self.take(&frame);
     }
 

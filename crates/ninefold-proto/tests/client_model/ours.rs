@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use ninefold_proto::attr::{Attr, Statfs};
+use ninefold_proto::attr::{Attr, Statfs, Time};
+use ninefold_proto::dialect::Version;
 use ninefold_proto::message::T;
-use ninefold_proto::server::{Done, Event, FarewellId, Limits, Op, Outbox, RequestId, Session};
+use ninefold_proto::server::{Begun, Done, Event, FarewellId, Limits, Op, Outbox, RequestId, Session};
 use ninefold_proto::stat::StatBuf;
 use ninefold_proto::types::{Qid, QidType};
 use ninefold_proto::wire::frame_size;
-use ninefold_proto::{Dialect, Errno, Error, Tag};
+use ninefold_proto::{Errno, Error, Tag};
 
 use super::Choose;
 
@@ -31,14 +32,14 @@ pub struct Ours {
 }
 
 impl Ours {
-    pub fn new(dialect: Dialect, msize: u32) -> Ours {
+    pub fn new(version: Version, msize: u32) -> Ours {
         let (out, incoming, outgoing, running, cancelled, farewells, held) = Default::default();
         let session = Session::new(Limits::default());
         let mut ours = Ours { session, out, msize, incoming, outgoing, running, cancelled, farewells, held };
-        let mut version = Vec::new();
-        T::Version { msize, version: dialect.as_str().as_bytes() }.encode(Tag::NONE, dialect, &mut version);
-        ours.take(version);
-        assert_eq!((ours.session.dialect(), ours.outgoing.pop_front().is_some()), (dialect, true));
+        let mut offer = Vec::new();
+        T::Version { msize, version: version.as_str().as_bytes() }.encode(Tag::NONE, version, &mut offer);
+        ours.take(offer);
+        assert_eq!((ours.session.dialect(), ours.outgoing.pop_front().is_some()), (version.dialect, true));
         ours
     }
 
@@ -58,14 +59,19 @@ impl Ours {
     }
 
     fn take(&mut self, frame: Vec<u8>) {
-        match self.session.handle_frame(&frame, &|_| false, &mut self.out).expect("the client breaks a rule") {
-            Event::Handled => {}
-            Event::Execute(request) => self.running.push((request.id, success(&request.op))),
-            Event::Cancel(ids) => self.cancelled.extend(ids),
-            Event::CancelAll => panic!("the client began a new session"),
-            Event::Wait => self.held = Some(frame),
+        let event = self.session.handle_frame(&frame, &|_| false, &mut self.out).expect("the client breaks a rule");
+        if !began(event, &mut self.running, &mut self.cancelled) {
+            self.held = Some(frame);
         }
         self.send();
+    }
+
+    /// Begins what waited for a fid that is free now.
+    fn take_members(&mut self) {
+        while let Some(member) = self.session.poll_member() {
+            let event = self.session.handle_member(&member, &mut self.out).expect("the client breaks a rule");
+            assert!(began(event, &mut self.running, &mut self.cancelled), "what has its turn does not wait");
+        }
     }
 
     /// One request, or one farewell, is done.
@@ -103,6 +109,7 @@ impl Ours {
     }
 
     fn send(&mut self) {
+        self.take_members();
         self.farewells.extend(std::iter::from_fn(|| self.session.poll_farewell()).map(|farewell| farewell.id));
         let bytes: Vec<u8> = self.out.chunks().filter_map(|chunk| chunk.in_memory()).flatten().copied().collect();
         self.out.advance(bytes.len());
@@ -114,10 +121,26 @@ impl Ours {
     }
 }
 
+/// Begins what a frame asks for, unless the frame must wait.
+fn began(event: Event<'_, u32>, running: &mut Vec<(RequestId, Success)>, cancelled: &mut BTreeSet<RequestId>) -> bool {
+    match event {
+        Event::Handled => {}
+        Event::Execute(request) => running.push((request.id, success(&request.op))),
+        Event::Cancel(ids) => cancelled.extend(ids),
+        Event::CancelAll => panic!("the client began a new session"),
+        Event::Wait => return false,
+    }
+    true
+}
+
 fn success(op: &Op<'_, u32>) -> Success {
     let (qid, file) = (DIR, 0);
     match op {
         Op::Attach { .. } => Done::Attached { qid, file, read_only: false },
+        Op::Session { .. } => {
+            let begun = Begun { epoch: 1, time: Time::default() };
+            Done::SessionBegun { qid, file, read_only: false, begun }
+        }
         Op::Walk { elems, .. } => Done::Walked { qids: vec![qid; elems.len()], file: Some(file) },
         Op::Open { .. } => Done::Opened { qid },
         Op::Create { .. } | Op::CreateSpecial { .. } => Done::Created { qid, file, opened: true },

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use ninefold_proto::dialect::Version;
 use ninefold_proto::message::{Entries, Payload, Qids, R, StatBytes, T, info};
 use ninefold_proto::print::FieldKind;
 use ninefold_proto::stat::{DirEntry, Stat};
@@ -23,7 +24,7 @@ pub struct Habits {
 }
 
 pub struct Server {
-    dialect: Dialect,
+    version: Version,
     habits: Habits,
     /// Frames on their way to it.
     pub incoming: VecDeque<Vec<u8>>,
@@ -41,9 +42,9 @@ pub struct Server {
 const DIR: Qid = Qid { kind: QidType::DIR, version: 1, path: 1 };
 
 impl Server {
-    pub fn new(dialect: Dialect, habits: Habits) -> Server {
+    pub fn new(version: Version, habits: Habits) -> Server {
         let (incoming, outgoing, requests, fids, ending, stray) = Default::default();
-        Server { dialect, habits, incoming, outgoing, requests, fids, ending, stray }
+        Server { version, habits, incoming, outgoing, requests, fids, ending, stray }
     }
 
     pub fn fids(&self) -> usize {
@@ -59,9 +60,9 @@ impl Server {
         let Some(frame) = self.incoming.pop_front() else { return };
         let (header, body) = split_frame(&frame).unwrap();
         let tag = header.tag.0;
-        let message = T::decode(header.kind, body, self.dialect).unwrap();
+        let message = T::decode(header.kind, body, self.version).unwrap();
         assert!(!self.requests.contains_key(&tag), "tag {tag} came twice");
-        let asked = asked(&message, self.dialect);
+        let asked = asked(&message, self.version);
         for fid in asked.names {
             let known = self.fids.contains(&fid) || header.kind == 120 && self.stray.contains(&fid);
             assert!(known && !self.ending.contains(&fid), "{message:?} names fid {fid}, which is no more, or not yet");
@@ -80,7 +81,7 @@ impl Server {
         let tag = tags[choose.below(tags.len())];
         let frame = self.requests.remove(&tag).unwrap();
         let (header, body) = split_frame(&frame).unwrap();
-        let message = T::decode(header.kind, body, self.dialect).unwrap();
+        let message = T::decode(header.kind, body, self.version).unwrap();
         if let T::Flush { oldtag } = message {
             return self.flush(tag, oldtag.0, choose);
         }
@@ -95,7 +96,7 @@ impl Server {
             // It is either never carried out, or answered before the Rflush.
             if choose.below(2) == 0 {
                 let (header, body) = split_frame(&frame).unwrap();
-                let message = T::decode(header.kind, body, self.dialect).unwrap();
+                let message = T::decode(header.kind, body, self.version).unwrap();
                 self.carry_out(oldtag, &message, choose);
             }
         }
@@ -104,12 +105,12 @@ impl Server {
 
     fn reply(&mut self, tag: u16, reply: &R<'_>) {
         let mut frame = Vec::new();
-        reply.encode(Tag(tag), self.dialect, &mut frame);
+        reply.encode(Tag(tag), self.version, &mut frame);
         self.outgoing.push_back(frame);
     }
 
     fn error(&mut self, tag: u16) {
-        match self.dialect {
+        match self.version.dialect {
             Dialect::Linux => self.reply(tag, &R::Lerror { ecode: 5, retry_ms: 0, text: b"" }),
             _ => self.reply(tag, &R::Error { ename: b"i/o error", errno: 5 }),
         }
@@ -127,7 +128,7 @@ impl Server {
             return self.error(tag);
         }
         let mut scratch = Vec::new();
-        let makes = asked(message, self.dialect).makes;
+        let makes = asked(message, self.version).makes;
         if let T::Walk { wnames, .. } = *message
             && wnames.len() > 1
             && choose.below(3) == 2
@@ -138,12 +139,12 @@ impl Server {
             return self.reply(tag, &R::Walk { wqids: Qids::encode(&vec![DIR; n], &mut scratch) });
         }
         self.fids.extend(makes);
-        self.outgoing.push_back(success(tag, message, self.dialect, choose));
+        self.outgoing.push_back(success(tag, message, self.version, choose));
     }
 }
 
 /// A frame that says that all went well: every field 0, but for what must agree with the request.
-pub fn success(tag: u16, message: &T<'_>, dialect: Dialect, choose: &mut impl Choose) -> Vec<u8> {
+pub fn success(tag: u16, message: &T<'_>, version: Version, choose: &mut impl Choose) -> Vec<u8> {
     let (mut scratch, mut frame) = (Vec::new(), Vec::new());
     let reply = match *message {
         T::Walk { wnames, .. } => R::Walk { wqids: Qids::encode(&vec![DIR; wnames.len()], &mut scratch) },
@@ -155,7 +156,7 @@ pub fn success(tag: u16, message: &T<'_>, dialect: Dialect, choose: &mut impl Ch
         }
         T::Write { data, .. } => R::Write { count: (data.0.len() - choose.below(data.0.len() + 1)) as u32 },
         T::Stat { .. } => {
-            Stat { name: b"x", ..Stat::UNTOUCHED }.encode(dialect, &mut scratch);
+            Stat { name: b"x", ..Stat::UNTOUCHED }.encode(version.dialect, &mut scratch);
             R::Stat { stat: StatBytes(&scratch) }
         }
         T::Readdir { count, .. } => {
@@ -166,13 +167,13 @@ pub fn success(tag: u16, message: &T<'_>, dialect: Dialect, choose: &mut impl Ch
             R::Readdir { data: Entries(&scratch) }
         }
         _ => {
-            let row = info(message.number() + 1, dialect).expect("every request has a reply");
-            let fields = row.fields.iter().filter(|field| field.dialects.has(dialect));
+            let row = info(message.number() + 1, version).expect("every request has a reply");
+            let fields = row.fields.iter().filter(|field| field.dialects.has(version));
             scratch.resize(fields.map(|field| width(field.kind)).sum(), 0);
-            R::decode(row.number, &scratch, dialect).expect("a body of zeros decodes")
+            R::decode(row.number, &scratch, version).expect("a body of zeros decodes")
         }
     };
-    reply.encode(Tag(tag), dialect, &mut frame);
+    reply.encode(Tag(tag), version, &mut frame);
     frame
 }
 
@@ -182,8 +183,9 @@ fn width(kind: FieldKind) -> usize {
         FieldKind::U8 => 1,
         FieldKind::U16 | FieldKind::Tag | FieldKind::Str | FieldKind::Names | FieldKind::Qids | FieldKind::Stat => 2,
         FieldKind::U32 | FieldKind::Fid | FieldKind::Perm | FieldKind::Octal | FieldKind::Optional => 4,
-        FieldKind::Payload | FieldKind::Entries => 4,
+        FieldKind::Payload | FieldKind::Entries | FieldKind::PlusEntries => 4,
         FieldKind::U64 | FieldKind::Mask => 8,
         FieldKind::Qid => 13,
+        FieldKind::SessionId => 16,
     }
 }

@@ -1,9 +1,14 @@
 //! Frames written out by hand, from the layouts of Plan 9's manual, section 5, of S4 for .u, and of diod's protocol.md
-//! for .L: each with the message that it is. Not made by the encoder that they judge.
+//! for .L, of docs/protocol.md for .n1: each with the message that it is. Not made by the encoder that they judge.
 
-use ninefold_proto::message::{Entries, Mask, Names, Octal, Optional, Payload, Perm, Qids, R, StatBytes, T};
+use ninefold_proto::attr::{Attr, Time};
+use ninefold_proto::dialect::Version;
+use ninefold_proto::message::{
+    Entries, Mask, Names, Octal, Optional, Payload, Perm, PlusEntries, Qids, R, StatBytes, T,
+};
+use ninefold_proto::plus::PlusEntry;
 use ninefold_proto::stat::{DirEntry, Stat};
-use ninefold_proto::types::{Fid, Qid, QidType, Tag};
+use ninefold_proto::types::{Fid, Qid, QidType, SessionId, Tag};
 use ninefold_proto::{Dialect, Dialect::*};
 
 /// What a frame is.
@@ -13,10 +18,10 @@ pub enum Message {
     R(R<'static>),
 }
 
-/// A frame, in every dialect in which it is written so.
+/// A frame, in every layout in which it is written so.
 #[derive(Clone, Debug)]
 pub struct Golden {
-    pub dialects: &'static [Dialect],
+    pub versions: &'static [Version],
     pub tag: Tag,
     pub message: Message,
     pub frame: Vec<u8>,
@@ -32,12 +37,16 @@ impl Golden {
     }
 }
 
-const P: &[Dialect] = &[Plan9];
-const U: &[Dialect] = &[Unix];
-const L: &[Dialect] = &[Linux];
-const PU: &[Dialect] = &[Plan9, Unix];
-const UL: &[Dialect] = &[Unix, Linux];
-const PUL: &[Dialect] = &[Plan9, Unix, Linux];
+const ALL: [Version; 4] = Version::LAYOUTS;
+const P: &[Version] = &[ALL[0]];
+const U: &[Version] = &[ALL[1]];
+/// .L alone; what .L has .n1 has too.
+const LINUX: &[Version] = &[ALL[2]];
+const L: &[Version] = &[ALL[2], ALL[3]];
+const N: &[Version] = &[ALL[3]];
+const PU: &[Version] = &[ALL[0], ALL[1]];
+const UL: &[Version] = &[ALL[1], ALL[2], ALL[3]];
+const PUL: &[Version] = &ALL;
 
 /// Bytes from pairs of hexadecimal digits and `'text'`, spaces between.
 pub fn bytes(text: &str) -> Vec<u8> {
@@ -78,6 +87,33 @@ fn entry(entry: DirEntry<'_>) -> Entries<'static> {
     entry.encode(bytes);
     Entries(bytes)
 }
+
+fn plus_entry(entry: PlusEntry<'_>) -> PlusEntries<'static> {
+    let bytes = scratch();
+    entry.encode(bytes);
+    PlusEntries(bytes)
+}
+
+const SESSION: SessionId = SessionId([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
+
+const ATTR: Attr = Attr {
+    valid: 0x3fff,
+    qid: FILE,
+    mode: 0o100644,
+    uid: 1000,
+    gid: 100,
+    nlink: 1,
+    rdev: 2,
+    size: 3,
+    blksize: 4096,
+    blocks: 8,
+    atime: Time { sec: 11, nsec: 12 },
+    mtime: Time { sec: 13, nsec: 14 },
+    ctime: Time { sec: 15, nsec: 16 },
+    btime: Time { sec: 17, nsec: 18 },
+    generation: 19,
+    data_version: 20,
+};
 
 const fn qid(kind: QidType, version: u32, path: u64) -> Qid {
     Qid { kind, version, path }
@@ -122,12 +158,12 @@ pub fn goldens() -> Vec<Golden> {
     all
 }
 
-fn t(dialects: &'static [Dialect], tag: u16, message: T<'static>, frame: &str) -> Golden {
-    Golden { dialects, tag: Tag(tag), message: Message::T(message), frame: bytes(frame) }
+fn t(versions: &'static [Version], tag: u16, message: T<'static>, frame: &str) -> Golden {
+    Golden { versions, tag: Tag(tag), message: Message::T(message), frame: bytes(frame) }
 }
 
-fn r(dialects: &'static [Dialect], tag: u16, message: R<'static>, frame: &str) -> Golden {
-    Golden { dialects, tag: Tag(tag), message: Message::R(message), frame: bytes(frame) }
+fn r(versions: &'static [Version], tag: u16, message: R<'static>, frame: &str) -> Golden {
+    Golden { versions, tag: Tag(tag), message: Message::R(message), frame: bytes(frame) }
 }
 
 #[rustfmt::skip] // a message and its bytes stand one below the other
@@ -214,6 +250,28 @@ fn requests() -> Vec<Golden> {
             "19000000 4a 0500 01000000 0300'old' 02000000 0300'new'"),
         t(L, 5, T::Unlinkat { dirfid: Fid(1), name: b"dir", flags: Octal(0x200) },
             "14000000 4c 0500 01000000 0300'dir' 00020000"),
+        t(N, 5, T::Session { flags: Octal(1), session: SESSION, caps: Mask(2), fid: Fid(3), uname: b"glenda",
+                aname: b"/", n_uname: 1000 },
+            "36000000 a4 0500 01000000 000102030405060708090a0b0c0d0e0f 0200000000000000 03000000 0600'glenda'
+             0100'/' e8030000"),
+        t(N, 5, T::Readdirplus { fid: Fid(1), offset: 7, count: 8192, request_mask: Mask(0x7ff), flags: Octal(1) },
+            "23000000 ac 0500 01000000 0700000000000000 00200000 ff07000000000000 01000000"),
+        t(N, 5, T::Access { fid: Fid(1), mode: Octal(6) },
+            "0f000000 ae 0500 01000000 06000000"),
+        t(N, 5, T::Writex { fid: Fid(1), offset: 9, flags: Octal(3), data: Payload(b"test") },
+            "1f000000 b0 0500 01000000 0900000000000000 03000000 04000000'test'"),
+        t(N, 5, T::Copyrange { srcfid: Fid(1), srcoffset: 2, dstfid: Fid(3), dstoffset: 4, length: 5,
+                flags: Octal(6) },
+            "2b000000 b6 0500 01000000 0200000000000000 03000000 0400000000000000 0500000000000000 06000000"),
+        t(N, 5, T::Allocate { fid: Fid(1), mode: Octal(3), offset: 4096, length: 8192 },
+            "1f000000 b8 0500 01000000 03000000 0010000000000000 0020000000000000"),
+        t(N, 5, T::Seek { fid: Fid(1), offset: 4096, whence: 3 },
+            "17000000 ba 0500 01000000 0010000000000000 03000000"),
+        t(N, 5, T::Rename2 { olddirfid: Fid(1), oldname: b"old", newdirfid: Fid(2), newname: b"new",
+                flags: Octal(2) },
+            "1d000000 bc 0500 01000000 0300'old' 02000000 0300'new' 02000000"),
+        t(N, 5, T::Guard { epoch: 1, fid: Fid(2), lease: 3, opid: 4, members: 5 },
+            "21000000 be 0500 0100000000000000 02000000 03000000 0400000000000000 0500"),
     ]
 }
 
@@ -230,8 +288,10 @@ fn replies() -> Vec<Golden> {
             "1c000000 6b 0500 1300'file does not exist'"),
         r(U, 5, R::Error { ename: b"file does not exist", errno: 2 },
             "20000000 6b 0500 1300'file does not exist' 02000000"),
-        r(L, 5, R::Lerror { ecode: 2, retry_ms: 0, text: b"" },
+        r(LINUX, 5, R::Lerror { ecode: 2, retry_ms: 0, text: b"" },
             "0b000000 07 0500 02000000"),
+        r(N, 5, R::Lerror { ecode: 4096, retry_ms: 1500, text: b"later" },
+            "16000000 07 0500 00100000 dc050000 0500'later'"),
         r(PUL, 6, R::Flush {},
             "07000000 6d 0600"),
         r(PUL, 5, R::Walk { wqids: qids(&[]) },
@@ -304,5 +364,30 @@ fn replies() -> Vec<Golden> {
             "07000000 4b 0500"),
         r(L, 5, R::Unlinkat {},
             "07000000 4d 0500"),
+        r(N, 5, R::Session { caps: Mask(1), epoch: 2, time_sec: 3, time_nsec: 4, term_ms: 5, fids: 6, running: 7,
+                parked: 8, group: 9, waiting: 10, qid: DIR },
+            "4c000000 a5 0500 0100000000000000 0200000000000000 0300000000000000 0400000000000000 05000000
+             06000000 07000000 08000000 09000000 0a000000 80 01000000 1000000000000000"),
+        r(N, 5, R::Readdirplus { data: plus_entry(PlusEntry {
+                entry: DirEntry { qid: FILE, offset: 1, kind: 8, name: b"f" }, attr: ATTR }) },
+            "b0000000 ad 0500 a5000000 00 02000000 1100000000000000 0100000000000000 08 0100'f'
+             ff3f000000000000 a4810000 e8030000 64000000
+             0100000000000000 0200000000000000 0300000000000000 0010000000000000 0800000000000000
+             0b00000000000000 0c00000000000000 0d00000000000000 0e00000000000000 0f00000000000000 1000000000000000
+             1100000000000000 1200000000000000 1300000000000000 1400000000000000"),
+        r(N, 5, R::Access { mode: Octal(4) },
+            "0b000000 af 0500 04000000"),
+        r(N, 5, R::Writex { offset: 9, count: 4 },
+            "13000000 b1 0500 0900000000000000 04000000"),
+        r(N, 5, R::Copyrange { count: 5 },
+            "0f000000 b7 0500 0500000000000000"),
+        r(N, 5, R::Allocate {},
+            "07000000 b9 0500"),
+        r(N, 5, R::Seek { offset: 4096 },
+            "0f000000 bb 0500 0010000000000000"),
+        r(N, 5, R::Rename2 {},
+            "07000000 bd 0500"),
+        r(N, 5, R::Guard {},
+            "07000000 bf 0500"),
     ]
 }

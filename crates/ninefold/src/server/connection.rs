@@ -100,6 +100,20 @@ pub(super) struct Connection {
     deaf: bool,
     /// The peer sends no more; frames are still held.
     ended: bool,
+    /// Dropped behind what runs, which may still make this a connection of a session.
+    _membership: Membership,
+}
+
+/// Ends a connection's part in its client's session.
+struct Membership {
+    server: Arc<Server>,
+    connection: u64,
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        self.server.sessions.leave(self.connection);
+    }
 }
 
 impl Connection {
@@ -110,6 +124,7 @@ impl Connection {
         let share = PipeShare::default();
         let pipes = stream.takes_pipes().then(|| share.clone());
         Connection {
+            _membership: Membership { server: server.clone(), connection: id },
             server,
             stream,
             peer,

@@ -3,10 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use ninefold_proto::{Errno, Error};
+use ninefold_proto::Error;
 use tokio::sync::Notify;
 
 use crate::transport::{PipeShare, Piped};
+
+/// When one more request may be let wait, in milliseconds: a hint, for what the others wait for may never come.
+const ROOM_IN: u32 = 1000;
 
 /// The context of one request. Cheap to clone into a future.
 #[derive(Clone, Debug)]
@@ -140,11 +143,11 @@ impl Cx {
     }
 
     /// Declares that the request now waits for something that may never come: a lock, a FIFO. It no
-    /// longer holds up the reading of new requests. EAGAIN when too many of this connection wait already, or hold
+    /// longer holds up the reading of new requests. ETRYLATER when too many of this connection wait already, or hold
     /// too many bytes.
     pub fn park(&self) -> Result<Parked, Error> {
         if !self.parked.take(self.bulk) {
-            return Err(Error::with_text(Errno::EAGAIN, "too many requests of this connection wait already"));
+            return Err(Error::try_later(ROOM_IN, "too many requests of this connection wait already"));
         }
         self.cancel.parked.fetch_add(1, Ordering::AcqRel);
         Ok(Parked { parking: self.parked.clone(), cancel: self.cancel.clone(), bulk: self.bulk })

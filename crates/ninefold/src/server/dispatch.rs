@@ -3,13 +3,14 @@
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use ninefold_proto::attr::getattr;
+use ninefold_proto::attr::{Time, getattr};
 use ninefold_proto::open::{Access, Open};
-use ninefold_proto::server::{Done, Farewell, Holder, Op, Request, Special, XattrWrite};
-use ninefold_proto::types::WalkElem;
+use ninefold_proto::server::{Begun, Done, Farewell, Holder, Op, Request, Special, XattrWrite};
+use ninefold_proto::types::{SessionId, WalkElem};
 use ninefold_proto::{Dialect, Errno, Error, Name, Qid};
 
 use super::exports::Target;
@@ -31,7 +32,22 @@ pub(super) fn execute(
     frame: &Bytes,
 ) -> Outcome {
     match request.op {
-        Op::Attach { uname, n_uname, aname } => attach(server, peer, cx, request.dialect, uname, n_uname, aname),
+        Op::Attach { uname, n_uname, aname } => {
+            let who = Claim { dialect: request.dialect, uname: uname.to_vec(), n_uname, session: None };
+            attach(server, peer, cx, who, aname).map(|attached| {
+                let Attached { qid, file, read_only } = attached?;
+                Ok(Done::Attached { qid, file, read_only })
+            })
+        }
+        Op::Session { session, create, uname, n_uname, aname } => {
+            let session = Some((session, create));
+            let who = Claim { dialect: request.dialect, uname: uname.to_vec(), n_uname, session };
+            let epoch = server.sessions.epoch;
+            attach(server, peer, cx, who, aname).map(move |attached| {
+                let Attached { qid, file, read_only } = attached?;
+                Ok(Done::SessionBegun { qid, file, read_only, begun: Begun { epoch, time: now() } })
+            })
+        }
         Op::Walk { file, elems } => file.walk(cx, &elems).map(|walked| {
             let walked = walked?;
             Ok(Done::Walked { qids: walked.qids, file: walked.file })
@@ -126,17 +142,32 @@ fn qid(result: Result<Qid, Error>) -> Result<Done<Handle, Data>, Error> {
     result.map(Done::Qid)
 }
 
-fn attach(
-    server: &Arc<Server>,
-    peer: &Peer,
-    cx: &Cx,
+/// The clock.
+fn now() -> Time {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Time { sec: now.as_secs() as i64, nsec: now.subsec_nanos() }
+}
+
+/// Who a client says it is.
+struct Claim {
     dialect: Dialect,
-    uname: &[u8],
+    uname: Vec<u8>,
     n_uname: u32,
-    aname: &[u8],
-) -> Outcome {
-    let (server, peer, cx) = (server.clone(), peer.clone(), cx.clone());
-    let (uname, aname) = (uname.to_vec(), aname.to_vec());
+    /// The session that its connection is to be one of, and whether to make that.
+    session: Option<(SessionId, bool)>,
+}
+
+/// The root that a client may use.
+struct Attached {
+    qid: Qid,
+    file: Handle,
+    /// Nothing may be changed.
+    read_only: bool,
+}
+
+fn attach(server: &Arc<Server>, peer: &Peer, cx: &Cx, who: Claim, aname: &[u8]) -> Answer<Attached> {
+    let (server, peer, cx, aname) = (server.clone(), peer.clone(), cx.clone(), aname.to_vec());
+    let Claim { dialect, uname, n_uname, session } = who;
     Answer::later(async move {
         let Target { export, rest } = server.exports.find(&aname)?;
         // The user database and the kernel's socket table may block.
@@ -145,9 +176,12 @@ fn attach(
             move || server.policy.decide(&peer, &uname, n_uname)
         };
         let user = Answer::blocking(decide).wait().await?;
+        if let Some((session, create)) = session {
+            server.sessions.bind(cx.connection(), session, user.uid, create)?;
+        }
         let who = Attach { user: Arc::new(user), dialect };
         let (qid, root) = export.tree.attach(&cx, &who).wait().await?;
-        let done = |qid, file| Done::Attached { qid, file, read_only: export.read_only };
+        let done = |qid, file| Attached { qid, file, read_only: export.read_only };
         if rest.is_empty() {
             return Ok(done(qid, root));
         }

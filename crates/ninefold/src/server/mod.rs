@@ -12,6 +12,7 @@ mod identity;
 mod outlet;
 #[allow(clippy::module_inception)] // the noun is the module's
 mod server;
+mod sessions;
 mod sock_diag;
 mod throttle;
 mod user;

@@ -12,6 +12,7 @@ use super::FileServer;
 use super::connection::Connection;
 use super::exports::{Export, Exports};
 use super::identity::Policy;
+use super::sessions::Sessions;
 use super::throttle::Throttle;
 use crate::transport::{Peer, Stream};
 
@@ -20,6 +21,7 @@ pub struct Server {
     pub(super) exports: Exports,
     pub(super) policy: Policy,
     pub(super) limits: Limits,
+    pub(super) sessions: Sessions,
     pub(super) draining: CancellationToken,
     /// Warnings of connections that broke the protocol.
     pub(super) broken: Throttle,
@@ -100,6 +102,7 @@ impl ServerBuilder {
             exports: self.exports,
             policy: self.policy,
             limits: self.limits,
+            sessions: Sessions::new(),
             draining: CancellationToken::new(),
             broken: Throttle::default(),
             connections: TaskTracker::new(),

@@ -1,0 +1,190 @@
+//! Tsession and Tguard (`.n1`).
+
+use super::*;
+use crate::attr::Time;
+use crate::server::Begun;
+use crate::types::{SessionId, Tag};
+
+const EPOCH: u64 = 77;
+
+/// A connection of a session, whose fid 0 is a directory.
+fn n1() -> Bench {
+    let mut b = Bench::new();
+    b.send("Tversion tag -1 msize 8192 version '9P2000.L.n1'");
+    b.replies();
+    let id = b.begin(&session(0, 1));
+    let begun = Begun { epoch: EPOCH, time: Time { sec: 5, nsec: 6 } };
+    b.done(id, Done::SessionBegun { qid: DIR, file: 1, read_only: false, begun });
+    let limits = Limits::default();
+    assert_eq!(
+        b.replies(),
+        [format!(
+            "Rsession tag 1 caps 0x0 epoch {EPOCH} time_sec 5 time_nsec 6 term_ms 0 fids {} running {} parked {} group {} \
+             waiting {} qid (1 1 d)",
+            limits.fids, limits.running, limits.parked, limits.group, limits.waiting
+        )]
+    );
+    b
+}
+
+fn session(fid: u32, flags: u32) -> String {
+    let id = "000102030405060708090a0b0c0d0e0f";
+    format!("Tsession tag 1 flags {flags} session 0x{id} caps 0x0 fid {fid} uname 'u' aname '' n_uname 0")
+}
+
+fn guard(epoch: u64, members: u32) -> String {
+    format!("Tguard tag 5 epoch {epoch} fid -1 lease 0 opid 0 members {members}")
+}
+
+const CANCELLED: &str = "Rlerror tag 5 ecode 125 retry_ms 0 text 'its guard does not hold'";
+
+#[test]
+fn a_session_attaches_a_fid_and_refuses_what_it_does_not_know() {
+    let mut b = n1();
+    assert_eq!(b.session.fids(), 1);
+    let refused = b.ask(&session(1, 3));
+    assert_eq!(refused, "Rlerror tag 1 ecode 22 retry_ms 0 text 'unknown session flags'");
+    assert!(b.ask(&session(0, 1)).contains("ecode 9 "), "a fid in use");
+    assert!(b.ask(&session(u32::MAX, 1)).contains("ecode 9 "), "no fid");
+    let id = b.begin(&session(1, 0));
+    b.fail(id, Errno::ESESSION);
+    assert_eq!(b.replies(), ["Rlerror tag 1 ecode 4098 retry_ms 0 text ''"]);
+    assert_eq!((b.session.fids(), b.session.outstanding()), (1, 0));
+}
+
+#[test]
+fn a_session_is_told_as_the_request_says() {
+    let mut b = Bench::new();
+    b.send("Tversion tag -1 msize 8192 version '9P2000.L.n1'");
+    let frame = parse(&session(3, 1), b.session.version).unwrap();
+    match b.session.handle_frame(&frame, &|_| false, &mut b.out) {
+        Ok(Event::Execute(Request { op: Op::Session { session, create, uname, n_uname, aname }, .. })) => {
+            assert_eq!(session, SessionId(core::array::from_fn(|i| i as u8)));
+            assert_eq!((create, uname, n_uname, aname), (true, &b"u"[..], 0, &b""[..]));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_a_guard_that_holds_guards_is_carried_out() {
+    let mut b = n1();
+    assert_eq!(b.ask(&guard(EPOCH, 1)), "Rguard tag 5");
+    b.begin("Tgetattr tag 5 fid 0 request_mask 0x1");
+}
+
+#[test]
+fn what_a_guard_that_does_not_hold_guards_is_answered_and_not_carried_out_whenever_it_comes() {
+    // The guard is answered before the next request comes, and the tag is in no use meanwhile.
+    let mut b = n1();
+    assert_eq!(b.ask(&guard(EPOCH + 1, 2)), CANCELLED);
+    assert!(b.session.is_free(Tag(5)));
+    assert_eq!(b.ask("Tmkdir tag 5 dfid 0 name 'a' mode 0755 gid 0"), CANCELLED);
+    assert_eq!(b.ask("Tmkdir tag 5 dfid 0 name 'b' mode 0755 gid 0"), CANCELLED);
+    b.begin("Tmkdir tag 5 dfid 0 name 'c' mode 0755 gid 0");
+
+    // All wait behind one that runs.
+    let mut b = n1();
+    let first = b.begin("Tgetattr tag 5 fid 0 request_mask 0x1");
+    for line in
+        [&guard(1, 2)[..], "Tmkdir tag 5 dfid 0 name 'a' mode 0 gid 0", "Tmkdir tag 5 dfid 0 name 'b' mode 0 gid 0"]
+    {
+        assert_eq!(b.send(line), Did::Handled);
+    }
+    b.fail(first, Errno::EIO);
+    for _ in 0..3 {
+        assert_eq!(b.member(), Some(Did::Handled));
+    }
+    assert_eq!(b.member(), None);
+    assert_eq!(b.replies()[1..], [CANCELLED; 3]);
+}
+
+#[test]
+fn a_guard_that_does_not_hold_is_of_its_tag_alone() {
+    let mut b = n1();
+    b.ask(&guard(1, 63));
+    b.begin("Tmkdir tag 6 dfid 0 name 'a' mode 0 gid 0");
+}
+
+#[test]
+fn a_guard_is_refused_for_a_lease_an_operation_or_more_requests_than_a_tag_has_and_so_is_what_it_guards() {
+    for (line, ecode) in [
+        (format!("Tguard tag 5 epoch {EPOCH} fid 0 lease 3 opid 0 members 1"), 125),
+        (format!("Tguard tag 5 epoch {EPOCH} fid 0 lease 0 opid 9 members 1"), 95),
+        (guard(EPOCH, 64), 22),
+        (guard(EPOCH, 65535), 22),
+        (guard(0, 1), 125),
+    ] {
+        let mut b = n1();
+        assert!(b.ask(&line).starts_with(&format!("Rlerror tag 5 ecode {ecode} ")), "{line}");
+        assert_eq!(b.ask("Tmkdir tag 5 dfid 0 name 'a' mode 0 gid 0"), CANCELLED, "{line}");
+    }
+    let mut b = Bench::new();
+    b.send("Tversion tag -1 msize 8192 version '9P2000.L.n1'");
+    b.replies();
+    assert_eq!(b.ask(&guard(0, 1)), CANCELLED, "no Tsession has told the epoch");
+}
+
+#[test]
+fn a_clunk_that_is_not_carried_out_forgets_its_fid_and_a_remove_removes_nothing() {
+    let mut b = n1();
+    b.walk(1, PLAIN);
+    b.walk(2, PLAIN);
+    b.ask(&guard(1, 3));
+    assert_eq!(b.ask("Tremove tag 5 fid 1"), CANCELLED);
+    assert_eq!(b.ask("Tclunk tag 5 fid 2"), CANCELLED);
+    assert_eq!(b.ask("Tclunk tag 5 fid 9"), CANCELLED);
+    assert_eq!(b.session.fids(), 1);
+    assert!(b.farewells.iter().all(|(_, remove)| !remove), "{:?}", b.farewells);
+    b.begin("Tgetattr tag 5 fid 0 request_mask 0x1");
+}
+
+#[test]
+fn a_guard_behind_one_that_does_not_hold_guards_all_the_same() {
+    let mut b = n1();
+    b.ask(&guard(1, 1));
+    // This one would hold. It is not looked at, and so what it guards is not carried out either.
+    assert_eq!(b.ask(&guard(EPOCH, 2)), CANCELLED);
+    for _ in 0..2 {
+        assert_eq!(b.ask("Tmkdir tag 5 dfid 0 name 'a' mode 0 gid 0"), CANCELLED);
+    }
+    b.begin("Tmkdir tag 5 dfid 0 name 'a' mode 0 gid 0");
+}
+
+#[test]
+fn a_flush_of_the_tag_ends_the_guard_and_one_that_came_before_it_does_not() {
+    let mut b = n1();
+    b.ask(&guard(1, 9));
+    assert_eq!(b.ask("Tflush tag 6 oldtag 5"), "Rflush tag 6");
+    b.begin("Tmkdir tag 5 dfid 0 name 'a' mode 0 gid 0");
+
+    let mut b = n1();
+    let first = b.begin("Tgetattr tag 6 fid 0 request_mask 0x1");
+    // It waits for its turn.
+    assert_eq!(b.send("Tflush tag 6 oldtag 5"), Did::Handled);
+    b.send(&guard(1, 2));
+    b.fail(first, Errno::EIO);
+    assert_eq!(b.member(), Some(Did::Handled));
+    b.replies();
+    assert_eq!(b.ask("Tmkdir tag 5 dfid 0 name 'a' mode 0 gid 0"), CANCELLED);
+}
+
+#[test]
+fn a_flush_among_what_is_not_carried_out_is_answered_and_counts() {
+    let mut b = n1();
+    b.ask(&guard(1, 2));
+    assert_eq!(b.ask("Tflush tag 5 oldtag 9"), "Rflush tag 5");
+    assert_eq!(b.ask("Tmkdir tag 5 dfid 0 name 'a' mode 0 gid 0"), CANCELLED);
+    b.begin("Tmkdir tag 5 dfid 0 name 'a' mode 0 gid 0");
+}
+
+#[test]
+fn a_new_version_ends_guards_and_forgets_the_epoch() {
+    let mut b = n1();
+    b.ask(&guard(1, 9));
+    b.send("Tversion tag -1 msize 8192 version '9P2000.L.n1'");
+    b.farewells();
+    b.replies();
+    assert_eq!(b.ask(&guard(EPOCH, 0)), CANCELLED);
+    b.begin(&session(0, 1));
+}
