@@ -18,7 +18,7 @@ fuzz_target!(|data: &[u8]| {
     let mut input = Input::new(data);
     let msize = MSIZE_MIN + u32::from(input.u16());
     let pinned =
-        [None, None, None, Some(0), Some(1), Some(2), Some(3), Some(4)][input.below(8)].map(|i: usize| match i {
+        [None, None, Some(0), Some(1), Some(2), Some(3), Some(4), Some(5)][input.below(8)].map(|i: usize| match i {
             0..3 => Version::from(Dialect::ALL[i]),
             _ => Version { dialect: Dialect::ALL[i - 3], groups: true },
         });
@@ -98,18 +98,18 @@ fn answer(input: &mut Input<'_>, msize: u32, offered: &str) -> Vec<u8> {
             version(msize, &offered.as_bytes()[..input.below(offered.len() + 1)]);
         }
         4 => {
-            let dialect = Dialect::ALL[input.below(3)];
-            version(msize, dialect.as_str().as_bytes());
+            let agreed = Version::LAYOUTS[input.below(4)];
+            version(msize, agreed.as_str().as_bytes());
         }
         5 => {
-            let dialect = Dialect::ALL[input.below(3)];
-            let rows: Vec<_> = frames::rows(dialect).into_iter().filter(|row| matches!(row.number, 7 | 107)).collect();
-            return frames::frame(rows[input.below(rows.len())], dialect, tag, Contents::Wild, input);
+            let version = Version::LAYOUTS[input.below(4)];
+            let rows: Vec<_> = frames::rows(version).into_iter().filter(|row| matches!(row.number, 7 | 107)).collect();
+            return frames::frame(rows[input.below(rows.len())], version, tag, Contents::Wild, input);
         }
         6 => {
-            let dialect = Dialect::ALL[input.below(3)];
-            let rows = frames::rows(dialect);
-            return frames::frame(rows[input.below(rows.len())], dialect, tag, Contents::Wild, input);
+            let version = Version::LAYOUTS[input.below(4)];
+            let rows = frames::rows(version);
+            return frames::frame(rows[input.below(rows.len())], version, tag, Contents::Wild, input);
         }
         _ => {
             let n = input.below(64);

@@ -1,9 +1,10 @@
-//! Any bytes, in every dialect: nothing panics, what decodes encodes to the same bytes, what prints parses back.
+//! Any bytes, in every version: nothing panics, what decodes encodes to the same bytes, what prints parses back.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use ninefold_proto::dialect::{Negotiation, Step, Version, VersionAnswer, answer_version};
 use ninefold_proto::message::{Optional, R, T};
+use ninefold_proto::plus::plus_entries;
 use ninefold_proto::print::{Data, parse, print};
 use ninefold_proto::stat::{Stat, dir_entries, stats};
 use ninefold_proto::wire::{HEADER, frame_size, split_frame};
@@ -18,31 +19,31 @@ fuzz_target!(|data: &[u8]| {
             assert!((HEADER..=msize as usize).contains(&size));
         }
     }
-    version(data);
+    offered(data);
     negotiation(data);
     let _ = Errno::from_text(data).text();
     let text = String::from_utf8_lossy(data);
     let repaired = (data.len() >= HEADER).then(|| sized(data.to_vec()));
-    for dialect in Dialect::ALL {
-        frame(data, dialect);
+    for version in Version::LAYOUTS {
+        frame(data, version);
         if let Some(repaired) = &repaired {
-            frame(repaired, dialect);
+            frame(repaired, version);
         }
-        records(data, dialect);
-        if let Ok(parsed) = parse(&text, dialect) {
-            printed(&parsed, dialect);
+        records(data, version);
+        if let Ok(parsed) = parse(&text, version) {
+            printed(&parsed, version);
         }
     }
 });
 
-fn frame(frame: &[u8], dialect: Dialect) {
-    printed(frame, dialect);
+fn frame(frame: &[u8], version: Version) {
+    printed(frame, version);
     let Ok((header, body)) = split_frame(frame) else { return };
     assert_eq!(header.size as usize, frame.len());
     let mut again = Vec::new();
-    if let Ok(message) = T::decode(header.kind, body, dialect) {
+    if let Ok(message) = T::decode(header.kind, body, version) {
         assert_eq!(message.number(), header.kind);
-        message.encode(header.tag, dialect, &mut again);
+        message.encode(header.tag, version, &mut again);
         if let T::Fsync { datasync: Optional(0), .. } = message
             && body.len() == 4
         {
@@ -55,37 +56,37 @@ fn frame(frame: &[u8], dialect: Dialect) {
             assert_eq!(wnames.iter().count(), wnames.len());
         }
         if let T::Wstat { stat, .. } = message {
-            records(stat.0, dialect);
+            records(stat.0, version);
         }
     }
     again.clear();
-    if let Ok(message) = R::decode(header.kind, body, dialect) {
-        message.encode(header.tag, dialect, &mut again);
+    if let Ok(message) = R::decode(header.kind, body, version) {
+        message.encode(header.tag, version, &mut again);
         assert_eq!(again, frame);
-        records(message.payload(), dialect);
+        records(message.payload(), version);
     }
 }
 
 /// What is printed whole parses back to the same frame; what is elided only must print.
-fn printed(frame: &[u8], dialect: Dialect) {
-    let text = print(frame, dialect, Data::Whole).to_string();
-    match parse(&text, dialect) {
+fn printed(frame: &[u8], version: Version) {
+    let text = print(frame, version, Data::Whole).to_string();
+    match parse(&text, version) {
         Ok(again) => assert_eq!(again, frame, "{text}"),
         Err(error) => panic!("{text}: {error}"),
     }
-    let _ = print(frame, dialect, Data::Elided).to_string();
+    let _ = print(frame, version, Data::Elided).to_string();
 }
 
-fn records(data: &[u8], dialect: Dialect) {
+fn records(data: &[u8], version: Version) {
     let mut again = Vec::new();
-    if let Ok(stat) = Stat::decode(data, dialect) {
-        stat.encode(dialect, &mut again);
+    if let Ok(stat) = Stat::decode(data, version.dialect) {
+        stat.encode(version.dialect, &mut again);
         assert_eq!(again, data);
-        assert_eq!(stat.encoded_len(dialect), data.len());
+        assert_eq!(stat.encoded_len(version.dialect), data.len());
     }
-    if let Ok(all) = stats(data, dialect).collect::<Result<Vec<_>, _>>() {
+    if let Ok(all) = stats(data, version.dialect).collect::<Result<Vec<_>, _>>() {
         again.clear();
-        all.iter().for_each(|stat| stat.encode(dialect, &mut again));
+        all.iter().for_each(|stat| stat.encode(version.dialect, &mut again));
         assert_eq!(again, data);
     }
     if let Ok(all) = dir_entries(data).collect::<Result<Vec<_>, _>>() {
@@ -94,9 +95,15 @@ fn records(data: &[u8], dialect: Dialect) {
         assert_eq!(again, data);
         assert_eq!(all.iter().map(|entry| entry.encoded_len()).sum::<usize>(), data.len());
     }
+    if let Ok(all) = plus_entries(data).collect::<Result<Vec<_>, _>>() {
+        again.clear();
+        all.iter().for_each(|entry| entry.encode(&mut again));
+        assert_eq!(again, data);
+        assert_eq!(all.iter().map(|entry| entry.encoded_len()).sum::<usize>(), data.len());
+    }
 }
 
-fn version(data: &[u8]) {
+fn offered(data: &[u8]) {
     let mut input = Input::new(data);
     let (msize, most) = (input.u32(), input.u32());
     for offer in [data, input.bytes(usize::MAX)] {
@@ -116,7 +123,7 @@ fn negotiation(data: &[u8]) {
     let msize = 4096 + u32::from(input.u16());
     let mut client = match input.below(4) {
         0 => Negotiation::pinned(msize, Dialect::ALL[input.below(3)]),
-        1 => Negotiation::pinned(msize, Version { dialect: Dialect::ALL[input.below(2)], groups: true }),
+        1 => Negotiation::pinned(msize, Version { dialect: Dialect::ALL[input.below(3)], groups: true }),
         _ => Negotiation::new(msize),
     };
     for _ in 0..8 {

@@ -3,36 +3,37 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use ninefold_proto::Tag;
+use ninefold_proto::dialect::Version;
 use ninefold_proto::message::{MessageInfo, R, T};
 use ninefold_proto::print::{Data, FieldKind, parse, print};
 use ninefold_proto::wire::{DecodeError, HEADER, split_frame};
-use ninefold_proto::{Dialect, Tag};
 
 use ninefold_fuzz::frames::{self, Contents};
 use ninefold_fuzz::input::Input;
 
 fuzz_target!(|data: &[u8]| {
     let mut input = Input::new(data);
-    let dialect = Dialect::ALL[input.below(3)];
-    let rows = frames::rows(dialect);
+    let version = Version::LAYOUTS[input.below(4)];
+    let rows = frames::rows(version);
     let row = rows[input.below(rows.len())];
     let tag = input.u16();
-    let frame = frames::frame(row, dialect, tag, Contents::Wild, &mut input);
+    let frame = frames::frame(row, version, tag, Contents::Wild, &mut input);
     let (header, body) = split_frame(&frame).unwrap();
     assert_eq!((header.kind, header.tag), (row.number, Tag(tag)));
 
     macro_rules! check {
         ($side:ident) => {{
-            let message = $side::decode(row.number, body, dialect).unwrap();
+            let message = $side::decode(row.number, body, version).unwrap();
             assert_eq!(message.name(), row.name);
             let (mut whole, mut head) = (Vec::new(), Vec::new());
-            message.encode(header.tag, dialect, &mut whole);
+            message.encode(header.tag, version, &mut whole);
             assert_eq!(whole, frame);
-            message.encode_head(header.tag, dialect, &mut head);
+            message.encode_head(header.tag, version, &mut head);
             head.extend(message.payload());
             assert_eq!(head, frame);
-            assert_eq!($side::decode(row.number, &whole[HEADER..], dialect), Ok(message));
-            edges(row, body, |body| $side::decode(row.number, body, dialect).map(drop));
+            assert_eq!($side::decode(row.number, &whole[HEADER..], version), Ok(message));
+            edges(row, body, |body| $side::decode(row.number, body, version).map(drop));
         }};
     }
     if row.name.starts_with('T') {
@@ -41,9 +42,9 @@ fuzz_target!(|data: &[u8]| {
         check!(R)
     }
 
-    let line = print(&frame, dialect, Data::Whole).to_string();
+    let line = print(&frame, version, Data::Whole).to_string();
     assert!(line.starts_with(row.name), "{line}");
-    assert_eq!(parse(&line, dialect).as_deref(), Ok(&frame[..]), "{line}");
+    assert_eq!(parse(&line, version).as_deref(), Ok(&frame[..]), "{line}");
 });
 
 /// Every byte is accounted for: a body cut short or made longer does not decode.

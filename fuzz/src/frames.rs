@@ -1,6 +1,7 @@
 //! Frames laid out from the message table by code that shares nothing with the encoder under test.
 
 use ninefold_proto::Dialect;
+use ninefold_proto::dialect::Version;
 use ninefold_proto::message::{FieldInfo, MessageInfo, R, T};
 use ninefold_proto::print::FieldKind;
 
@@ -21,24 +22,24 @@ pub const FIDS: u32 = 7;
 /// Tags that a tame frame uses.
 pub const TAGS: usize = 10;
 
-/// The rows of a dialect, T messages first, then R.
-pub fn rows(dialect: Dialect) -> Vec<&'static MessageInfo> {
-    T::TABLE.iter().chain(R::TABLE).filter(|row| row.dialects.has(dialect)).collect()
+/// The rows of a version, T messages first, then R.
+pub fn rows(version: Version) -> Vec<&'static MessageInfo> {
+    T::TABLE.iter().chain(R::TABLE).filter(|row| row.dialects.has(version)).collect()
 }
 
-/// The rows of a dialect that a client sends.
-pub fn requests(dialect: Dialect) -> Vec<&'static MessageInfo> {
-    T::TABLE.iter().filter(|row| row.dialects.has(dialect)).collect()
+/// The rows of a version that a client sends.
+pub fn requests(version: Version) -> Vec<&'static MessageInfo> {
+    T::TABLE.iter().filter(|row| row.dialects.has(version)).collect()
 }
 
 /// A whole frame.
-pub fn frame(row: &MessageInfo, dialect: Dialect, tag: u16, contents: Contents, input: &mut Input<'_>) -> Vec<u8> {
+pub fn frame(row: &MessageInfo, version: Version, tag: u16, contents: Contents, input: &mut Input<'_>) -> Vec<u8> {
     let mut out = vec![0, 0, 0, 0, row.number];
     out.extend(tag.to_le_bytes());
-    for field in row.fields.iter().filter(|field| field.dialects.has(dialect)) {
+    for field in row.fields.iter().filter(|field| field.dialects.has(version)) {
         match contents {
-            Contents::Wild => wild(field, dialect, input, &mut out),
-            Contents::Tame => tame(field, dialect, input, &mut out),
+            Contents::Wild => wild(field, version, input, &mut out),
+            Contents::Tame => tame(field, version, input, &mut out),
         }
     }
     sized(out)
@@ -70,7 +71,7 @@ fn fixed(n: usize, input: &mut Input<'_>, out: &mut Vec<u8>) {
     }
 }
 
-fn wild(field: &FieldInfo, dialect: Dialect, input: &mut Input<'_>, out: &mut Vec<u8>) {
+fn wild(field: &FieldInfo, version: Version, input: &mut Input<'_>, out: &mut Vec<u8>) {
     match field.kind {
         FieldKind::U8 => fixed(1, input, out),
         FieldKind::U16 | FieldKind::Tag => fixed(2, input, out),
@@ -108,11 +109,25 @@ fn wild(field: &FieldInfo, dialect: Dialect, input: &mut Input<'_>, out: &mut Ve
             out.extend((entries.len() as u32).to_le_bytes());
             out.extend(entries);
         }
+        FieldKind::PlusEntries => {
+            let mut entries = Vec::new();
+            for _ in 0..input.below(3) {
+                fixed(13 + 8 + 1, input, &mut entries);
+                wild_string(input, &mut entries);
+                fixed(8 + 3 * 4 + 15 * 8, input, &mut entries);
+            }
+            if input.one_in(4) {
+                entries.push(input.u8());
+            }
+            out.extend((entries.len() as u32).to_le_bytes());
+            out.extend(entries);
+        }
+        FieldKind::SessionId => fixed(16, input, out),
         FieldKind::Stat => {
             let mut record = Vec::new();
             fixed(2 + 4 + 13 + 4 + 4 + 4 + 8, input, &mut record);
             (0..4).for_each(|_| wild_string(input, &mut record));
-            if dialect == Dialect::Unix {
+            if version.dialect == Dialect::Unix {
                 wild_string(input, &mut record);
                 fixed(12, input, &mut record);
             }
@@ -139,7 +154,14 @@ fn number(field: &FieldInfo, input: &mut Input<'_>) -> u64 {
         "flags" => input.pick(&[0, 1, 2, 0o100, 0o102, 0o302, 0o1001, 0o200000, 3, 0o20000000]),
         // Of open and create: OREAD, OWRITE, ORDWR, OEXEC, OTRUNC, ORCLOSE.
         "mode" if field.kind == FieldKind::U8 => input.pick(&[0, 1, 2, 3, 0x11, 0x40, 0x42, 0x80]),
-        "offset" | "start" => input.pick(&[0, 0, 1, 16, 100, u64::from(u32::MAX), i64::MAX as u64, u64::MAX]),
+        // What Rsession told, mostly.
+        "epoch" => input.pick(&[1, 1, 1, 0, 2]),
+        "lease" | "opid" => u64::from(input.one_in(8)),
+        "members" => input.pick(&[0, 1, 2, 3, 63, 64, 65535]),
+        "whence" => input.pick(&[3, 4, 0]),
+        "offset" | "start" | "srcoffset" | "dstoffset" | "length" => {
+            input.pick(&[0, 0, 1, 16, 100, u64::from(u32::MAX), i64::MAX as u64, u64::MAX])
+        }
         "count" => input.pick(&[0, 1, 16, 100, 4096, 8192, 65536, u64::from(u32::MAX)]),
         "attr_size" => input.pick(&[0, 1, 4, 65536, 65537, u64::MAX]),
         "locktype" => input.pick(&[0, 1, 2, 3]),
@@ -149,7 +171,7 @@ fn number(field: &FieldInfo, input: &mut Input<'_>) -> u64 {
     }
 }
 
-fn tame(field: &FieldInfo, dialect: Dialect, input: &mut Input<'_>, out: &mut Vec<u8>) {
+fn tame(field: &FieldInfo, version: Version, input: &mut Input<'_>, out: &mut Vec<u8>) {
     match field.kind {
         FieldKind::U8 => out.push(number(field, input) as u8),
         FieldKind::U16 => out.extend((number(field, input) as u16).to_le_bytes()),
@@ -189,7 +211,11 @@ fn tame(field: &FieldInfo, dialect: Dialect, input: &mut Input<'_>, out: &mut Ve
             out.extend((n as u32).to_le_bytes());
             out.extend(std::iter::repeat_n(b'd', n));
         }
-        FieldKind::Stat | FieldKind::Qid | FieldKind::Qids | FieldKind::Entries => wild(field, dialect, input, out),
+        // Few sessions.
+        FieldKind::SessionId => out.extend([input.u8() & 1; 16]),
+        FieldKind::Stat | FieldKind::Qid | FieldKind::Qids | FieldKind::Entries | FieldKind::PlusEntries => {
+            wild(field, version, input, out)
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Fuzz input as a stream of small decisions; past its end every decision is 0.
 
-use ninefold_proto::Dialect;
+use ninefold_proto::dialect::Version;
 use ninefold_proto::message::R;
 
 use crate::client_model::Choose;
@@ -77,8 +77,8 @@ impl Choose for Input<'_> {
         self.is_empty()
     }
 
-    fn frame(&mut self, dialect: Dialect, tag: u16, request: Option<u8>) -> Vec<u8> {
-        let rows = frames::rows(dialect);
+    fn frame(&mut self, version: Version, tag: u16, request: Option<u8>) -> Vec<u8> {
+        let rows = frames::rows(version);
         let mut row = rows[Input::below(self, rows.len())];
         match Input::below(self, 8) {
             0 => {
@@ -92,13 +92,13 @@ impl Choose for Input<'_> {
             }
             1 => {}
             2 => {
-                row = R::TABLE.iter().find(|row| row.name.ends_with("rror") && row.dialects.has(dialect)).unwrap_or(row)
+                row = R::TABLE.iter().find(|row| row.name.ends_with("rror") && row.dialects.has(version)).unwrap_or(row)
             }
             _ => {
                 let reply = request.map(|number| number + 1);
                 row = rows.iter().find(|row| Some(row.number) == reply).unwrap_or(&row);
             }
         }
-        frames::frame(row, dialect, tag, Contents::Wild, self)
+        frames::frame(row, version, tag, Contents::Wild, self)
     }
 }

@@ -99,7 +99,7 @@ impl Printer {
             "time": time.as_secs_f64(),
             "connection": self.number,
             "to": match seen.direction { Direction::ToServer => "server", Direction::ToClient => "client" },
-            "dialect": seen.dialect.as_str(),
+            "dialect": seen.version.as_str(),
             "bytes": seen.size(),
             "whole": matches!(seen.part, Part::Whole(_)),
             "text": seen.text(self.data).to_string(),

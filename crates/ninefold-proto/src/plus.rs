@@ -79,7 +79,10 @@ fn attr(r: &mut Reader<'_>, qid: Qid) -> Result<Attr, DecodeError> {
     for (at, number) in n.iter_mut().enumerate() {
         *number = if is_short(at) { r.u32("attributes")?.into() } else { r.u64("attributes")? };
     }
-    let time = |at: usize| Time { sec: n[at] as i64, nsec: u32::try_from(n[at + 1]).unwrap_or(u32::MAX) };
+    let time = |at: usize| {
+        let nsec = u32::try_from(n[at + 1]).map_err(|_| DecodeError::Nanoseconds(n[at + 1]))?;
+        Ok(Time { sec: n[at] as i64, nsec })
+    };
     Ok(Attr {
         valid: n[0],
         qid,
@@ -91,10 +94,10 @@ fn attr(r: &mut Reader<'_>, qid: Qid) -> Result<Attr, DecodeError> {
         size: n[6],
         blksize: n[7],
         blocks: n[8],
-        atime: time(9),
-        mtime: time(11),
-        ctime: time(13),
-        btime: time(15),
+        atime: time(9)?,
+        mtime: time(11)?,
+        ctime: time(13)?,
+        btime: time(15)?,
         generation: n[17],
         data_version: n[18],
     })

@@ -39,6 +39,8 @@ pub enum DecodeError {
     UnknownType(u8),
     #[error("length {0} of a stat record does not agree with the bytes inside it")]
     StatLength(usize),
+    #[error("a time of {0} nanoseconds")]
+    Nanoseconds(u64),
 }
 
 /// Cuts bounded fields from a slice; every read names the field for the error.

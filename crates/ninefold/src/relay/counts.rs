@@ -193,6 +193,8 @@ fn is_error(kind: u8) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use ninefold_proto::Dialect;
+
     use super::*;
     use ninefold_proto::types::Fid;
     use ninefold_proto::{Errno, R};

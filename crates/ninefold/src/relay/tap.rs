@@ -273,11 +273,11 @@ mod tests {
         let mut session = Session::new(8192);
         let mut tap = Tap::new(Direction::ToClient);
         lines(&mut tap, &mut session, &[&version(b"9P2000.L")]);
-        assert_eq!(session.version, Dialect::Linux);
+        assert_eq!(session.version, Dialect::Linux.into());
         lines(&mut tap, &mut session, &[&version(b"unknown")]);
-        assert_eq!(session.version, Dialect::Linux);
+        assert_eq!(session.version, Dialect::Linux.into());
         lines(&mut tap, &mut session, &[&version(b"9P2000.u")]);
-        assert_eq!(session.version, Dialect::Unix);
+        assert_eq!(session.version, Dialect::Unix.into());
     }
 
     #[test]
