@@ -552,7 +552,7 @@ async fn a_wait_beyond_the_parking_limit_is_refused_and_leaves_nothing() {
     b.parking = Parking::new(0, u64::MAX, None);
     a.gets(Write, 0, 1);
     let answer = bounded(b.ask(Write, 0, 1, true).wait()).await;
-    assert_eq!(answer.unwrap_err().errno, Errno::EAGAIN);
+    assert_eq!(answer.unwrap_err().errno, Errno::ETRYLATER);
     assert!(matches!(b.ask(Write, 1, 1, true), Answer::Now(Ok(LockStatus::Granted))));
     a.clunk();
     b.clunk();
