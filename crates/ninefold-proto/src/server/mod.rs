@@ -25,6 +25,7 @@
 mod fids;
 mod groups;
 mod limits;
+mod n1;
 mod op;
 mod outbox;
 mod reply;
@@ -33,7 +34,7 @@ mod session;
 
 pub use groups::Member;
 pub use limits::Limits;
-pub use op::{Begun, Done, Farewell, FarewellId, Holder, Op, Request, RequestId, Special, XattrWrite};
+pub use op::{Begun, Done, Farewell, FarewellId, Holder, Op, Rename, Request, RequestId, Special, XattrWrite};
 pub use outbox::{Bulk, Chunk, Outbox};
 pub use session::{Event, Parked, Session, Violation};
 

@@ -42,6 +42,15 @@ pub enum Special<'a, F> {
     },
 }
 
+/// How `.n1` renames beside rename(2)'s way, as renameat2(2) has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rename {
+    /// EEXIST where the new name is taken.
+    NoReplace,
+    /// Both names are there, and each becomes the other's file's.
+    Exchange,
+}
+
 /// What to do. Files are the driver's own handles, cloned.
 #[derive(Debug)]
 pub enum Op<'a, F> {
@@ -142,6 +151,14 @@ pub enum Op<'a, F> {
         newdir: F,
         new: Name<'a>,
     },
+    /// `.n1`: an entry, in a way that rename(2) does not have.
+    RenameWith {
+        file: F,
+        old: Name<'a>,
+        newdir: F,
+        new: Name<'a>,
+        how: Rename,
+    },
     Unlink {
         file: F,
         name: Name<'a>,
@@ -172,6 +189,47 @@ pub enum Op<'a, F> {
         file: F,
         offset: u64,
         max: u32,
+    },
+    /// `.n1`: entries with attributes.
+    Readdirplus {
+        file: F,
+        offset: u64,
+        max: u32,
+        mask: u64,
+    },
+    /// `.n1`: which of the bits of [`crate::n1::access`] are allowed.
+    Access {
+        file: F,
+        mode: u32,
+    },
+    /// `.n1`. `append`: at the end of the file, the offset is 0; `stable`: on disk before it is done.
+    Writex {
+        file: F,
+        offset: u64,
+        data: &'a [u8],
+        append: bool,
+        stable: bool,
+    },
+    /// `.n1`: bytes of `file` to `target`.
+    Copyrange {
+        file: F,
+        offset: u64,
+        target: F,
+        target_offset: u64,
+        length: u64,
+    },
+    /// `.n1`: `mode` as [`crate::n1::allocate`] has it; the length is not 0.
+    Allocate {
+        file: F,
+        mode: u32,
+        offset: u64,
+        length: u64,
+    },
+    /// `.n1`: the first byte of a hole, or of data, from `offset` on.
+    Seek {
+        file: F,
+        offset: u64,
+        hole: bool,
     },
     Fsync {
         file: F,
@@ -209,7 +267,7 @@ pub enum Done<F, P> {
     Opened { qid: Qid },
     /// Create, CreateSpecial; `opened`: the new file can be read or written.
     Created { qid: Qid, file: F, opened: bool },
-    /// Read, Readdir.
+    /// Read, Readdir, Readdirplus.
     Data(P),
     /// ReadStats: records, and the cookie behind them.
     Stats(P, u64),
@@ -231,6 +289,14 @@ pub enum Done<F, P> {
     Lock { granted: bool },
     /// Getlock: the lock in the way.
     Getlock(Option<Holder>),
+    /// Access: those of the bits that are allowed.
+    Access(u32),
+    /// Writex: where the data begin in the file, and how many bytes of them there are.
+    Written { offset: u64, count: u32 },
+    /// Copyrange: bytes; 0 at the end of the source.
+    Copied(u64),
+    /// Seek.
+    Offset(u64),
     /// Everything else.
     Unit,
 }

@@ -28,6 +28,7 @@ const LOCK_TYPE_UNLCK: u8 = 2;
 /// Numbers of the replies that carry bulk data.
 const RREAD: u8 = 117;
 const RREADDIR: u8 = 41;
+const RREADDIRPLUS: u8 = 173;
 
 /// What Linux's client takes from the msize for the header of a message with data (`P9_IOHDRSZ`).
 const LINUX_OVERHEAD: u32 = 24;
@@ -57,6 +58,14 @@ pub(super) enum Reply<P> {
     Create(Qid),
     Read(P),
     Readdir(P),
+    Readdirplus(P),
+    Access(u32),
+    Writex {
+        offset: u64,
+        count: u32,
+    },
+    Copyrange(u64),
+    Seek(u64),
     Write(u32),
     Stat(StatBuf),
     Statfs(Statfs),
@@ -134,12 +143,19 @@ impl<P: Bulk> Reply<P> {
                 out.push(tag, &R::Getlock { locktype, start, length, proc_id, client_id }, version);
             }
             Reply::Plain { number, qid } => out.push(tag, &plain(*number, qid.unwrap_or_default()), version),
-            Reply::Read(_) | Reply::Readdir(_) => {}
+            Reply::Access(mode) => out.push(tag, &R::Access { mode: Octal(*mode) }, version),
+            Reply::Writex { offset, count } => {
+                out.push(tag, &R::Writex { offset: *offset, count: *count }, version);
+            }
+            Reply::Copyrange(count) => out.push(tag, &R::Copyrange { count: *count }, version),
+            Reply::Seek(offset) => out.push(tag, &R::Seek { offset: *offset }, version),
+            Reply::Read(_) | Reply::Readdir(_) | Reply::Readdirplus(_) => {}
         }
         match self {
             // Bulk counts were cut to fit before the file server was asked.
             Reply::Read(data) => out.push_bulk(RREAD, tag, data),
             Reply::Readdir(data) => out.push_bulk(RREADDIR, tag, data),
+            Reply::Readdirplus(data) => out.push_bulk(RREADDIRPLUS, tag, data),
             Reply::Error(_) => {}
             _ if out.mark() - mark > (msize as usize).max(HEADER) => {
                 out.truncate(mark);
@@ -167,6 +183,8 @@ fn plain(number: u8, qid: Qid) -> R<'static> {
         72 => R::Mkdir { qid },
         74 => R::Renameat {},
         76 => R::Unlinkat {},
+        184 => R::Allocate {},
+        188 => R::Rename2 {},
         190 => R::Guard {},
         // Not reached: every other message has a reply of its own above. The client learns that, too.
         _ => R::Lerror { ecode: Errno::EPROTO.0, retry_ms: 0, text: b"" },
@@ -316,16 +334,20 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
                 Reply::Plain { number, qid: Some(qid) }
             }
             (
-                After::Plain { number: number @ (20 | 26 | 50 | 70 | 74 | 76 | 126) } | After::Farewell { number, .. },
+                After::Plain { number: number @ (20 | 26 | 50 | 70 | 74 | 76 | 126 | 184 | 188) }
+                | After::Farewell { number, .. },
                 Done::Unit,
             ) => Reply::Plain { number, qid: None },
-            // A file server that answers something else than it was asked, or more than was asked for. A file that
-            // came with it is taken leave of.
-            (_, done) => {
-                self.discard(request, Ok(done));
-                Reply::Error(Error::with_text(Errno::EIO, "file server answered out of contract"))
-            }
+            (After::N1(after), done) => self.settle_n1(request, after, done),
+            (_, done) => self.out_of_contract(request, done),
         }
+    }
+
+    /// A file server that answers something else than it was asked, or more than was asked for. A file that
+    /// came with it is taken leave of.
+    pub(super) fn out_of_contract(&mut self, request: &Outstanding, done: Done<F, P>) -> Reply<P> {
+        self.discard(request, Ok(done));
+        Reply::Error(Error::with_text(Errno::EIO, "file server answered out of contract"))
     }
 
     /// Takes leave of what a request made for a session that is gone.

@@ -74,7 +74,7 @@ impl From<Errno> for Stop {
     }
 }
 
-fn refused<V>(errno: Errno, text: &'static str) -> Result<V, Stop> {
+pub(super) fn refused<V>(errno: Errno, text: &'static str) -> Result<V, Stop> {
     Err(Stop::Refused(Error::with_text(errno, text)))
 }
 
@@ -110,7 +110,7 @@ fn bad_name(bad: BadName) -> Error {
     Error::with_text(errno, text)
 }
 
-fn name(bytes: &[u8]) -> Result<Name<'_>, Stop> {
+pub(super) fn name(bytes: &[u8]) -> Result<Name<'_>, Stop> {
     Name::new(bytes).map_err(|bad| bad_name(bad).into())
 }
 
@@ -120,14 +120,14 @@ fn group(gid: u32) -> Option<u32> {
 }
 
 /// A request that has been checked: the op, what its completion does, the handles it uses.
-struct Checked<'a, F> {
-    op: Op<'a, F>,
-    after: After,
-    handles: [Option<HandleId>; 2],
+pub(super) struct Checked<'a, F> {
+    pub op: Op<'a, F>,
+    pub after: After,
+    pub handles: [Option<HandleId>; 2],
     /// Nothing may run beside it on the first handle.
-    exclusive: bool,
+    pub exclusive: bool,
     /// A fid that its completion may establish.
-    reserve: Option<Fid>,
+    pub reserve: Option<Fid>,
 }
 
 /// How a handle is to be used.
@@ -209,7 +209,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
     }
 
     /// A shared handle and its file.
-    fn file(&mut self, fid: Fid) -> Result<(HandleId, F), Stop> {
+    pub(super) fn file(&mut self, fid: Fid) -> Result<(HandleId, F), Stop> {
         let id = self.handle(fid, Use::Shared)?;
         match self.fids.get(id) {
             Some(handle) if matches!(handle.mode, Mode::Walked | Mode::Open { .. }) => Ok((id, handle.file.clone())),
@@ -227,12 +227,20 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
     }
 
     /// A shared handle of a directory that may be changed.
-    fn writable_dir(&mut self, fid: Fid) -> Result<(HandleId, F), Stop> {
+    pub(super) fn writable_dir(&mut self, fid: Fid) -> Result<(HandleId, F), Stop> {
         let (id, file) = self.writable(fid)?;
         match self.fids.get(id) {
             Some(handle) if !handle.is_dir() => Err(Errno::ENOTDIR.into()),
             _ => Ok((id, file)),
         }
+    }
+
+    /// A shared handle of a directory that is open.
+    pub(super) fn readable_dir(&mut self, fid: Fid) -> Result<(HandleId, F), Stop> {
+        let (id, file) = self.file(fid)?;
+        let Some(handle) = self.fids.get(id) else { return Err(Errno::EBADF.into()) };
+        handle.access()?;
+        if handle.is_dir() { Ok((id, file)) } else { Err(Errno::ENOTDIR.into()) }
     }
 
     /// A fid that does not exist yet.
@@ -306,13 +314,8 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
             }
             T::Read { fid, offset, count } => self.check_read(fid, offset, count)?,
             T::Readdir { fid, offset, count } => {
-                let (id, file) = self.file(fid)?;
+                let (id, file) = self.readable_dir(fid)?;
                 let count = count.min(self.msize - READ_OVERHEAD);
-                let Some(handle) = self.fids.get(id) else { return Err(Errno::EBADF.into()) };
-                handle.access()?;
-                if !handle.is_dir() {
-                    return Err(Errno::ENOTDIR.into());
-                }
                 let op = Op::Readdir { file, offset, max: count };
                 Checked { after: After::Readdir { count }, ..plain(op, id, None) }
             }
@@ -478,13 +481,13 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
                     reserve: Some(fid),
                 }
             }
-            T::Readdirplus { .. }
+            message @ (T::Readdirplus { .. }
             | T::Access { .. }
             | T::Writex { .. }
             | T::Copyrange { .. }
             | T::Allocate { .. }
             | T::Seek { .. }
-            | T::Rename2 { .. } => return Err(Errno::EOPNOTSUPP.into()),
+            | T::Rename2 { .. }) => self.check_n1(message)?,
             T::Never(never, _) => match never {},
         })
     }

@@ -7,6 +7,7 @@ use core::time::Duration;
 use super::fids::{Fate, Fids, HandleId, Lookup, Mode};
 use super::groups::{Groups, Kept, Member, Over, Refused};
 use super::limits::Limits;
+use super::n1::AfterN1;
 use super::op::{Done, Farewell, FarewellId, Request, RequestId};
 use super::outbox::{Bulk, Outbox};
 use super::reply;
@@ -137,6 +138,8 @@ pub(super) enum After {
     XattrRead {
         newfid: Fid,
     },
+    /// What `.n1` adds.
+    N1(AfterN1),
     /// The reply carries the result, or nothing but success; the number is the T message's.
     Plain {
         number: u8,

@@ -625,8 +625,8 @@ fn next_frame(arrived: &[u8], skip: usize, session: &Session<Handle, Data, Bytes
 fn bulk_bytes(request: &Request<'_, Handle>) -> u64 {
     match &request.op {
         Op::Read { count, .. } => (*count).into(),
-        Op::ReadStats { max, .. } | Op::Readdir { max, .. } => (*max).into(),
-        Op::Write { data, .. } => data.len() as u64,
+        Op::ReadStats { max, .. } | Op::Readdir { max, .. } | Op::Readdirplus { max, .. } => (*max).into(),
+        Op::Write { data, .. } | Op::Writex { data, .. } => data.len() as u64,
         _ => 0,
     }
 }

@@ -15,7 +15,7 @@ use ninefold_proto::{Dialect, Errno, Error, Name, Qid};
 
 use super::exports::Target;
 use super::file_server::{Create, Lock, LockKind, LockStatus};
-use super::{Answer, Attach, Cx, Data, File, Server};
+use super::{Answer, Attach, Cx, Data, File, Server, Written, fallback};
 use crate::transport::Peer;
 
 /// The session's handle on a file.
@@ -78,6 +78,7 @@ pub(super) fn execute(
         Op::Mkdir { file, name, mode, gid } => file.mkdir(cx, name, mode, gid).map(qid),
         Op::Rename { file, newdir, name } => file.rename(cx, &*newdir, name).map(unit),
         Op::RenameEntry { file, old, newdir, new } => file.rename_entry(cx, old, &*newdir, new).map(unit),
+        Op::RenameWith { file, old, newdir, new, how } => file.rename_with(cx, old, &*newdir, new, how).map(unit),
         Op::Unlink { file, name, dir } => file.unlink(cx, name, dir).map(unit),
         Op::Link { file, target, name } => file.link(cx, &*target, name).map(unit),
         Op::Readlink { file } => file.readlink(cx).map(|target| Ok(Done::Target(target?))),
@@ -85,6 +86,16 @@ pub(super) fn execute(
         Op::Setattr { file, set } => file.setattr(cx, set).map(unit),
         Op::XattrRead { file, name } => xattr_read(cx, file, name),
         Op::Readdir { file, offset, max } => file.readdir(cx, offset, max).map(|data| Ok(Done::Data(data?.into()))),
+        Op::Readdirplus { file, offset, max, mask } => readdirplus(cx, file, offset, max, mask),
+        Op::Access { file, mode } => file.access(cx, mode).map(|mode| Ok(Done::Access(mode?))),
+        Op::Writex { file, offset, data, append, stable } => {
+            writex(cx, file, offset, frame.slice_ref(data), append, stable)
+        }
+        Op::Copyrange { file, offset, target, target_offset, length } => {
+            copyrange(cx, file, offset, target, target_offset, length)
+        }
+        Op::Allocate { file, mode, offset, length } => file.allocate(cx, mode, offset, length).map(unit),
+        Op::Seek { file, offset, hole } => seek(cx, file, offset, hole),
         Op::Fsync { file, datasync } => file.fsync(cx, datasync).map(unit),
         Op::Lock { file, kind, start, length, proc_id, client_id, wait } => {
             let lock = Lock { kind: lock_kind(kind), start, length, proc_id, client_id: client_id.to_vec() };
@@ -293,6 +304,67 @@ fn xattr_read(cx: &Cx, file: Handle, name: &[u8]) -> Outcome {
         let clone = file.walk(&cx, &[]).wait().await?.file.ok_or(Errno::EIO)?;
         Ok(Done::Xattr { value: value.into(), file: clone })
     })
+}
+
+/// Goes on in another way where a file server does not have this one.
+fn or_else<T: Send + 'static>(
+    answer: Answer<T>,
+    lacks: &'static [Errno],
+    other: impl FnOnce() -> Answer<T> + Send + 'static,
+) -> Answer<T> {
+    match answer {
+        Answer::Now(Err(error)) if lacks.contains(&error.errno) => other(),
+        Answer::Now(result) => Answer::Now(result),
+        Answer::Later(future) => Answer::later(async move {
+            match future.await {
+                Err(error) if lacks.contains(&error.errno) => other().wait().await,
+                result => result,
+            }
+        }),
+    }
+}
+
+const UNSUPPORTED: &[Errno] = &[Errno::EOPNOTSUPP];
+
+fn readdirplus(cx: &Cx, dir: Handle, offset: u64, max: u32, mask: u64) -> Outcome {
+    let (told, cx) = (dir.readdirplus(cx, offset, max, mask), cx.clone());
+    let walk = move || Answer::later(fallback::readdirplus(cx, dir, offset, max, mask));
+    or_else(told, UNSUPPORTED, walk).map(|data| Ok(Done::Data(data?.into())))
+}
+
+fn writex(cx: &Cx, file: Handle, offset: u64, data: Bytes, append: bool, stable: bool) -> Outcome {
+    let (written, cx) = (file.writex(cx, offset, data.clone(), append, stable), cx.clone());
+    let plain = move || {
+        if append {
+            return Answer::err(Errno::EOPNOTSUPP);
+        }
+        let write = file.write(&cx, offset, data);
+        write.and_then(move |count| {
+            let synced = if stable { file.fsync(&cx, false) } else { Answer::ok(()) };
+            synced.map(move |synced| synced.map(|()| Written { offset, count }))
+        })
+    };
+    or_else(written, UNSUPPORTED, plain).map(|written| {
+        let Written { offset, count } = written?;
+        Ok(Done::Written { offset, count })
+    })
+}
+
+fn copyrange(cx: &Cx, from: Handle, offset: u64, to: Handle, to_offset: u64, length: u64) -> Outcome {
+    let (copied, cx) = (from.copyrange(cx, offset, &*to, to_offset, length), cx.clone());
+    let here = move || Answer::later(fallback::copyrange(cx, from, offset, to, to_offset, length));
+    or_else(copied, &[Errno::EOPNOTSUPP, Errno::EXDEV], here).map(|count| Ok(Done::Copied(count?)))
+}
+
+fn seek(cx: &Cx, file: Handle, offset: u64, hole: bool) -> Outcome {
+    let (found, cx) = (file.seek(cx, offset, hole), cx.clone());
+    let by_size = move || {
+        file.getattr(&cx, getattr::SIZE).map(move |attr| match attr?.size {
+            size if offset >= size => Err(Errno::ENXIO.into()),
+            size => Ok(if hole { size } else { offset }),
+        })
+    };
+    or_else(found, UNSUPPORTED, by_size).map(|at| Ok(Done::Offset(at?)))
 }
 
 fn lock_kind(kind: u8) -> LockKind {

@@ -6,11 +6,13 @@
 //!
 //! - the fid is known, belongs to this tree, and is not being opened or created on by another request;
 //! - names are [`Name`]s: 1 to 255 bytes, no `/`, no NUL, neither `.` nor `..`;
-//! - `read`, `write`, `readdir`, `read_stats`, `fsync` and locks come only after an `open` or `create` that
+//! - `read`, `write`, `readdir`, `read_stats`, `fsync`, locks and `.n1`'s `readdirplus`, `writex`, `copyrange`, `allocate` and `seek`
+//!   come only after an `open` or `create` that
 //!   succeeded and whose [`Open::access`] allows it; `open` and `create` only while the fid is not open, and so does
 //!   `walk`, but for .L, whose clients walk from open directories, and the walk of no element behind Txattrwalk;
 //! - `walk` with names, `create` and the entry operations come only on files whose qid says directory;
 //! - counts are small enough for the reply to fit the msize; `offset + count` does not overflow an i64;
+//! - flags and modes have no bits but those that the method names;
 //! - on a read-only export no method is called that changes anything, nor an `open` for writing.
 //!
 //! **Concurrency.** Methods of one `File` may run at the same time, from several threads, with these
@@ -31,6 +33,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use ninefold_proto::attr::{Attr, SetAttr, Statfs};
 use ninefold_proto::open::Open;
+use ninefold_proto::plus::PlusEntry;
+use ninefold_proto::server::Rename;
 use ninefold_proto::stat::{DirEntry, Stat, StatBuf};
 use ninefold_proto::types::WalkElem;
 use ninefold_proto::{Dialect, Errno, Error, Name, Qid};
@@ -63,6 +67,15 @@ pub struct Walked {
 pub struct Created {
     pub qid: Qid,
     pub file: Arc<dyn File>,
+}
+
+/// What `.n1`'s write did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Written {
+    /// Where the data begin in the file.
+    pub offset: u64,
+    /// Bytes of them; at least 1 unless there were none.
+    pub count: u32,
 }
 
 /// What to create.
@@ -107,7 +120,8 @@ pub enum LockStatus {
     Blocked,
 }
 
-/// What one fid stands for. The defaults refuse with EOPNOTSUPP what a tree does not have.
+/// What one fid stands for. The defaults refuse with EOPNOTSUPP what a tree does not have; where the server then helps itself, the
+/// method says so.
 #[allow(unused_variables)]
 pub trait File: Any + Send + Sync {
     /// Walks `elems` from here (walk(5)). When the first element fails, answer its error; when a later
@@ -142,6 +156,44 @@ pub trait File: Any + Send + Sync {
     /// 9P2000, .u: stat records from the cookie `at` on (0 = from the start), whole records of at most `max`
     /// bytes without `.` and `..`, and the cookie behind them. No bytes means the end; EINVAL when not one record fits.
     fn read_stats(&self, cx: &Cx, at: u64, max: u32) -> Answer<(Bytes, u64)> {
+        unsupported()
+    }
+
+    /// `.n1`: entries as `readdir` has them, each with the attributes that `getattr` with `mask` would give, as [`DirSink::push_plus`]
+    /// packs them; `valid` 0 where they cannot be had. The reply ends before what does not fit. Without it the server reads the
+    /// directory, walks to each entry and asks.
+    fn readdirplus(&self, cx: &Cx, offset: u64, max: u32, mask: u64) -> Answer<Bytes> {
+        unsupported()
+    }
+
+    /// `.n1`: those of `mode`'s bits (R 4, W 2, X 1) that the attached user is allowed, as access(2) has it; no bit, nothing asked.
+    fn access(&self, cx: &Cx, mode: u32) -> Answer<u32> {
+        unsupported()
+    }
+
+    /// `.n1`: a write as `write` has it, but with `append` (`offset` is 0 then) at the end of the file, wherever it is by then: two
+    /// at a time never overwrite each other. With `stable` the data are on disk when this is answered. Without it the server has
+    /// the write made by `write` and `fsync`, unless it appends.
+    fn writex(&self, cx: &Cx, offset: u64, data: Bytes, append: bool, stable: bool) -> Answer<Written> {
+        unsupported()
+    }
+
+    /// `.n1`: copies up to `length` bytes at `offset` to `target_offset` of `target`, as copy_file_range(2); answers how many, 0 at the
+    /// end of this file. EINVAL when both are one file and the ranges overlap; nothing is copied after the request was
+    /// cancelled. Where it gives EOPNOTSUPP or EXDEV, the server reads and writes.
+    fn copyrange(&self, cx: &Cx, offset: u64, target: &dyn File, target_offset: u64, length: u64) -> Answer<u64> {
+        unsupported()
+    }
+
+    /// `.n1`: fallocate(2); `mode` is 0 or bits of [`ninefold_proto::n1::allocate`], `length` at least 1.
+    fn allocate(&self, cx: &Cx, mode: u32, offset: u64, length: u64) -> Answer<()> {
+        unsupported()
+    }
+
+    /// `.n1`: the offset of the first byte at `offset` or behind it that is data or, for a `hole`, is none; the end of the file is
+    /// a hole. ENXIO behind the end, and for data where only a hole follows (lseek(2)). Without it the server says that all
+    /// is data.
+    fn seek(&self, cx: &Cx, offset: u64, hole: bool) -> Answer<u64> {
         unsupported()
     }
 
@@ -216,6 +268,11 @@ pub trait File: Any + Send + Sync {
         unsupported()
     }
 
+    /// `.n1`: as `rename_entry`, but replaces nothing, or exchanges two files (renameat2(2)): in one step, or not at all.
+    fn rename_with(&self, cx: &Cx, old: Name<'_>, newdir: &dyn File, new: Name<'_>, how: Rename) -> Answer<()> {
+        unsupported()
+    }
+
     /// Removes the entry `name` of this directory; `dir` = it must be a directory, else it must not. Fids of it stay good.
     fn unlink(&self, cx: &Cx, name: Name<'_>, dir: bool) -> Answer<()> {
         unsupported()
@@ -277,6 +334,20 @@ impl DirSink {
             entry.encode(&mut self.bytes);
         }
         fits
+    }
+
+    /// Adds an entry of `.n1` with its attributes; `false` when it does not fit.
+    pub fn push_plus(&mut self, entry: &PlusEntry<'_>) -> bool {
+        let fits = self.has_room(entry.encoded_len());
+        if fits {
+            entry.encode(&mut self.bytes);
+        }
+        fits
+    }
+
+    /// Whether so many bytes more fit.
+    pub fn has_room(&self, len: usize) -> bool {
+        self.bytes.len() + len <= self.max
     }
 
     /// Adds a stat record; `false` when it does not fit.

@@ -6,6 +6,7 @@ mod cx;
 mod data;
 mod dispatch;
 mod exports;
+pub(crate) mod fallback;
 mod file_server;
 mod held;
 mod identity;
@@ -22,8 +23,10 @@ pub use answer::Answer;
 pub(crate) use cx::{Cancel, Parking};
 pub use cx::{Cx, Parked};
 pub use data::Data;
-pub use file_server::{Attach, Create, Created, DirSink, File, FileServer, Lock, LockKind, LockStatus, Walked};
+pub use file_server::{
+    Attach, Create, Created, DirSink, File, FileServer, Lock, LockKind, LockStatus, Walked, Written,
+};
 pub use identity::Policy;
-pub use ninefold_proto::server::Limits;
+pub use ninefold_proto::server::{Limits, Rename};
 pub use server::{Server, ServerBuilder};
 pub use user::User;
