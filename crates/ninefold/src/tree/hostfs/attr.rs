@@ -6,7 +6,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 
 use ninefold_proto::attr::{Attr, SetAttr, SetTime, Statfs, getattr};
-use ninefold_proto::{Dialect, Errno, Error};
+use ninefold_proto::{Dialect, Errno, Error, Qid};
 use rustix::fs::{
     Access, AtFlags, FileType, Gid, Mode, Statx, StatxFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid, chmod,
     chownat, fcntl_getfl, fstatfs, fstatvfs, ftruncate, makedev, utimensat,
@@ -29,28 +29,7 @@ impl HostFile {
     pub(super) fn attributes(&self, pace: Pace) -> Result<Attr, Error> {
         let fd = self.fd(pace)?;
         let stx = look(fd.as_fd())?;
-        let mut valid = getattr::BASIC | getattr::DATA_VERSION;
-        if stx.stx_mask & StatxFlags::BTIME.bits() != 0 {
-            valid |= getattr::BTIME;
-        }
-        Ok(Attr {
-            valid,
-            qid: self.qid_of(fd.as_fd(), &stx)?,
-            mode: u32::from(stx.stx_mode),
-            uid: stx.stx_uid,
-            gid: stx.stx_gid,
-            nlink: u64::from(stx.stx_nlink),
-            rdev: makedev(stx.stx_rdev_major, stx.stx_rdev_minor),
-            size: stx.stx_size,
-            blksize: u64::from(stx.stx_blksize),
-            blocks: stx.stx_blocks,
-            atime: time(stx.stx_atime),
-            mtime: time(stx.stx_mtime),
-            ctime: time(stx.stx_ctime),
-            btime: time(stx.stx_btime),
-            generation: 0,
-            data_version: mixed(stx.stx_ctime),
-        })
+        Ok(attr_of(&stx, self.qid_of(fd.as_fd(), &stx)?))
     }
 
     pub(super) fn set_attributes(&self, set: &SetAttr) -> Result<(), Error> {
@@ -210,6 +189,32 @@ impl HostFile {
             return Err(Errno::EINVAL.into());
         }
         target(self.fd(pace)?.as_fd())
+    }
+}
+
+/// What statx(2) told of a file, as .L has it.
+pub(super) fn attr_of(stx: &Statx, qid: Qid) -> Attr {
+    let mut valid = getattr::BASIC | getattr::DATA_VERSION;
+    if stx.stx_mask & StatxFlags::BTIME.bits() != 0 {
+        valid |= getattr::BTIME;
+    }
+    Attr {
+        valid,
+        qid,
+        mode: u32::from(stx.stx_mode),
+        uid: stx.stx_uid,
+        gid: stx.stx_gid,
+        nlink: u64::from(stx.stx_nlink),
+        rdev: makedev(stx.stx_rdev_major, stx.stx_rdev_minor),
+        size: stx.stx_size,
+        blksize: u64::from(stx.stx_blksize),
+        blocks: stx.stx_blocks,
+        atime: time(stx.stx_atime),
+        mtime: time(stx.stx_mtime),
+        ctime: time(stx.stx_ctime),
+        btime: time(stx.stx_btime),
+        generation: 0,
+        data_version: mixed(stx.stx_ctime),
     }
 }
 

@@ -7,17 +7,18 @@ use std::sync::Arc;
 use bytes::Bytes;
 use ninefold_proto::attr::{Attr, SetAttr, Statfs};
 use ninefold_proto::open::Open;
+use ninefold_proto::server::Rename;
 use ninefold_proto::stat::{Stat, StatBuf};
 use ninefold_proto::types::WalkElem;
 use ninefold_proto::{Errno, Error, Name, Qid};
 
 use super::creds::Loan;
-use super::names::{Made, Place};
+use super::names::{Made, Onto, Place};
 use super::node::Node;
 use super::open::{OpenFile, OpenSlot};
 use super::plan9::Wstat;
 use super::{Pace, Session};
-use crate::server::{Answer, Create, Created, Cx, Data, File, Lock, LockStatus, Walked};
+use crate::server::{Answer, Create, Created, Cx, Data, File, Lock, LockStatus, Walked, Written};
 use crate::tree::locks::FileKey;
 
 /// A file of a [`HostFs`](super::HostFs). Cheap to clone into a call that waits.
@@ -70,7 +71,7 @@ impl HostFile {
     }
 
     /// Makes the call on the blocking pool.
-    fn blocking<T: Send + 'static>(
+    pub(super) fn blocking<T: Send + 'static>(
         &self,
         call: impl FnOnce(&HostFile) -> Result<T, Error> + Send + 'static,
     ) -> Answer<T> {
@@ -99,7 +100,7 @@ impl HostFile {
         }
     }
 
-    fn key(&self) -> FileKey {
+    pub(super) fn key(&self) -> FileKey {
         FileKey { dev: self.node.id.dev, ino: self.node.id.ino }
     }
 }
@@ -134,6 +135,37 @@ impl File for HostFile {
 
     fn readdir(&self, _cx: &Cx, offset: u64, max: u32) -> Answer<Bytes> {
         self.read_entries(offset, max)
+    }
+
+    fn readdirplus(&self, _cx: &Cx, offset: u64, max: u32, mask: u64) -> Answer<Bytes> {
+        self.read_plus(offset, max, mask)
+    }
+
+    fn access(&self, _cx: &Cx, mode: u32) -> Answer<u32> {
+        self.attempt(move |file, pace| file.allowed(mode, pace))
+    }
+
+    fn writex(&self, cx: &Cx, offset: u64, data: Bytes, append: bool, stable: bool) -> Answer<Written> {
+        match self.opened() {
+            Ok(open) => open.writex(cx, &self.session.who, offset, data, append, stable),
+            Err(error) => Answer::err(error),
+        }
+    }
+
+    fn copyrange(&self, cx: &Cx, offset: u64, target: &dyn File, target_offset: u64, length: u64) -> Answer<u64> {
+        let cx = cx.clone();
+        match self.sibling(target) {
+            Ok(target) => self.blocking(move |file| file.copy_to(&cx, offset, &target, target_offset, length)),
+            Err(error) => Answer::err(error),
+        }
+    }
+
+    fn allocate(&self, _cx: &Cx, mode: u32, offset: u64, length: u64) -> Answer<()> {
+        self.blocking(move |file| file.allocate_range(mode, offset, length))
+    }
+
+    fn seek(&self, _cx: &Cx, offset: u64, hole: bool) -> Answer<u64> {
+        self.blocking(move |file| file.seek_extent(offset, hole))
     }
 
     fn read_stats(&self, _cx: &Cx, at: u64, max: u32) -> Answer<(Bytes, u64)> {
@@ -245,8 +277,19 @@ impl File for HostFile {
                     Place { dir: &dir.node, name: &old },
                     Place { dir: &newdir.node, name: &new },
                     None,
-                    true,
+                    Onto::Replace,
                 )
+            }),
+            Err(error) => Answer::err(error),
+        }
+    }
+
+    fn rename_with(&self, _cx: &Cx, old: Name<'_>, newdir: &dyn File, new: Name<'_>, how: Rename) -> Answer<()> {
+        let (old, new): (Box<[u8]>, Box<[u8]>) = (old.as_bytes().into(), new.as_bytes().into());
+        match self.sibling(newdir) {
+            Ok(newdir) => self.blocking(move |dir| {
+                let (from, to) = (Place { dir: &dir.node, name: &old }, Place { dir: &newdir.node, name: &new });
+                dir.rename_entry_with(from, to, how)
             }),
             Err(error) => Answer::err(error),
         }

@@ -189,7 +189,7 @@ impl OpenFile {
         match read_at(&self.fd, &mut bounce[start..start + len], offset) {
             Ok(n) => Ok(Bytes::copy_from_slice(&bounce[start..start + n.min(count)])),
             Err(Os::INVAL) => {
-                self.stop_direct()?;
+                self.stop_direct().map_err(os)?;
                 let n = read_at(&self.fd, &mut buffer.bytes[..count], offset).map_err(os)?;
                 Ok(buffer.into_reply(n))
             }
@@ -198,13 +198,21 @@ impl OpenFile {
     }
 
     /// The client's offsets and lengths do not suit O_DIRECT; its data must be moved all the same.
-    fn stop_direct(&self) -> Result<(), Error> {
-        let flags = fcntl_getfl(&self.fd).map_err(os)?;
-        fcntl_setfl(&self.fd, flags & !OFlags::DIRECT).map_err(os)?;
+    fn stop_direct(&self) -> Result<(), Os> {
+        let flags = fcntl_getfl(&self.fd)?;
+        fcntl_setfl(&self.fd, flags & !OFlags::DIRECT)?;
         if let Flow::Plain { direct, .. } = &self.flow {
             direct.store(false, Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    /// The same before it comes to that; whether O_DIRECT was set.
+    pub(super) fn stop_direct_if_set(&self) -> Result<bool, Os> {
+        match &self.flow {
+            Flow::Plain { direct, .. } if direct.load(Ordering::Relaxed) => self.stop_direct().map(|()| true),
+            _ => Ok(false),
+        }
     }
 
     fn read_device(&self, mut buffer: Buffer, offset: u64, count: usize) -> Result<Bytes, Error> {
@@ -335,7 +343,7 @@ impl OpenFile {
         let aligned = &bounce[start..start + data.len()];
         let (mut done, mut failed) = write_at(&self.fd, aligned, offset);
         if failed == Some(Os::INVAL) {
-            self.stop_direct()?;
+            self.stop_direct().map_err(os)?;
             let rest = write_at(&self.fd, &data[done..], offset + done as u64);
             (done, failed) = (done + rest.0, rest.1);
         }
@@ -376,7 +384,7 @@ fn read_at(fd: &Arc<OwnedFd>, buffer: &mut [u8], offset: u64) -> Result<usize, O
 }
 
 /// Writes all of `data`; answers how much was written, and the error that ended it before the end.
-fn write_at(fd: &Arc<OwnedFd>, data: &[u8], offset: u64) -> (usize, Option<Os>) {
+pub(super) fn write_at(fd: &Arc<OwnedFd>, data: &[u8], offset: u64) -> (usize, Option<Os>) {
     let mut done = 0;
     while done < data.len() {
         match pwrite(fd, &data[done..], offset + done as u64) {

@@ -18,11 +18,14 @@
 
 mod attr;
 mod changes;
+mod copy;
 mod creds;
 mod dir;
 mod dir_ahead;
 mod dir_parts;
 mod dir_stream;
+mod exchange;
+mod extent;
 mod file;
 mod ids;
 mod io;
@@ -33,6 +36,7 @@ mod open;
 mod own;
 mod piping;
 mod plan9;
+mod plus;
 mod qid;
 mod walk;
 mod xattr;

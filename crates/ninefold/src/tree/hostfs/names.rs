@@ -48,6 +48,17 @@ impl Made {
     }
 }
 
+/// What a rename does with the file that has the new name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Onto {
+    /// Replaces it, as rename(2) does.
+    Replace,
+    /// EEXIST; where the file system cannot tell in one step, in two.
+    Free,
+    /// EEXIST, in one step.
+    FreeAtOnce,
+}
+
 const S_ISGID: u32 = 0o2000;
 
 /// How often a create looks for the file that was there and now is not.
@@ -261,17 +272,21 @@ impl HostFile {
     pub(super) fn rename_named(&self, newdir: &HostFile, new: &[u8]) -> Result<(), Error> {
         let node = self.named();
         let (dir, name) = node.place()?;
-        self.move_entry(Place { dir: &dir, name: &name }, Place { dir: &newdir.node, name: new }, Some(node), true)
+        self.move_entry(
+            Place { dir: &dir, name: &name },
+            Place { dir: &newdir.node, name: new },
+            Some(node),
+            Onto::Replace,
+        )
     }
 
-    /// Renames an entry as rename(2) does; if `only` is given, only if it is that file; EEXIST for a name
-    /// that is there unless it may be replaced.
+    /// Renames an entry; if `only` is given, only if it is that file.
     pub(super) fn move_entry(
         &self,
         from: Place<'_>,
         to: Place<'_>,
         only: Option<&Node>,
-        replace: bool,
+        onto: Onto,
     ) -> Result<(), Error> {
         let tree = &self.session.export.tree;
         let (from_fd, to_fd) = (tree.fd(from.dir, Pace::MayWait)?, tree.fd(to.dir, Pace::MayWait)?);
@@ -283,19 +298,21 @@ impl HostFile {
             self.is_still(from_fd.as_fd(), from.name, only)?;
         }
         let same = same_file(&self.session.export.tree, &from_fd, from.name, &to_fd, to.name);
-        if replace {
+        if onto == Onto::Replace {
             renameat(&from_fd, from.name, &to_fd, to.name).map_err(os)?;
         } else {
             match renameat_with(&from_fd, from.name, &to_fd, to.name, RenameFlags::NOREPLACE) {
                 // The file system cannot tell in one step; two must do.
-                Err(Os::INVAL) if !same => match tree.open_entry(to_fd.as_fd(), to.name, Pace::MayWait) {
-                    Ok(_) => return Err(Errno::EEXIST.into()),
-                    Err(error) if error.errno == Errno::ENOENT => {
-                        renameat(&from_fd, from.name, &to_fd, to.name).map_err(os)?;
+                Err(Os::INVAL) if !same && onto == Onto::Free => {
+                    match tree.open_entry(to_fd.as_fd(), to.name, Pace::MayWait) {
+                        Ok(_) => return Err(Errno::EEXIST.into()),
+                        Err(error) if error.errno == Errno::ENOENT => {
+                            renameat(&from_fd, from.name, &to_fd, to.name).map_err(os)?;
+                        }
+                        // What cannot be looked at may well be there.
+                        Err(error) => return Err(error),
                     }
-                    // What cannot be looked at may well be there.
-                    Err(error) => return Err(error),
-                },
+                }
                 result => result.map_err(os)?,
             }
         }
@@ -315,7 +332,7 @@ impl HostFile {
     }
 }
 
-fn same_file(tree: &super::node::Tree, from: &OwnedFd, old: &[u8], to: &OwnedFd, new: &[u8]) -> bool {
+pub(super) fn same_file(tree: &super::node::Tree, from: &OwnedFd, old: &[u8], to: &OwnedFd, new: &[u8]) -> bool {
     let id = |dir: &OwnedFd, name| tree.open_entry(dir.as_fd(), name, Pace::MayWait).ok().map(|e| tree.id(&e.stx));
     id(to, new).is_some_and(|there| id(from, old) == Some(there))
 }

@@ -514,23 +514,30 @@ impl Tree {
         {
             // One at a time: two together could make the circle that neither makes alone.
             let _alone = self.changes.alone();
-            moved = {
-                let mut links = lock(&from.links);
-                links.children.as_mut().and_then(|children| children.remove(old))?.upgrade()?
-            };
-            if moved.is_dir() && is_within(to, &moved) {
-                lock(&moved.links).gone = true;
-                return Some(moved);
+            moved = take_child(from, old)?;
+            match put_child(&moved, to, new) {
+                Ok(parent) => _parent = parent,
+                Err(Within) => return Some(moved),
             }
-            let name: Arc<[u8]> = new.into();
-            {
-                let mut links = lock(&moved.links);
-                _parent = links.parent.replace(to.clone());
-                links.name = name.clone();
-            }
-            lock(&to.links).children.get_or_insert_default().insert(name, Arc::downgrade(&moved));
         }
         None
+    }
+
+    /// The names `one` and `two` were exchanged. Answers those of the nodes that had them that can no longer be found by name, as
+    /// [`Tree::renamed`] does, in the same order.
+    pub(super) fn exchanged(&self, one: (&Arc<Node>, &[u8]), two: (&Arc<Node>, &[u8])) -> [Option<Arc<Node>>; 2] {
+        // Dropped after the locks.
+        let moved;
+        let placed;
+        {
+            let _alone = self.changes.alone();
+            moved = [one, two].map(|(dir, name)| take_child(dir, name));
+            placed = [(&moved[0], two), (&moved[1], one)]
+                .map(|(node, (dir, name))| node.as_ref().map(|node| put_child(node, dir, name)));
+        }
+        let lost = placed.each_ref().map(|placed| matches!(placed, Some(Err(Within))));
+        let [first, second] = moved;
+        [first.filter(|_| lost[0]), second.filter(|_| lost[1])]
     }
 
     /// Descriptors held for files that are not open.
@@ -538,6 +545,30 @@ impl Tree {
     pub(super) fn held(&self) -> usize {
         self.cached.len()
     }
+}
+
+/// Takes the node off its name, if a fid holds one.
+fn take_child(dir: &Node, name: &[u8]) -> Option<Arc<Node>> {
+    lock(&dir.links).children.as_mut().and_then(|children| children.remove(name))?.upgrade()
+}
+
+/// The directory that a node was to be put into is below it: somebody on the host moved that.
+struct Within;
+
+/// Puts a node that has no name under one; answers the directory that it was in, which the caller drops when no lock is held.
+fn put_child(node: &Arc<Node>, dir: &Arc<Node>, name: &[u8]) -> Result<Option<Arc<Node>>, Within> {
+    if node.is_dir() && is_within(dir, node) {
+        lock(&node.links).gone = true;
+        return Err(Within);
+    }
+    let name: Arc<[u8]> = name.into();
+    let parent = {
+        let mut links = lock(&node.links);
+        links.name = name.clone();
+        links.parent.replace(dir.clone())
+    };
+    lock(&dir.links).children.get_or_insert_default().insert(name, Arc::downgrade(node));
+    Ok(parent)
 }
 
 /// Whether `node` is `above` or, as far as the nodes know, below it.

@@ -27,6 +27,8 @@ pub(super) struct OpenFile {
     pub(super) flow: Flow,
     /// Its file system answers from another program or machine.
     pub(super) slow: bool,
+    /// Held while the descriptor's position is moved and asked for. Reads and writes have offsets of their own.
+    pub(super) position: Mutex<()>,
     /// A directory's entries.
     pub(super) dir: Option<Arc<DirStream>>,
     /// Held while the file is open, if it is for exclusive use.
@@ -239,7 +241,8 @@ impl HostFile {
         let holder = self.session.export.next_holder();
         // What another program or machine would have to bring is not asked for before it is wanted.
         let dir = (kind == FileType::Directory).then(|| DirStream::new(fast, &self.session.ahead));
-        let open = OpenFile { fd, holder, flow, slow: self.node.slow, dir, _exclusive: exclusive };
+        let position = Mutex::default();
+        let open = OpenFile { fd, holder, flow, slow: self.node.slow, position, dir, _exclusive: exclusive };
         self.open.set(open)
     }
 }

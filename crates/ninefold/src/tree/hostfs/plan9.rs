@@ -10,7 +10,7 @@ use rustix::fs::{FileType, Statx, StatxTimestamp};
 
 use super::creds::Identity;
 use super::file::HostFile;
-use super::names::Place;
+use super::names::{Onto, Place};
 use super::node::{Entry, look};
 use super::qid::file_type;
 use super::walk::target;
@@ -222,7 +222,7 @@ impl HostFile {
         let node = self.named();
         let (dir, old) = node.place()?;
         let (from, to) = (Place { dir: &dir, name: &old }, Place { dir: &dir, name: new });
-        self.move_entry(from, to, Some(node), replace)?;
+        self.move_entry(from, to, Some(node), if replace { Onto::Replace } else { Onto::Free })?;
         Ok(old.to_vec())
     }
 

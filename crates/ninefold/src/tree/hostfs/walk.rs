@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
+use ninefold_proto::n1::access;
 use ninefold_proto::types::WalkElem;
 use ninefold_proto::{Dialect, Errno, Error, Name, Qid};
 use rustix::fs::{Access, AtFlags, FileType, Statx, accessat, readlinkat};
@@ -88,7 +89,7 @@ impl HostFile {
         Ok(Walked { qids, file: Some(Arc::new(at) as Arc<dyn File>) })
     }
 
-    fn step(&self, elem: &WalkElem<'_>, pace: Pace) -> Result<(Qid, HostFile), Error> {
+    pub(super) fn step(&self, elem: &WalkElem<'_>, pace: Pace) -> Result<(Qid, HostFile), Error> {
         let session = &self.session;
         let tree = &session.export.tree;
         if !self.node.is_dir() {
@@ -128,6 +129,24 @@ impl HostFile {
         use std::os::fd::AsRawFd;
         let name = fd.as_raw_fd().to_string();
         accessat(&self.session.export.proc_fd, name, access, AtFlags::EACCESS).map_err(os)
+    }
+
+    /// Those of access(2)'s bits that the user is allowed. A file system that is read-only allows no writing.
+    pub(super) fn allowed(&self, mode: u32, pace: Pace) -> Result<u32, Error> {
+        let fd = self.fd(pace)?;
+        self.session.who.assume()?;
+        let may = |mode| match self.access(fd.as_fd(), Access::from_bits_retain(mode)) {
+            Ok(()) => Ok(mode),
+            Err(error) if matches!(error.errno, Errno::EACCES | Errno::EPERM | Errno::EROFS | Errno::ETXTBSY) => Ok(0),
+            Err(error) => Err(error),
+        };
+        match may(mode)? {
+            // Not all: then one by one.
+            0 if mode.count_ones() > 1 => {
+                Ok(may(mode & access::READ)? | may(mode & access::WRITE)? | may(mode & access::EXECUTE)?)
+            }
+            allowed => Ok(allowed),
+        }
     }
 
     /// The file's qid as it is now.

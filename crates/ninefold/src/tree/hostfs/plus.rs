@@ -1,0 +1,74 @@
+//! Reading directories with the attributes of what is in them.
+//!
+//! The names come from `dir_stream.rs`, read ahead as any listing's; the attributes are asked for when the request is there, lest a
+//! client that has just changed a file be told what it was before. One statx(2) of the name in the open directory is all that an
+//! entry costs, made as the user: who may list a directory but not search it sees names only.
+//!
+//! On a name where something is mounted the kernel would go on into the mount: such a name is looked up as a walk does it.
+
+use std::os::fd::AsFd;
+
+use bytes::Bytes;
+use ninefold_proto::attr::Attr;
+use ninefold_proto::types::WalkElem;
+use ninefold_proto::{Errno, Error};
+use rustix::fs::{AtFlags, StatxAttributes, StatxFlags, statx};
+
+use super::attr::attr_of;
+use super::file::HostFile;
+use super::open::OpenFile;
+use super::{Pace, os, qid};
+use crate::server::Answer;
+use crate::server::fallback::{Plus, Told, plain_room};
+
+impl HostFile {
+    /// Entries of `.n1` from the cookie `offset` on; without attributes where the `mask` asks for none.
+    pub(super) fn read_plus(&self, offset: u64, max: u32, mask: u64) -> Answer<Bytes> {
+        let file = self.clone();
+        self.read_entries(offset, plain_room(max)).and_then(move |entries| {
+            if entries.is_empty() {
+                return Answer::ok(entries);
+            }
+            file.blocking(move |dir| dir.add_attributes(entries, max, mask))
+        })
+    }
+
+    fn add_attributes(&self, entries: Bytes, max: u32, mask: u64) -> Result<Bytes, Error> {
+        let open = self.opened()?;
+        let mounted = self.session.export.tree.mounts.points(open.fd.as_fd());
+        let mut plus = Plus::new(entries, max);
+        while let Some(entry) = plus.peek()? {
+            let attr = match entry.name {
+                _ if mask == 0 => Err(Errno::ENODATA.into()),
+                b"." => self.attributes(Pace::MayWait),
+                b".." => self.step(&WalkElem::Parent, Pace::MayWait).and_then(|(_, up)| up.attributes(Pace::MayWait)),
+                name if mounted.as_ref().is_some_and(|names| names.contains(name)) => self.look_up(&open, name),
+                name => self.look_at(&open, name),
+            };
+            if plus.tell(attr)? == Told::Stop {
+                break;
+            }
+        }
+        plus.finish()
+    }
+
+    fn look_at(&self, dir: &OpenFile, name: &[u8]) -> Result<Attr, Error> {
+        self.session.who.assume()?;
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+        let stx = statx(&dir.fd, name, flags, StatxFlags::BASIC_STATS | StatxFlags::BTIME).map_err(os)?;
+        // Mounted since the table was read.
+        let is_mount = stx.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
+        if is_mount || qid::device(&stx) != self.node.id.dev {
+            return self.look_up(dir, name);
+        }
+        // .L knows no marks of 9P2000, for which the file itself would have to be asked.
+        Ok(attr_of(&stx, self.session.export.qids.qid(&stx, 0, self.session.dialect)))
+    }
+
+    /// The same for what may be a mount.
+    fn look_up(&self, dir: &OpenFile, name: &[u8]) -> Result<Attr, Error> {
+        self.session.who.assume()?;
+        let entry = self.session.export.tree.open_entry(dir.fd.as_fd(), name, Pace::MayWait)?;
+        Ok(attr_of(&entry.stx, self.qid_of(entry.fd.as_fd(), &entry.stx)?))
+    }
+}
