@@ -6,11 +6,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use ninefold_proto::attr::{Attr, Statfs};
+use ninefold_proto::attr::{Attr, Statfs, Time};
 use ninefold_proto::dialect::Version;
 use ninefold_proto::message::{R, T};
 use ninefold_proto::server::{
-    Done, Event, FarewellId, Holder, Limits, Member, Op, Outbox, RequestId, Session, Violation,
+    Begun, Done, Event, FarewellId, Holder, Limits, Member, Op, Outbox, RequestId, Session, Violation,
 };
 use ninefold_proto::stat::{Stat, StatBuf};
 use ninefold_proto::types::{Fid, Qid, QidType};
@@ -46,6 +46,11 @@ fuzz_target!(|data: &[u8]| {
 #[derive(Clone, Copy, Debug)]
 enum Ask {
     Attach,
+    Session,
+    Access(u32),
+    Writex(u32),
+    Copy(u64),
+    Seek,
     Walk(usize),
     Open,
     Create,
@@ -67,12 +72,17 @@ enum Ask {
 fn ask(op: &Op<'_, File>) -> Ask {
     match *op {
         Op::Attach { .. } => Ask::Attach,
+        Op::Session { .. } => Ask::Session,
         Op::Walk { ref elems, .. } => Ask::Walk(elems.len()),
         Op::Open { .. } => Ask::Open,
         Op::Create { .. } | Op::CreateSpecial { .. } => Ask::Create,
         Op::Read { count, .. } => Ask::Read(count),
         Op::ReadStats { max, .. } => Ask::ReadStats(max),
-        Op::Readdir { max, .. } => Ask::Readdir(max),
+        Op::Readdir { max, .. } | Op::Readdirplus { max, .. } => Ask::Readdir(max),
+        Op::Access { mode, .. } => Ask::Access(mode),
+        Op::Writex { data, .. } => Ask::Writex(data.len() as u32),
+        Op::Copyrange { length, .. } => Ask::Copy(length),
+        Op::Seek { .. } => Ask::Seek,
         Op::Write { data, .. } => Ask::Write(data.len() as u32),
         Op::Stat { .. } => Ask::Stat,
         Op::Statfs { .. } => Ask::Statfs,
@@ -85,6 +95,8 @@ fn ask(op: &Op<'_, File>) -> Ask {
         Op::Wstat { .. }
         | Op::Rename { .. }
         | Op::RenameEntry { .. }
+        | Op::RenameWith { .. }
+        | Op::Allocate { .. }
         | Op::Unlink { .. }
         | Op::Link { .. }
         | Op::Setattr { .. }
@@ -92,8 +104,13 @@ fn ask(op: &Op<'_, File>) -> Ask {
     }
 }
 
-const ASKS: [Ask; 17] = [
+const ASKS: [Ask; 22] = [
     Ask::Attach,
+    Ask::Session,
+    Ask::Access(7),
+    Ask::Writex(8),
+    Ask::Copy(8),
+    Ask::Seek,
     Ask::Walk(1),
     Ask::Open,
     Ask::Create,
@@ -169,12 +186,13 @@ impl<'i> Run<'i> {
 
     /// Most programs begin as clients do.
     fn start(&mut self) {
-        let offers = ["9P2000", "9P2000.u", "9P2000.L", "9P2000.ix", "9P2000.u.ix"];
-        if let Some(offer) = offers.get(self.input.below(6)) {
-            let dialect = Version::parse(offer.as_bytes()).unwrap().dialect;
+        let offers = ["9P2000", "9P2000.u", "9P2000.L", "9P2000.ix", "9P2000.u.ix", "9P2000.L.n1", "9P2000.L.n1"];
+        if let Some(offer) = offers.get(self.input.below(8)) {
+            let version = Version::parse(offer.as_bytes()).unwrap();
             self.send(frames::version(u16::MAX, MSIZE, offer.as_bytes()));
-            let row = T::TABLE.iter().find(|row| row.name == "Tattach").unwrap();
-            self.send(frames::frame(row, dialect, 0, Contents::Tame, &mut Input::new(&[])));
+            let attach = if version.is_n1() { "Tsession" } else { "Tattach" };
+            let row = T::TABLE.iter().find(|row| row.name == attach).unwrap();
+            self.send(frames::frame(row, version, 0, Contents::Tame, &mut Input::new(&[])));
         }
     }
 
@@ -192,15 +210,15 @@ impl<'i> Run<'i> {
         if self.held.is_some() || self.running.len() >= RUNNING {
             return self.complete_one();
         }
-        let dialect = self.session.dialect();
-        let rows = frames::requests(dialect);
+        let version = self.session.version();
+        let rows = frames::requests(version);
         let row = rows[self.input.below(rows.len())];
         let tag = self.input.below(TAGS) as u16;
         // A Tversion ends what was built up: not as often as the others.
         if row.name == "Tversion" && !self.input.one_in(4) {
             return;
         }
-        let frame = frames::frame(row, dialect, tag, Contents::Tame, &mut self.input);
+        let frame = frames::frame(row, version, tag, Contents::Tame, &mut self.input);
         self.send(frame);
     }
 
@@ -264,6 +282,10 @@ impl<'i> Run<'i> {
             match self.model.turn(member.tag().0, member.frame()) {
                 Place::Frame(frame) => self.send_one_frame(frame, Some(&member)),
                 Place::Refused(farewell) => self.refused(&member, farewell),
+                Place::RefusedGuard(members) => {
+                    self.model.cancel_behind(member.tag().0, members);
+                    self.refused(&member, None);
+                }
             }
         }
         self.model.none_is_left_waiting();
@@ -272,7 +294,7 @@ impl<'i> Run<'i> {
 
     /// The turn of one that had no room: an error, and the fid of a Tclunk or Tremove is gone.
     fn refused(&mut self, member: &Member<Vec<u8>>, farewell: Option<(Fid, u8)>) {
-        let (dialect, msize) = (self.session.dialect(), self.session.msize());
+        let (version, msize) = (self.session.version(), self.session.msize());
         let tag = member.tag().0;
         let event = self.session.handle_member(member, &mut self.out).expect("what is refused breaks nothing");
         note_cancels(&event, &mut self.parked, &mut self.cancelled);
@@ -288,16 +310,17 @@ impl<'i> Run<'i> {
             }
             None => {
                 assert!(matches!(event, Event::Handled));
+                self.model.answered(tag);
                 Vec::from([Expected { tag, what: What::Error }])
             }
         };
-        self.check(dialect, msize, &expected);
+        self.check(version, msize, &expected);
         self.settle_farewells();
     }
 
     /// Hands in a frame and checks what the session does about it. `member`: its turn has come.
     fn send_one_frame(&mut self, frame: Vec<u8>, member: Option<&Member<Vec<u8>>>) {
-        let (dialect, msize) = (self.session.dialect(), self.session.msize());
+        let (version, msize) = (self.session.version(), self.session.msize());
         let resetting = self.model.is_resetting();
         let handed = match member {
             Some(member) => self.session.handle_member(member, &mut self.out),
@@ -331,7 +354,7 @@ impl<'i> Run<'i> {
             assert!(matches!(event, Event::Handled));
             return;
         }
-        let message = T::decode(header.kind, body, dialect);
+        let message = T::decode(header.kind, body, version);
         let joins = member.is_none() && self.model.joins(tag) && header.kind != 100;
         let room = self.model.room(tag, &frame);
         if let Event::Wait = event {
@@ -358,11 +381,15 @@ impl<'i> Run<'i> {
                 Ok(T::Clunk { fid } | T::Remove { fid }) => Some((fid, header.kind)),
                 _ => None,
             };
+            let refused = match message {
+                Ok(T::Guard { members, .. }) => Place::RefusedGuard(members),
+                _ => Place::Refused(farewell),
+            };
             match room {
                 Room::Yes => self.model.wait(tag, Place::Frame(frame)),
                 Room::Full => {
                     assert!(!self.model.room_will_come(tag, &self.parked), "refused where it could be held back");
-                    self.model.wait(tag, Place::Refused(farewell));
+                    self.model.wait(tag, refused);
                 }
                 Room::Never => panic!("taken, and there is no room for it"),
             }
@@ -395,6 +422,33 @@ impl<'i> Run<'i> {
                 assert!(matches!(event, Event::Handled));
                 expected.push(Expected { tag, what: What::Error });
             }
+            Ok(T::Guard { epoch, lease, opid, members, .. }) if !self.model.is_cancelled(tag) => {
+                assert!(matches!(event, Event::Handled));
+                let holds = self.model.guard(tag, (epoch, lease, opid), members);
+                expected.push(Expected { tag, what: if holds { What::Success(header.kind) } else { What::Error } });
+            }
+            Ok(message) if self.model.is_cancelled(tag) && !matches!(message, T::Flush { .. }) => {
+                if let T::Guard { members, .. } = message {
+                    self.model.cancel_behind(tag, members);
+                }
+                match (message, event) {
+                    (T::Clunk { fid } | T::Remove { fid }, event) if self.model.can_go(fid) => {
+                        let cancelled = self.model.clunked(tag, fid, header.kind);
+                        match event {
+                            Event::Handled => assert!(cancelled.is_empty()),
+                            Event::Cancel(ids) => assert_eq!(ids, cancelled),
+                            event => panic!("{event:?} for {message:?}, which is not carried out"),
+                        }
+                    }
+                    (_, event) => {
+                        assert!(
+                            matches!(event, Event::Handled),
+                            "{message:?} is carried out, and its guard does not hold"
+                        );
+                        expected.push(Expected { tag, what: What::Error });
+                    }
+                }
+            }
             Ok(T::Flush { oldtag }) => {
                 let (now, cancel) = self.model.flush(tag, oldtag.0);
                 expected.extend(now);
@@ -406,7 +460,7 @@ impl<'i> Run<'i> {
             }
             Ok(message) => match event {
                 Event::Execute(request) => {
-                    assert_eq!(request.dialect, dialect);
+                    assert_eq!(request.dialect, version.dialect);
                     self.model.executed(request.id, tag, &message, &request.op);
                     self.running.push((request.id, ask(&request.op)));
                 }
@@ -430,7 +484,8 @@ impl<'i> Run<'i> {
                 event => panic!("{event:?} for {message:?}"),
             },
         }
-        self.check(dialect, msize, &expected);
+        expected.iter().filter(|expected| expected.what != What::Version).for_each(|e| self.model.answered(e.tag));
+        self.check(version, msize, &expected);
         self.settle_farewells();
     }
 
@@ -447,10 +502,10 @@ impl<'i> Run<'i> {
     fn complete(&mut self, id: RequestId, outcome: Outcome, what: What) {
         self.parked.remove(&id);
         self.cancelled.remove(&id);
-        let (dialect, msize) = (self.session.dialect(), self.session.msize());
+        let (version, msize) = (self.session.version(), self.session.msize());
         let expected = self.model.completed(id, &outcome, what);
         self.session.complete(id, outcome, &mut self.out);
-        self.check(dialect, msize, &expected);
+        self.check(version, msize, &expected);
         self.settle_farewells();
         // Brought twice: nothing.
         self.session.complete(id, Ok(Done::Unit), &mut self.out);
@@ -468,10 +523,10 @@ impl<'i> Run<'i> {
             0 => Err(self.error()),
             _ => Ok(()),
         };
-        let (dialect, msize) = (self.session.dialect(), self.session.msize());
+        let (version, msize) = (self.session.version(), self.session.msize());
         let expected = self.model.parted(file, id);
         self.session.farewell_done(id, result, &mut self.out);
-        self.check(dialect, msize, &expected);
+        self.check(version, msize, &expected);
         self.settle_farewells();
         self.hand_in_again();
     }
@@ -544,6 +599,14 @@ impl<'i> Run<'i> {
         };
         let done = match ask {
             Ask::Attach => Done::Attached { qid: self.qid(), file: self.file(), read_only: self.input.one_in(8) },
+            Ask::Session => {
+                let begun = Begun { epoch: self.input.pick(&[1, 1, 1, 2]), time: Time::default() };
+                Done::SessionBegun { qid: self.qid(), file: self.file(), read_only: self.input.one_in(8), begun }
+            }
+            Ask::Access(mode) => Done::Access(mode & u32::from(self.input.u8())),
+            Ask::Writex(len) => Done::Written { offset: self.input.u64(), count: self.length(len) as u32 },
+            Ask::Copy(length) => Done::Copied(length / (1 + u64::from(self.input.u8()))),
+            Ask::Seek => Done::Offset(self.input.u64()),
             Ask::Walk(names) => {
                 let full = names == 0 || !self.input.one_in(4);
                 let n = if full { names } else { 1 + self.input.below(names) };
@@ -590,6 +653,10 @@ impl<'i> Run<'i> {
             Ask::Read(count) | Ask::Readdir(count) => Done::Data(vec![0; count as usize + more]),
             Ask::ReadStats(max) => Done::Stats(vec![0; max as usize + more], 1),
             Ask::Write(len) => Done::Count(len + more as u32),
+            Ask::Writex(len) => Done::Written { offset: 0, count: len + more as u32 },
+            Ask::Copy(length) if length < u64::MAX => Done::Copied(length + 1),
+            Ask::Access(mode) if mode != u32::MAX => Done::Access(mode | mode + 1),
+            Ask::Session => Done::Attached { qid: self.qid(), file: self.file(), read_only: false },
             Ask::Unit => Done::Count(1),
             Ask::Attach => Done::Created { qid: self.qid(), file: self.file(), opened: true },
             Ask::Create => Done::Attached { qid: self.qid(), file: self.file(), read_only: false },
@@ -599,7 +666,7 @@ impl<'i> Run<'i> {
     }
 
     /// Takes the outbox, in writes of any length, and compares its frames with what must be there.
-    fn check(&mut self, dialect: Dialect, msize: u32, expected: &[Expected]) {
+    fn check(&mut self, version: Version, msize: u32, expected: &[Expected]) {
         let mut bytes = Vec::new();
         while !self.out.is_empty() {
             let step = 1 + self.input.below(256) * 37;
@@ -614,8 +681,8 @@ impl<'i> Run<'i> {
             let size = frame_size(&bytes[at..], msize).expect("a reply over the msize").expect("half a reply");
             let (header, body) = split_frame(&bytes[at..at + size]).unwrap();
             at += size;
-            let reply = R::decode(header.kind, body, dialect)
-                .unwrap_or_else(|error| panic!("reply {} of {dialect} does not decode: {error}", header.kind));
+            let reply = R::decode(header.kind, body, version)
+                .unwrap_or_else(|error| panic!("reply {} of {version} does not decode: {error}", header.kind));
             let Some(Expected { tag, what }) = expected.next() else { panic!("a reply too many: {reply:?}") };
             assert_eq!(header.tag.0, *tag, "{reply:?}");
             match what {
@@ -626,7 +693,7 @@ impl<'i> Run<'i> {
                 What::Either(number) => assert!(reply.is_error() || header.kind == number + 1, "{reply:?}"),
             }
             if let R::Stat { stat } = reply {
-                Stat::decode(stat.0, dialect).unwrap();
+                Stat::decode(stat.0, version.dialect).unwrap();
             }
         }
         assert_eq!(expected.next(), None, "a reply is missing");
@@ -635,9 +702,9 @@ impl<'i> Run<'i> {
     fn agreed(&mut self, reply: &R<'_>) {
         let R::Version { msize, version } = *reply else { panic!("{reply:?}") };
         match Version::parse(version) {
-            Some(Version { dialect, groups }) => {
-                assert_eq!((self.session.dialect(), self.session.msize()), (dialect, msize));
-                self.model.groups = groups;
+            Some(version) => {
+                assert_eq!((self.session.version(), self.session.msize()), (version, msize));
+                self.model.agreed(version.groups);
             }
             None => assert_eq!(version, b"unknown"),
         }

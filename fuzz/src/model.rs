@@ -85,6 +85,14 @@ pub enum Place {
     Frame(Vec<u8>),
     /// There was no room for it; the fid and the number of a Tclunk or Tremove.
     Refused(Option<(Fid, u8)>),
+    /// The same for a Tguard, of so many requests.
+    RefusedGuard(u16),
+}
+
+impl Place {
+    fn is_refused(&self) -> bool {
+        !matches!(self, Place::Frame(_))
+    }
 }
 
 /// Whether a frame may wait.
@@ -129,6 +137,10 @@ pub struct Model {
     frame: u64,
     /// Tags whose first one waits for a fid.
     blocked: BTreeMap<u16, Blocked>,
+    /// By tags whose Tguard does not hold: how many requests more are not carried out, and the Tguard's serial number.
+    cancelled: BTreeMap<u16, (u32, u64)>,
+    /// What a Tsession told.
+    epoch: Option<u64>,
     limits: Limits,
     hung_up: bool,
     next: u64,
@@ -139,7 +151,10 @@ fn fids_of(message: &T<'_>) -> Vec<Fid> {
     match *message {
         T::Link { dfid, fid, .. } => vec![dfid, fid],
         T::Rename { fid, dfid, .. } => vec![fid, dfid],
-        T::Renameat { olddirfid, newdirfid, .. } => vec![olddirfid, newdirfid],
+        T::Renameat { olddirfid, newdirfid, .. } | T::Rename2 { olddirfid, newdirfid, .. } => {
+            vec![olddirfid, newdirfid]
+        }
+        T::Copyrange { srcfid, dstfid, .. } => vec![srcfid, dstfid],
         T::Symlink { dfid, .. } | T::Mknod { dfid, .. } | T::Mkdir { dfid, .. } => vec![dfid],
         T::Unlinkat { dirfid, .. } => vec![dirfid],
         T::Walk { fid, .. }
@@ -158,6 +173,11 @@ fn fids_of(message: &T<'_>) -> Vec<Fid> {
         | T::Xattrwalk { fid, .. }
         | T::Readdir { fid, .. }
         | T::Fsync { fid, .. }
+        | T::Readdirplus { fid, .. }
+        | T::Access { fid, .. }
+        | T::Writex { fid, .. }
+        | T::Allocate { fid, .. }
+        | T::Seek { fid, .. }
         | T::Lock { fid, .. }
         | T::Getlock { fid, .. } => vec![fid],
         _ => Vec::new(),
@@ -167,8 +187,13 @@ fn fids_of(message: &T<'_>) -> Vec<Fid> {
 fn files_of(op: &Op<'_, File>) -> Vec<File> {
     use ninefold_proto::server::Special;
     match *op {
-        Op::Attach { .. } => Vec::new(),
-        Op::Rename { file, newdir, .. } | Op::RenameEntry { file, newdir, .. } => vec![file, newdir],
+        Op::Attach { .. } | Op::Session { .. } => Vec::new(),
+        Op::Rename { file, newdir, .. }
+        | Op::RenameEntry { file, newdir, .. }
+        | Op::RenameWith { file, newdir, .. } => {
+            vec![file, newdir]
+        }
+        Op::Copyrange { file, target, .. } => vec![file, target],
         Op::Link { file, target, .. } => vec![file, target],
         Op::CreateSpecial { file, special: Special::Link { target }, .. } => vec![file, target],
         Op::Walk { file, .. }
@@ -191,6 +216,11 @@ fn files_of(op: &Op<'_, File>) -> Vec<File> {
         | Op::XattrRead { file, .. }
         | Op::Readdir { file, .. }
         | Op::Fsync { file, .. }
+        | Op::Readdirplus { file, .. }
+        | Op::Access { file, .. }
+        | Op::Writex { file, .. }
+        | Op::Allocate { file, .. }
+        | Op::Seek { file, .. }
         | Op::Lock { file, .. }
         | Op::Getlock { file, .. } => vec![file],
     }
@@ -199,7 +229,7 @@ fn files_of(op: &Op<'_, File>) -> Vec<File> {
 /// The file that a result brings, and whether nothing may be changed through it.
 fn brought(done: &Done<File, Vec<u8>>) -> Option<(File, bool)> {
     match *done {
-        Done::Attached { file, read_only, .. } => Some((file, read_only)),
+        Done::Attached { file, read_only, .. } | Done::SessionBegun { file, read_only, .. } => Some((file, read_only)),
         Done::Walked { file, .. } => file.map(|file| (file, false)),
         Done::Created { file, .. } | Done::Xattr { file, .. } => Some((file, false)),
         _ => None,
@@ -210,7 +240,7 @@ fn brought(done: &Done<File, Vec<u8>>) -> Option<(File, bool)> {
 fn names(message: &T<'_>) -> Vec<u32> {
     let mut fids: Vec<u32> = fids_of(message).iter().map(|fid| fid.0).collect();
     match *message {
-        T::Attach { fid, .. } | T::Xattrcreate { fid, .. } => fids.push(fid.0),
+        T::Attach { fid, .. } | T::Session { fid, .. } | T::Xattrcreate { fid, .. } => fids.push(fid.0),
         T::Walk { newfid, .. } | T::Xattrwalk { newfid, .. } => fids.push(newfid.0),
         T::Create { extension, .. } => {
             fids.extend(std::str::from_utf8(extension).ok().and_then(|text| text.trim().parse::<u32>().ok()));
@@ -254,6 +284,43 @@ impl Model {
         self.tags.contains_key(&tag)
     }
 
+    /// Whether the next request of a tag is not carried out.
+    pub fn is_cancelled(&self, tag: u16) -> bool {
+        self.cancelled.contains_key(&tag)
+    }
+
+    /// A Tguard is answered: does what it guards come to be carried out?
+    pub fn guard(&mut self, tag: u16, (epoch, lease, opid): (u64, u32, u64), members: u16) -> bool {
+        let holds = self.epoch == Some(epoch) && (lease, opid) == (0, 0) && usize::from(members) < self.limits.group;
+        if !holds {
+            self.cancel_behind(tag, members);
+        }
+        holds
+    }
+
+    /// What is behind the request of this tag that is answered next is not carried out.
+    pub fn cancel_behind(&mut self, tag: u16, members: u16) {
+        let left = self.cancelled.get(&tag).map_or(0, |(left, _)| *left).max(u32::from(members) + 1);
+        self.cancelled.insert(tag, (left, self.frame));
+    }
+
+    /// A request of this tag is answered, or never will be.
+    pub fn answered(&mut self, tag: u16) {
+        if let Some((left, _)) = self.cancelled.get_mut(&tag) {
+            *left -= 1;
+            if *left == 0 {
+                self.cancelled.remove(&tag);
+            }
+        }
+    }
+
+    /// A version was agreed.
+    pub fn agreed(&mut self, groups: bool) {
+        self.groups = groups;
+        self.epoch = None;
+        self.cancelled.clear();
+    }
+
     /// Whether frames of this tag wait.
     pub fn waits(&self, tag: u16) -> bool {
         self.waiting.contains_key(&tag)
@@ -273,7 +340,7 @@ impl Model {
     pub fn room(&self, tag: u16, frame: &[u8]) -> Room {
         let places = || self.waiting.values().flatten().map(|(place, _)| place);
         let bytes: usize = places().map(|place| if let Place::Frame(frame) = place { frame.len() } else { 0 }).sum();
-        let refused = places().filter(|place| matches!(place, Place::Refused(_))).count();
+        let refused = places().filter(|place| place.is_refused()).count();
         let of_tag = self.waiting.get(&tag).map_or(0, VecDeque::len);
         let fits = bytes == 0 || bytes + frame.len() <= self.limits.unsent;
         match () {
@@ -327,7 +394,7 @@ impl Model {
         self.frame = serial;
         match &place {
             Place::Frame(first) => assert_eq!(frame, Some(first), "not the first of its tag"),
-            Place::Refused(_) => assert_eq!(frame, None, "not the first of its tag"),
+            Place::Refused(_) | Place::RefusedGuard(_) => assert_eq!(frame, None, "not the first of its tag"),
         }
         if places.is_empty() {
             self.waiting.remove(&tag);
@@ -399,7 +466,7 @@ impl Model {
             life.uses += 1;
         }
         let after = match *message {
-            T::Attach { fid, .. } => After::Attach { fid: fid.0 },
+            T::Attach { fid, .. } | T::Session { fid, .. } => After::Attach { fid: fid.0 },
             T::Walk { fid, newfid, wnames } => After::Walk { fid: fid.0, newfid: newfid.0, names: wnames.len() },
             T::Xattrwalk { newfid, .. } => After::Xattr { newfid: newfid.0 },
             T::Create { fid, .. } | T::Lcreate { fid, .. } => After::Create { fid: fid.0 },
@@ -442,6 +509,9 @@ impl Model {
     #[allow(clippy::type_complexity)] // three answers to one question
     pub fn flush(&mut self, tag: u16, oldtag: u16) -> (Option<Expected>, Option<Result<RequestId, ()>>) {
         let now = self.frame;
+        if tag != oldtag && self.cancelled.get(&oldtag).is_some_and(|(_, serial)| *serial < now) {
+            self.cancelled.remove(&oldtag);
+        }
         if tag != oldtag
             && let Some(places) = self.waiting.get_mut(&oldtag)
         {
@@ -504,6 +574,9 @@ impl Model {
             self.files.get_mut(file).unwrap().uses -= 1;
         }
         self.settle(&pending, outcome);
+        if let (false, Ok(Done::SessionBegun { begun, .. })) = (pending.void, outcome) {
+            self.epoch = Some(begun.epoch);
+        }
         if pending.void {
             pending.clunk.map(|clunk| self.pending.remove(&clunk));
             return self.version_answer();
@@ -528,6 +601,8 @@ impl Model {
     fn answer(&mut self, pending: &Pending, what: Option<What>) -> Vec<Expected> {
         let mut expected = Vec::new();
         assert!(self.tags.remove(&pending.tag).is_some());
+        self.answered(pending.tag);
+        pending.flushes.iter().for_each(|tag| self.answered(*tag));
         expected.extend(what.map(|what| Expected { tag: pending.tag, what }));
         for tag in &pending.flushes {
             assert!(self.tags.remove(tag).is_some());
@@ -543,12 +618,12 @@ impl Model {
         let Some((file, read_only)) = outcome.as_ref().ok().and_then(brought) else { return };
         let base = pending.files.first();
         let inherited = base.is_some_and(|file| self.files[file].read_only);
-        let attached = matches!(outcome, Ok(Done::Attached { .. }));
+        let attached = matches!(outcome, Ok(Done::Attached { .. } | Done::SessionBegun { .. }));
         let life = Life { read_only: if attached { read_only } else { inherited }, ..Life::default() };
         assert!(self.files.insert(file, life).is_none());
         let fid = match (pending.after, outcome) {
             _ if pending.void => None,
-            (After::Attach { fid }, Ok(Done::Attached { .. })) => Some(fid),
+            (After::Attach { fid }, Ok(Done::Attached { .. } | Done::SessionBegun { .. })) => Some(fid),
             (After::Xattr { newfid }, Ok(Done::Xattr { .. })) => Some(newfid),
             (After::Walk { fid, newfid, names }, Ok(Done::Walked { qids, .. })) if qids.len() == names => {
                 // Onto itself: unless it was clunked meanwhile.

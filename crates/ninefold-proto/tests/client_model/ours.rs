@@ -146,7 +146,11 @@ fn success(op: &Op<'_, u32>) -> Success {
         Op::Create { .. } | Op::CreateSpecial { .. } => Done::Created { qid, file, opened: true },
         Op::Read { offset, count, .. } => Done::Data(offset.to_le_bytes()[..8.min(*count as usize)].to_vec()),
         Op::ReadStats { .. } => Done::Stats(Vec::new(), 0),
-        Op::Readdir { .. } => Done::Data(Vec::new()),
+        Op::Readdir { .. } | Op::Readdirplus { .. } => Done::Data(Vec::new()),
+        Op::Access { mode, .. } => Done::Access(*mode),
+        Op::Writex { data, offset, .. } => Done::Written { offset: *offset, count: data.len() as u32 },
+        Op::Copyrange { length, .. } => Done::Copied(*length),
+        Op::Seek { offset, .. } => Done::Offset(*offset),
         Op::Write { data, .. } => Done::Count(data.len() as u32),
         Op::Stat { .. } => Done::Stat(StatBuf::default()),
         Op::Statfs { .. } => Done::Statfs(Statfs::default()),
@@ -159,6 +163,8 @@ fn success(op: &Op<'_, u32>) -> Success {
         Op::Wstat { .. }
         | Op::Rename { .. }
         | Op::RenameEntry { .. }
+        | Op::RenameWith { .. }
+        | Op::Allocate { .. }
         | Op::Unlink { .. }
         | Op::Link { .. }
         | Op::Setattr { .. }
