@@ -50,7 +50,7 @@ enum Ask {
     Access(u32),
     Writex(u32),
     Copy(u64),
-    Seek,
+    Seek(u64),
     Walk(usize),
     Open,
     Create,
@@ -82,7 +82,7 @@ fn ask(op: &Op<'_, File>) -> Ask {
         Op::Access { mode, .. } => Ask::Access(mode),
         Op::Writex { data, .. } => Ask::Writex(data.len() as u32),
         Op::Copyrange { length, .. } => Ask::Copy(length),
-        Op::Seek { .. } => Ask::Seek,
+        Op::Seek { offset, .. } => Ask::Seek(offset),
         Op::Write { data, .. } => Ask::Write(data.len() as u32),
         Op::Stat { .. } => Ask::Stat,
         Op::Statfs { .. } => Ask::Statfs,
@@ -110,7 +110,7 @@ const ASKS: [Ask; 22] = [
     Ask::Access(7),
     Ask::Writex(8),
     Ask::Copy(8),
-    Ask::Seek,
+    Ask::Seek(8),
     Ask::Walk(1),
     Ask::Open,
     Ask::Create,
@@ -604,9 +604,9 @@ impl<'i> Run<'i> {
                 Done::SessionBegun { qid: self.qid(), file: self.file(), read_only: self.input.one_in(8), begun }
             }
             Ask::Access(mode) => Done::Access(mode & u32::from(self.input.u8())),
-            Ask::Writex(len) => Done::Written { offset: self.input.u64(), count: self.length(len) as u32 },
+            Ask::Writex(len) => Done::Written { offset: self.input.u64() >> 1, count: self.length(len) as u32 },
             Ask::Copy(length) => Done::Copied(length / (1 + u64::from(self.input.u8()))),
-            Ask::Seek => Done::Offset(self.input.u64()),
+            Ask::Seek(offset) => Done::Offset((offset + u64::from(self.input.u8())).min(i64::MAX as u64)),
             Ask::Walk(names) => {
                 let full = names == 0 || !self.input.one_in(4);
                 let n = if full { names } else { 1 + self.input.below(names) };
@@ -656,6 +656,7 @@ impl<'i> Run<'i> {
             Ask::Writex(len) => Done::Written { offset: 0, count: len + more as u32 },
             Ask::Copy(length) if length < u64::MAX => Done::Copied(length + 1),
             Ask::Access(mode) if mode != u32::MAX => Done::Access(mode | mode + 1),
+            Ask::Seek(offset) if offset > 0 => Done::Offset(offset - 1),
             Ask::Session => Done::Attached { qid: self.qid(), file: self.file(), read_only: false },
             Ask::Unit => Done::Count(1),
             Ask::Attach => Done::Created { qid: self.qid(), file: self.file(), opened: true },

@@ -38,6 +38,7 @@ pub enum What {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum After {
     Attach { fid: u32 },
+    Session { fid: u32 },
     Walk { fid: u32, newfid: u32, names: usize },
     Xattr { newfid: u32 },
     Create { fid: u32 },
@@ -466,7 +467,8 @@ impl Model {
             life.uses += 1;
         }
         let after = match *message {
-            T::Attach { fid, .. } | T::Session { fid, .. } => After::Attach { fid: fid.0 },
+            T::Attach { fid, .. } => After::Attach { fid: fid.0 },
+            T::Session { fid, .. } => After::Session { fid: fid.0 },
             T::Walk { fid, newfid, wnames } => After::Walk { fid: fid.0, newfid: newfid.0, names: wnames.len() },
             T::Xattrwalk { newfid, .. } => After::Xattr { newfid: newfid.0 },
             T::Create { fid, .. } | T::Lcreate { fid, .. } => After::Create { fid: fid.0 },
@@ -574,7 +576,9 @@ impl Model {
             self.files.get_mut(file).unwrap().uses -= 1;
         }
         self.settle(&pending, outcome);
-        if let (false, Ok(Done::SessionBegun { begun, .. })) = (pending.void, outcome) {
+        if let (false, After::Session { .. }, Ok(Done::SessionBegun { begun, .. })) =
+            (pending.void, pending.after, outcome)
+        {
             self.epoch = Some(begun.epoch);
         }
         if pending.void {
@@ -623,7 +627,8 @@ impl Model {
         assert!(self.files.insert(file, life).is_none());
         let fid = match (pending.after, outcome) {
             _ if pending.void => None,
-            (After::Attach { fid }, Ok(Done::Attached { .. } | Done::SessionBegun { .. })) => Some(fid),
+            (After::Attach { fid }, Ok(Done::Attached { .. }))
+            | (After::Session { fid }, Ok(Done::SessionBegun { .. })) => Some(fid),
             (After::Xattr { newfid }, Ok(Done::Xattr { .. })) => Some(newfid),
             (After::Walk { fid, newfid, names }, Ok(Done::Walked { qids, .. })) if qids.len() == names => {
                 // Onto itself: unless it was clunked meanwhile.
@@ -692,7 +697,7 @@ impl Model {
 
 fn reserved(after: After) -> Option<u32> {
     match after {
-        After::Attach { fid } => Some(fid),
+        After::Attach { fid } | After::Session { fid } => Some(fid),
         After::Walk { fid, newfid, .. } => (fid != newfid).then_some(newfid),
         After::Xattr { newfid } => Some(newfid),
         _ => None,

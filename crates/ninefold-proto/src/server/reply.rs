@@ -353,7 +353,9 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
     /// Takes leave of what a request made for a session that is gone.
     pub(super) fn discard(&mut self, request: &Outstanding, result: Result<Done<F, P>, Error>) {
         match result {
-            Ok(Done::Attached { qid, file, .. }) => self.orphan(file, qid, Mode::Walked, false),
+            Ok(Done::Attached { qid, file, .. } | Done::SessionBegun { qid, file, .. }) => {
+                self.orphan(file, qid, Mode::Walked, false);
+            }
             Ok(Done::Walked { file: Some(file), .. }) => self.orphan(file, Qid::default(), Mode::Walked, true),
             Ok(Done::Xattr { file, .. }) => self.orphan(file, Qid::default(), Mode::Walked, true),
             Ok(Done::Created { qid, file, .. }) => {

@@ -188,3 +188,15 @@ fn a_new_version_ends_guards_and_forgets_the_epoch() {
     assert_eq!(b.ask(&guard(EPOCH, 0)), CANCELLED);
     b.begin(&session(0, 1));
 }
+
+#[test]
+fn the_root_of_a_session_that_began_behind_a_new_version_is_taken_leave_of() {
+    let mut b = n1();
+    let id = b.begin(&session(1, 1));
+    assert_eq!(b.send("Tversion tag -1 msize 8192 version '9P2000.L.n1'"), Did::CancelAll);
+    let begun = Begun { epoch: EPOCH, time: Time::default() };
+    b.done(id, Done::SessionBegun { qid: DIR, file: 9, read_only: false, begun });
+    b.farewells();
+    assert!(b.farewells.contains(&(9, false)), "{:?}", b.farewells);
+    assert!(b.session.is_idle());
+}
