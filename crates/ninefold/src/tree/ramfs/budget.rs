@@ -45,6 +45,11 @@ impl Charge {
         Charge { budget: budget.clone(), bytes: 0 }
     }
 
+    /// Bytes by which it could grow now.
+    pub(super) fn room(&self) -> u64 {
+        self.budget.free()
+    }
+
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }

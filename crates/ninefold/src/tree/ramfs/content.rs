@@ -34,8 +34,8 @@ struct Piece {
 }
 
 /// The pieces of `len` bytes at `offset`, in order.
-fn pieces(offset: u64, len: usize) -> impl Iterator<Item = Piece> {
-    let end = offset + len as u64;
+fn pieces(offset: u64, len: u64) -> impl Iterator<Item = Piece> {
+    let end = offset + len;
     let mut at = offset;
     std::iter::from_fn(move || {
         let start = (at % CHUNK as u64) as usize;
@@ -43,6 +43,11 @@ fn pieces(offset: u64, len: usize) -> impl Iterator<Item = Piece> {
         at += piece.len as u64;
         (piece.len > 0).then_some(piece)
     })
+}
+
+/// Where the file's byte `at` lies in the first `len` bytes of `chunk`, or at which of their ends.
+fn within(at: u64, chunk: u64, len: usize) -> usize {
+    at.saturating_sub(chunk * CHUNK as u64).min(len as u64) as usize
 }
 
 /// What a chunk's vector measures when its first `used` bytes are in use.
@@ -68,7 +73,7 @@ impl Content {
     pub(super) fn read(&self, offset: u64, count: u32) -> Bytes {
         let len = self.size.saturating_sub(offset).min(u64::from(count)) as usize;
         let mut data = Vec::with_capacity(len);
-        for piece in pieces(offset, len) {
+        for piece in pieces(offset, len as u64) {
             let end = data.len() + piece.len;
             if let Some(chunk) = self.chunks.get(&piece.chunk) {
                 let stop = chunk.len().min(piece.start + piece.len);
@@ -87,22 +92,96 @@ impl Content {
         let end = offset.checked_add(data.len() as u64).filter(|&end| end <= MAX_SIZE).ok_or(Errno::EFBIG)?;
         let have = |chunk: u64| self.chunks.get(&chunk).map_or(0, Vec::len);
         let grow = |piece: Piece| room(piece.start + piece.len).saturating_sub(have(piece.chunk)) as u64;
-        let more: u64 = pieces(offset, data.len()).map(grow).sum();
+        let more: u64 = pieces(offset, data.len() as u64).map(grow).sum();
         self.charge.resize(self.charge.bytes() + more)?;
         let mut rest = data;
-        for piece in pieces(offset, data.len()) {
-            let chunk = self.chunks.entry(piece.chunk).or_default();
-            let room = room(piece.start + piece.len);
-            if chunk.len() < room {
-                chunk.reserve_exact(room - chunk.len());
-                chunk.resize(room, 0);
-            }
+        for piece in pieces(offset, data.len() as u64) {
+            let chunk = self.grow(&piece);
             let (now, later) = rest.split_at(piece.len);
             chunk[piece.start..piece.start + piece.len].copy_from_slice(now);
             rest = later;
         }
         self.size = self.size.max(end);
         Ok(())
+    }
+
+    /// Takes the memory that `length` bytes at `offset` will need, or nothing: EFBIG behind [`MAX_SIZE`], ENOSPC beyond the budget.
+    /// The size stays what it is.
+    pub(super) fn reserve(&mut self, offset: u64, length: u64) -> Result<(), Errno> {
+        let end = offset.checked_add(length).filter(|&end| end <= MAX_SIZE).ok_or(Errno::EFBIG)?;
+        // Before anything is gone through chunk by chunk: it may be 16 TiB.
+        let covered: u64 =
+            self.chunks.range(offset / CHUNK as u64..=end / CHUNK as u64).map(|(_, c)| c.len() as u64).sum();
+        if length.saturating_sub(covered) > self.charge.room() {
+            return Err(Errno::ENOSPC);
+        }
+        let have = |chunk: u64| self.chunks.get(&chunk).map_or(0, Vec::len);
+        let grow = |piece: Piece| room(piece.start + piece.len).saturating_sub(have(piece.chunk)) as u64;
+        let more: u64 = pieces(offset, length).map(grow).sum();
+        self.charge.resize(self.charge.bytes() + more)?;
+        for piece in pieces(offset, length) {
+            self.grow(&piece);
+        }
+        Ok(())
+    }
+
+    /// The chunk of a piece, long enough for it, its memory being charged already.
+    fn grow(&mut self, piece: &Piece) -> &mut Vec<u8> {
+        let chunk = self.chunks.entry(piece.chunk).or_default();
+        let room = room(piece.start + piece.len);
+        if chunk.len() < room {
+            chunk.reserve_exact(room - chunk.len());
+            chunk.resize(room, 0);
+        }
+        chunk
+    }
+
+    /// Makes bytes 0 that have memory already.
+    pub(super) fn zero(&mut self, offset: u64, length: u64) {
+        let last = (offset + length - 1) / CHUNK as u64;
+        for (&at, chunk) in self.chunks.range_mut(offset / CHUNK as u64..=last) {
+            let [from, to] = [offset, offset + length].map(|at_byte| within(at_byte, at, chunk.len()));
+            chunk[from..to].fill(0);
+        }
+    }
+
+    /// Makes bytes 0, and gives back the memory of chunks that lie in the range.
+    pub(super) fn punch(&mut self, offset: u64, length: u64) {
+        self.zero(offset, length);
+        let whole = offset.div_ceil(CHUNK as u64)..(offset + length) / CHUNK as u64;
+        let gone: Vec<u64> =
+            if whole.is_empty() { Vec::new() } else { self.chunks.range(whole).map(|(&at, _)| at).collect() };
+        let bytes: usize = gone.iter().filter_map(|at| self.chunks.remove(at)).map(|chunk| chunk.len()).sum();
+        let left = self.charge.bytes() - bytes as u64;
+        self.charge.resize(left).expect("it shrinks");
+    }
+
+    /// The first byte at `offset` or behind it that has memory.
+    pub(super) fn next_data(&self, offset: u64) -> Option<u64> {
+        let chunks =
+            self.chunks.range(offset / CHUNK as u64..).map(|(&at, chunk)| (at * CHUNK as u64, chunk.len() as u64));
+        let found = chunks.filter(|(start, len)| offset < start + len).map(|(start, _)| offset.max(start)).next();
+        found.filter(|&at| at < self.size)
+    }
+
+    /// The first byte at `offset` or behind it that has none; the end of the file is such a byte.
+    pub(super) fn next_hole(&self, offset: u64) -> Option<u64> {
+        if offset >= self.size {
+            return None;
+        }
+        let mut at = offset;
+        while let Some(chunk) = self.chunks.get(&(at / CHUNK as u64)) {
+            let start = at / CHUNK as u64 * CHUNK as u64;
+            let end = start + chunk.len() as u64;
+            if at >= end {
+                break;
+            }
+            at = end;
+            if chunk.len() < CHUNK {
+                break;
+            }
+        }
+        Some(at.min(self.size))
     }
 
     /// Cuts, or grows by a hole.

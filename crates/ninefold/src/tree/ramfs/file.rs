@@ -7,15 +7,20 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use ninefold_proto::attr::{Attr, SetAttr, Statfs, getattr};
 use ninefold_proto::open::{Access, Open, lflags};
+use ninefold_proto::plus::PlusEntry;
+use ninefold_proto::server::Rename;
 use ninefold_proto::stat::{DirEntry, Stat, StatBuf, dm};
 use ninefold_proto::types::WalkElem;
 use ninefold_proto::{Dialect, Errno, Error, Name, Qid};
 
 use super::content::CHUNK;
+use super::extent;
 use super::names::{HERE, PARENT};
 use super::node::{Body, Node, R, S_IFBLK, S_IFCHR, S_IFIFO, S_IFMT, S_IFREG, S_IFSOCK, W, X};
 use super::tree::{New, Tree};
-use crate::server::{Answer, Create, Created, Cx, Data, DirSink, File, Lock, LockKind, LockStatus, User, Walked};
+use crate::server::{
+    Answer, Create, Created, Cx, Data, DirSink, File, Lock, LockKind, LockStatus, User, Walked, Written,
+};
 use crate::tree::locks::FileKey;
 
 /// Bytes of a block that statfs tells of: a page's.
@@ -188,24 +193,32 @@ impl RamFile {
         if data.is_empty() {
             return Ok(0);
         }
-        let mut content = self.node.content_mut()?;
-        let appends = self.open.get().is_some_and(|open| open.has(lflags::APPEND));
-        let appends = appends || self.node.meta().dm & dm::APPEND != 0;
-        let offset = if appends { content.size() } else { offset };
-        content.write(offset, data)?;
-        let mut meta = self.node.meta();
-        meta.drop_set_ids(&self.user);
-        meta.modified(&self.user);
-        Ok(data.len() as u32)
+        self.writex_now(offset, data, false).map(|written| written.count)
     }
 
-    fn readdir_now(&self, offset: u64, max: u32) -> Result<Bytes, Errno> {
+    /// Whether every write goes to the end, whatever its offset.
+    pub(super) fn appends(&self) -> bool {
+        self.open.get().is_some_and(|open| open.has(lflags::APPEND)) || self.node.meta().dm & dm::APPEND != 0
+    }
+
+    /// Entries, with attributes if `plus` asks for them.
+    fn readdir_now(&self, offset: u64, max: u32, plus: bool) -> Result<Bytes, Errno> {
         let names = self.tree.names();
+        // Whoever may list a directory but not search it sees names only, as stat(2) would have it.
+        let searches = plus && self.node.check(&self.node.meta(), &self.user, X).is_ok();
         let mut sink = DirSink::new(max);
         let mut more = false;
         let mut push = |cookie: u64, name: &[u8], node: &Node| {
-            let (qid, kind) = (node.qid(&node.meta()), (node.kind() >> 12) as u8);
-            let fits = sink.push(&DirEntry { qid, offset: cookie, kind, name });
+            let kind = (node.kind() >> 12) as u8;
+            let entry = |qid| DirEntry { qid, offset: cookie, kind, name };
+            let fits = if searches {
+                let attr = attr(node);
+                sink.push_plus(&PlusEntry { entry: entry(attr.qid), attr })
+            } else {
+                let entry = entry(node.qid(&node.meta()));
+                let unknown = Attr { qid: entry.qid, ..Attr::default() };
+                if plus { sink.push_plus(&PlusEntry { entry, attr: unknown }) } else { sink.push(&entry) }
+            };
             more |= !fits;
             fits
         };
@@ -241,32 +254,52 @@ impl RamFile {
         Ok(())
     }
 
-    fn attr(&self) -> Attr {
-        let (size, allocated) = match &self.node.body {
-            Body::Symlink(target) => (target.len() as u64, 0),
-            _ => self.node.content().map_or((0, 0), |content| (content.size(), content.allocated())),
-        };
-        let rdev = if let Body::Special { rdev, .. } = self.node.body { rdev } else { 0 };
-        let meta = self.node.meta();
-        Attr {
-            valid: getattr::ALL,
-            qid: self.node.qid(&meta),
-            mode: self.node.kind() | meta.perm,
-            uid: meta.uid,
-            gid: meta.gid,
-            nlink: meta.nlink,
-            rdev,
-            size,
-            blksize: CHUNK as u64,
-            blocks: allocated.div_ceil(512),
-            atime: meta.atime,
-            mtime: meta.mtime,
-            ctime: meta.ctime,
-            btime: meta.btime,
-            // Paths are never used again, so there is nothing to tell apart.
-            generation: 0,
-            data_version: meta.data_version,
+    fn rename_with_now(&self, old: &[u8], newdir: &dyn File, new: &[u8], how: Rename) -> Result<(), Errno> {
+        let newdir = self.same_tree(newdir)?;
+        let names = &mut self.tree.names_mut();
+        self.node.check(&self.node.meta(), &self.user, X)?;
+        let (id, _) = names.lookup(self.node.path, old).ok_or(Errno::ENOENT)?;
+        match how {
+            Rename::NoReplace if names.lookup(newdir.node.path, new).is_some() => {
+                newdir.node.check(&newdir.node.meta(), &self.user, X)?;
+                Err(Errno::EEXIST)
+            }
+            Rename::NoReplace => self.tree.rename(names, &self.user, id, &newdir.node, new, false),
+            Rename::Exchange => {
+                newdir.node.check(&newdir.node.meta(), &self.user, X)?;
+                let (other, _) = names.lookup(newdir.node.path, new).ok_or(Errno::ENOENT)?;
+                self.tree.exchange(names, &self.user, id, other)
+            }
         }
+    }
+}
+
+/// All attributes of a node.
+fn attr(node: &Node) -> Attr {
+    let (size, allocated) = match &node.body {
+        Body::Symlink(target) => (target.len() as u64, 0),
+        _ => node.content().map_or((0, 0), |content| (content.size(), content.allocated())),
+    };
+    let rdev = if let Body::Special { rdev, .. } = node.body { rdev } else { 0 };
+    let meta = node.meta();
+    Attr {
+        valid: getattr::ALL,
+        qid: node.qid(&meta),
+        mode: node.kind() | meta.perm,
+        uid: meta.uid,
+        gid: meta.gid,
+        nlink: meta.nlink,
+        rdev,
+        size,
+        blksize: CHUNK as u64,
+        blocks: allocated.div_ceil(512),
+        atime: meta.atime,
+        mtime: meta.mtime,
+        ctime: meta.ctime,
+        btime: meta.btime,
+        // Paths are never used again, so there is nothing to tell apart.
+        generation: 0,
+        data_version: meta.data_version,
     }
 }
 
@@ -296,7 +329,40 @@ impl File for RamFile {
     }
 
     fn readdir(&self, _cx: &Cx, offset: u64, max: u32) -> Answer<Bytes> {
-        now(self.readdir_now(offset, max))
+        now(self.readdir_now(offset, max, false))
+    }
+
+    fn readdirplus(&self, _cx: &Cx, offset: u64, max: u32, _mask: u64) -> Answer<Bytes> {
+        now(self.readdir_now(offset, max, true))
+    }
+
+    fn access(&self, _cx: &Cx, mode: u32) -> Answer<u32> {
+        let meta = self.node.meta();
+        let may = |bit: &u32| mode & bit != 0 && self.node.check(&meta, &self.user, *bit).is_ok();
+        Answer::ok([R, W, X].into_iter().filter(may).sum())
+    }
+
+    fn writex(&self, _cx: &Cx, offset: u64, data: Bytes, append: bool, _stable: bool) -> Answer<Written> {
+        now(self.writex_now(offset, &data, append))
+    }
+
+    fn copyrange(&self, cx: &Cx, offset: u64, target: &dyn File, target_offset: u64, length: u64) -> Answer<u64> {
+        let target = match self.same_tree(target) {
+            Ok(target) => target.node.clone(),
+            Err(errno) => return Answer::err(errno),
+        };
+        let (cx, user, from) = (cx.clone(), self.user.clone(), self.node.clone());
+        Answer::in_place(move || Ok(extent::copy(&cx, &user, &from, offset, &target, target_offset, length)?))
+    }
+
+    fn allocate(&self, _cx: &Cx, mode: u32, offset: u64, length: u64) -> Answer<()> {
+        let (user, node) = (self.user.clone(), self.node.clone());
+        // Clearing a gigabyte takes longer than others are to wait.
+        Answer::in_place(move || Ok(extent::allocate(&node, &user, mode, offset, length)?))
+    }
+
+    fn seek(&self, _cx: &Cx, offset: u64, hole: bool) -> Answer<u64> {
+        now(self.seek_now(offset, hole))
     }
 
     fn read_stats(&self, _cx: &Cx, at: u64, max: u32) -> Answer<(Bytes, u64)> {
@@ -304,7 +370,7 @@ impl File for RamFile {
     }
 
     fn getattr(&self, _cx: &Cx, _mask: u64) -> Answer<Attr> {
-        Answer::ok(self.attr())
+        Answer::ok(attr(&self.node))
     }
 
     fn setattr(&self, _cx: &Cx, set: SetAttr) -> Answer<()> {
@@ -401,6 +467,10 @@ impl File for RamFile {
             let (id, _) = names.lookup(self.node.path, old.as_bytes()).ok_or(Errno::ENOENT)?;
             self.tree.rename(names, &self.user, id, &newdir.node, new.as_bytes(), true)
         }))
+    }
+
+    fn rename_with(&self, _cx: &Cx, old: Name<'_>, newdir: &dyn File, new: Name<'_>, how: Rename) -> Answer<()> {
+        now(self.rename_with_now(old.as_bytes(), newdir, new.as_bytes(), how))
     }
 
     fn unlink(&self, _cx: &Cx, name: Name<'_>, dir: bool) -> Answer<()> {

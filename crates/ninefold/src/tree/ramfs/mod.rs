@@ -17,6 +17,7 @@
 
 mod budget;
 mod content;
+mod extent;
 mod file;
 mod ids;
 mod names;

@@ -141,6 +141,18 @@ impl Names {
         }
     }
 
+    /// Gives each of two names the other's file. An entry stays with its file and takes the other's place, name and charge.
+    pub(super) fn exchange(&mut self, one: u64, two: u64) {
+        if one == two {
+            return;
+        }
+        if let (Some(mut first), Some(mut second)) = (self.unfile(one), self.unfile(two)) {
+            std::mem::swap(&mut first.node, &mut second.node);
+            self.file(one, second);
+            self.file(two, first);
+        }
+    }
+
     fn file(&mut self, id: u64, entry: Entry) {
         let dir = self.dirs.get_mut(&entry.dir).expect("the directory is part of the tree");
         dir.by_name.insert(entry.name.clone(), id);

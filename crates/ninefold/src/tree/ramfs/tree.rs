@@ -228,6 +228,40 @@ impl Tree {
         Ok(())
     }
 
+    /// Exchanges two names' files, as renameat2(2) does.
+    pub(super) fn exchange(&self, names: &mut Names, user: &User, one: u64, two: u64) -> Result<(), Errno> {
+        let place = |id| names.entry(id).map(|entry| (entry.node.clone(), entry.dir)).ok_or(Errno::ENOENT);
+        let ((node, dir), (other, other_dir)) = (place(one)?, place(two)?);
+        let (above, other_above) = (self.node_of(names, dir)?, self.node_of(names, other_dir)?);
+        self.check_remove(user, &above, &node)?;
+        self.check_remove(user, &other_above, &other)?;
+        let moves = dir != other_dir;
+        for (node, to) in [(&node, other_dir), (&other, dir)].into_iter().filter(|(node, _)| node.is_dir()) {
+            if names.is_within(to, node.path) {
+                return Err(Errno::EINVAL);
+            }
+            // Its `..` changes.
+            if moves {
+                node.check(&node.meta(), user, W)?;
+            }
+        }
+        if node.path == other.path {
+            return Ok(());
+        }
+        names.exchange(one, two);
+        above.meta().modified(user);
+        if moves {
+            other_above.meta().modified(user);
+            above.meta().nlink += u64::from(other.is_dir());
+            above.meta().nlink -= u64::from(node.is_dir());
+            other_above.meta().nlink += u64::from(node.is_dir());
+            other_above.meta().nlink -= u64::from(other.is_dir());
+        }
+        node.meta().changed();
+        other.meta().changed();
+        Ok(())
+    }
+
     /// Whether `user` may take `node` out of `dir`, as rename(2) and unlink(2) have it for sticky directories.
     pub(super) fn check_remove(&self, user: &User, dir: &Node, node: &Node) -> Result<(), Errno> {
         let (sticky, owner) = {
