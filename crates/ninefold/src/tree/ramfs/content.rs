@@ -217,6 +217,8 @@ mod tests {
     enum Op {
         Write(usize, usize, u8),
         Resize(usize),
+        Punch(usize, usize),
+        Reserve(usize, usize),
     }
 
     fn op() -> impl Strategy<Value = Op> {
@@ -224,6 +226,8 @@ mod tests {
         prop_oneof![
             (at(), 0..CHUNK + 100, 1u8..).prop_map(|(at, len, byte)| Op::Write(at, len, byte)),
             at().prop_map(Op::Resize),
+            (at(), 1..2 * CHUNK).prop_map(|(at, len)| Op::Punch(at, len)),
+            (at(), 1..2 * CHUNK).prop_map(|(at, len)| Op::Reserve(at, len)),
         ]
     }
 
@@ -243,12 +247,25 @@ mod tests {
                             model[at..at + len].fill(byte);
                         }
                     }
+                    Op::Punch(at, len) => {
+                        content.punch(at as u64, len as u64);
+                        let end = model.len().min(at + len);
+                        model[at.min(end)..end].fill(0);
+                    }
+                    Op::Reserve(at, len) => content.reserve(at as u64, len as u64).unwrap(),
                     Op::Resize(size) => {
                         content.resize(size as u64);
                         model.resize(size, 0);
                     }
                 }
                 prop_assert_eq!(content.size(), model.len() as u64);
+                let mut at = 0;
+                while let Some(data) = content.next_data(at) {
+                    prop_assert!(model[at as usize..data as usize].iter().all(|byte| *byte == 0), "data before {}", data);
+                    at = content.next_hole(data).unwrap();
+                    prop_assert!(at > data && at <= content.size());
+                }
+                prop_assert!(model[at as usize..].iter().all(|byte| *byte == 0), "data behind {}", at);
                 prop_assert!(content.read(0, u32::MAX) == model);
                 let memory: usize = content.chunks.values().map(Vec::len).sum();
                 prop_assert_eq!(content.allocated(), memory as u64);

@@ -2,7 +2,9 @@
 
 mod attributes;
 mod data;
+mod extents;
 mod locks;
+mod n1;
 mod names;
 mod plan9;
 

@@ -2,9 +2,12 @@
 
 mod dirs;
 mod entries;
+mod extents;
 mod files;
 mod identity;
 mod plan9;
+mod plus;
+mod renames;
 mod safety;
 mod slow;
 

@@ -1,0 +1,265 @@
+//! Copies, allocation, holes, and writes at the end.
+
+use std::os::unix::fs::{FileExt, MetadataExt};
+
+use bytes::Bytes;
+use ninefold_proto::n1::allocate;
+
+use super::*;
+use crate::server::fallback::COPY_MOST;
+use crate::server::{Cancel, Parking, Written};
+
+async fn open(host: &Host, root: &Fid, name: &str, flags: u32) -> Fid {
+    let fid = host.at(root, name).await;
+    host.open(&fid, flags).await.unwrap();
+    fid
+}
+
+async fn copy(host: &Host, from: &Fid, at: u64, to: &Fid, to_at: u64, length: u64) -> Result<u64, Errno> {
+    from.copyrange(&host.cx, at, &**to, to_at, length).wait().await.map_err(|e| e.errno)
+}
+
+#[tokio::test]
+async fn a_range_is_copied_and_ends_with_the_source() {
+    let host = Host::new();
+    host.put("from", b"0123456789");
+    host.put("to", b"abcdefghij");
+    let root = host.root().await;
+    let (from, to) = (open(&host, &root, "from", 0).await, open(&host, &root, "to", lflags::WRONLY).await);
+    assert_eq!(copy(&host, &from, 2, &to, 4, 3).await, Ok(3));
+    assert_eq!(std::fs::read(host.path("to")).unwrap(), b"abcd234hij");
+    assert_eq!(copy(&host, &from, 8, &to, 12, 1 << 40).await, Ok(2));
+    assert_eq!(std::fs::read(host.path("to")).unwrap(), b"abcd234hij\0\x0089");
+    assert_eq!(copy(&host, &from, 10, &to, 0, 5).await, Ok(0));
+    assert_eq!(copy(&host, &from, 0, &to, 0, 0).await, Ok(0));
+}
+
+#[tokio::test]
+async fn ranges_of_one_file_are_copied_only_where_they_do_not_overlap() {
+    let host = Host::new();
+    host.put("f", b"0123456789");
+    let root = host.root().await;
+    let (from, to) = (open(&host, &root, "f", 0).await, open(&host, &root, "f", lflags::RDWR).await);
+    assert_eq!(copy(&host, &from, 0, &to, 5, 5).await, Ok(5));
+    assert_eq!(copy(&host, &from, 0, &to, 4, 5).await, Err(Errno::EINVAL));
+    assert_eq!(copy(&host, &to, 0, &to, 10, 5).await, Ok(5));
+    assert_eq!(std::fs::read(host.path("f")).unwrap(), b"012340123401234");
+}
+
+#[tokio::test]
+async fn a_file_that_the_kernel_will_not_copy_is_read_and_written() {
+    let host = Host::new();
+    host.put("to", b"");
+    let proc = HostFs::with_descriptors(Path::new("/proc/self"), 64).unwrap();
+    let who = Attach { user: Arc::new(User::of_process()), dialect: Dialect::Linux };
+    let other = proc.attach(&host.cx, &who).wait().await.unwrap().1;
+    let from = host.walk(&other, "status").await.unwrap().1;
+    host.open(&from, 0).await.unwrap();
+    let to = open(&host, &host.root().await, "to", lflags::WRONLY).await;
+    // Another tree's: the server copies by itself.
+    assert_eq!(copy(&host, &from, 0, &to, 0, 100).await, Err(Errno::EXDEV));
+    let fs = HostFs::with_descriptors(Path::new("/"), 64).unwrap();
+    let all = fs.attach(&host.cx, &who).wait().await.unwrap().1;
+    let from = host.walk(&all, &format!("proc/{}/status", std::process::id())).await.unwrap().1;
+    host.open(&from, 0).await.unwrap();
+    let path = host.path("to");
+    let to = host.walk(&all, path.to_str().unwrap()).await.unwrap().1;
+    host.open(&to, lflags::WRONLY).await.unwrap();
+    let copied = copy(&host, &from, 0, &to, 0, 4096).await.unwrap();
+    let text = std::fs::read(&path).unwrap();
+    assert!(copied > 100 && text.len() as u64 == copied && text.starts_with(b"Name:"), "{copied} bytes");
+}
+
+#[tokio::test]
+async fn a_copy_is_bounded_and_ends_when_it_is_cancelled() {
+    let host = Host::new();
+    let large = std::fs::File::create(host.path("from")).unwrap();
+    large.set_len(2 * COPY_MOST).unwrap();
+    host.put("to", b"");
+    let root = host.root().await;
+    let (from, to) = (open(&host, &root, "from", 0).await, open(&host, &root, "to", lflags::WRONLY).await);
+    assert_eq!(copy(&host, &from, 0, &to, 0, 2 * COPY_MOST).await, Ok(COPY_MOST));
+    let cancel: Arc<Cancel> = Arc::default();
+    cancel.cancel();
+    let cx = Cx::new(1, cancel, Parking::new(1, 1, None));
+    let cancelled = from.copyrange(&cx, 0, &*to, 0, COPY_MOST).wait().await;
+    assert_eq!(errno(cancelled), Errno::EINTR);
+}
+
+#[tokio::test]
+async fn a_copy_to_a_file_open_for_appending_is_refused() {
+    let host = Host::new();
+    host.put("from", b"0123456789");
+    host.put("to", b"abc");
+    let root = host.root().await;
+    let to = open(&host, &root, "to", lflags::WRONLY | lflags::APPEND).await;
+    let from = open(&host, &root, "from", 0).await;
+    assert_eq!(copy(&host, &from, 0, &to, 0, 3).await, Err(Errno::EBADF));
+    assert_eq!(std::fs::read(host.path("to")).unwrap(), b"abc");
+}
+
+#[tokio::test]
+async fn a_pipe_has_no_ranges() {
+    let host = Host::new();
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mkfifoat(rustix::fs::CWD, host.path("pipe"), mode).unwrap();
+    host.put("to", b"");
+    let root = host.root().await;
+    let pipe = open(&host, &root, "pipe", lflags::RDWR).await;
+    let to = open(&host, &root, "to", lflags::WRONLY).await;
+    assert_eq!(copy(&host, &pipe, 0, &to, 0, 3).await, Err(Errno::EINVAL));
+    assert_eq!(errno(pipe.seek(&host.cx, 0, false).wait().await), Errno::ESPIPE);
+    let end = pipe.writex(&host.cx, 0, Bytes::from_static(b"x"), true, false).wait().await;
+    assert_eq!(errno(end), Errno::ESPIPE);
+    let stable = pipe.writex(&host.cx, 0, Bytes::from_static(b"xy"), false, true).wait().await.unwrap();
+    assert_eq!(stable.count, 2);
+}
+
+#[tokio::test]
+async fn data_and_holes_are_found_and_the_end_is_a_hole() {
+    const MIB: u64 = 1 << 20;
+    let host = Host::new();
+    let sparse = std::fs::File::create(host.path("f")).unwrap();
+    sparse.write_all_at(b"data", 2 * MIB).unwrap();
+    sparse.set_len(4 * MIB).unwrap();
+    if !have("a file system with holes", sparse.metadata().unwrap().blocks() * 512 < MIB) {
+        return;
+    }
+    let root = host.root().await;
+    let fid = open(&host, &root, "f", lflags::RDWR).await;
+    let seek = async |at, hole| fid.seek(&host.cx, at, hole).wait().await.map_err(|e| e.errno);
+    assert_eq!(seek(0, false).await, Ok(2 * MIB));
+    assert_eq!(seek(0, true).await, Ok(0));
+    let hole = seek(2 * MIB, true).await.unwrap();
+    assert!((2 * MIB + 4..=3 * MIB).contains(&hole), "{hole}");
+    assert_eq!(seek(3 * MIB, false).await, Err(Errno::ENXIO));
+    assert_eq!(seek(4 * MIB, true).await, Err(Errno::ENXIO));
+    // Neither moved where anything is read.
+    assert_eq!(fid.read(&host.cx, 2 * MIB, 4).wait().await.unwrap().into_bytes().unwrap(), &b"data"[..]);
+}
+
+#[tokio::test]
+async fn allocation_grows_punches_and_clears() {
+    let host = Host::new();
+    host.put("f", &[7; 32 << 10]);
+    let root = host.root().await;
+    let fid = open(&host, &root, "f", lflags::RDWR).await;
+    let run =
+        async |mode, offset, length| fid.allocate(&host.cx, mode, offset, length).wait().await.map_err(|e| e.errno);
+    if !have("a file system with fallocate(2)", run(0, 0, 1).await != Err(Errno::EOPNOTSUPP)) {
+        return;
+    }
+    run(0, 32 << 10, 8 << 10).await.unwrap();
+    assert_eq!(host.path("f").metadata().unwrap().len(), 40 << 10);
+    run(allocate::KEEP_SIZE, 40 << 10, 1 << 20).await.unwrap();
+    let meta = host.path("f").metadata().unwrap();
+    assert_eq!(meta.len(), 40 << 10);
+    assert!(meta.blocks() * 512 >= 1 << 20, "{} blocks", meta.blocks());
+    run(allocate::PUNCH_HOLE | allocate::KEEP_SIZE, 4096, 4096).await.unwrap();
+    let data = std::fs::read(host.path("f")).unwrap();
+    assert_eq!((data[4095], data[4096], data[8191], data[8192]), (7, 0, 0, 7));
+    match run(allocate::ZERO_RANGE, 16 << 10, 100).await {
+        // tmpfs has none.
+        Err(Errno::EOPNOTSUPP) => {}
+        cleared => {
+            cleared.unwrap();
+            let data = std::fs::read(host.path("f")).unwrap();
+            assert_eq!(
+                (data[(16 << 10) - 1], data[16 << 10], data[(16 << 10) + 99], data[(16 << 10) + 100]),
+                (7, 0, 0, 7)
+            );
+        }
+    }
+    let reader = open(&host, &root, "f", 0).await;
+    assert_eq!(errno(reader.allocate(&host.cx, 0, 0, 1).wait().await), Errno::EBADF);
+}
+
+#[tokio::test]
+async fn an_appending_write_tells_where_it_landed() {
+    let host = Host::new();
+    host.put("f", b"12345");
+    let root = host.root().await;
+    let fid = open(&host, &root, "f", lflags::WRONLY).await;
+    let write = async |fid: &Fid, at, data: &'static [u8], append, stable| {
+        fid.writex(&host.cx, at, Bytes::from_static(data), append, stable).wait().await.unwrap()
+    };
+    assert_eq!(write(&fid, 0, b"678", true, false).await, Written { offset: 5, count: 3 });
+    assert_eq!(write(&fid, 0, b"", true, false).await, Written { offset: 8, count: 0 });
+    assert_eq!(write(&fid, 1, b"x", false, true).await, Written { offset: 1, count: 1 });
+    assert_eq!(write(&fid, 0, b"9", true, true).await, Written { offset: 8, count: 1 });
+    let appending = open(&host, &root, "f", lflags::WRONLY | lflags::APPEND).await;
+    assert_eq!(write(&appending, 0, b"10", false, false).await, Written { offset: 9, count: 2 });
+    assert_eq!(std::fs::read(host.path("f")).unwrap(), b"1x345678910");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn appends_of_several_fids_and_of_a_program_of_the_host_never_overwrite_each_other() {
+    const EACH: usize = 300;
+    let host = Arc::new(Host::new());
+    host.put("log", b"");
+    let root = host.root().await;
+    let path = host.path("log");
+    let program = std::thread::spawn(move || {
+        use std::io::Write;
+        let mut file = std::fs::File::options().append(true).open(path).unwrap();
+        (0..EACH).for_each(|_| file.write_all(b"[program]").unwrap());
+    });
+    let mut tasks = Vec::new();
+    for (fids, name) in [(1, *b"{0}"), (2, *b"{1}"), (2, *b"{2}")] {
+        let mut own = Vec::new();
+        for _ in 0..fids {
+            own.push(open(&host, &root, "log", lflags::WRONLY).await);
+        }
+        let host = host.clone();
+        tasks.push(tokio::spawn(async move {
+            let mut landed = Vec::new();
+            for n in 0..EACH {
+                let data = Bytes::copy_from_slice(&name);
+                let written = own[n % own.len()].writex(&host.cx, 0, data, true, false).wait().await.unwrap();
+                assert_eq!(written.count, 3);
+                landed.push((written.offset as usize, name));
+            }
+            landed
+        }));
+    }
+    let mut landed = Vec::new();
+    for task in tasks {
+        landed.extend(task.await.unwrap());
+    }
+    program.join().unwrap();
+    let log = std::fs::read(host.path("log")).unwrap();
+    assert_eq!(log.len(), EACH * (9 + 3 * 3));
+    for (at, name) in landed {
+        assert_eq!(&log[at..at + 3], name, "told to be at {at}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_appends_through_one_fid_are_told_apart() {
+    let host = Arc::new(Host::new());
+    host.put("log", b"");
+    let fid = open(&host, &host.root().await, "log", lflags::RDWR).await;
+    let mut tasks = Vec::new();
+    for byte in b'a'..=b'd' {
+        let (host, fid) = (host.clone(), fid.clone());
+        tasks.push(tokio::spawn(async move {
+            let mut landed = Vec::new();
+            for n in 1..200_usize {
+                let data = Bytes::from(vec![byte; n]);
+                landed.push((fid.writex(&host.cx, 0, data, true, false).wait().await.unwrap(), byte));
+                // It moves the descriptor's position, too.
+                let _ = fid.seek(&host.cx, 0, true).wait().await.unwrap();
+            }
+            landed
+        }));
+    }
+    let mut landed = Vec::new();
+    for task in tasks {
+        landed.extend(task.await.unwrap());
+    }
+    let log = std::fs::read(host.path("log")).unwrap();
+    for (Written { offset, count }, byte) in landed {
+        let part = &log[offset as usize..][..count as usize];
+        assert!(part.iter().all(|b| *b == byte), "{count} bytes at {offset}");
+    }
+}
