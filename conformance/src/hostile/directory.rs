@@ -40,21 +40,21 @@ pub(super) const TABLE: &[Misbehaviour] = &[
     ),
     Misbehaviour::new(
         "dir-name-dot",
-        DialectSet::PU,
+        DialectSet::P,
         Hook::Listed(|_, _| vec![Entry::dir(".")]),
-        "lists '.', as only 9P2000.L does",
+        "lists '.', as only 9P2000.u and 9P2000.L do",
         NAMES,
     ),
     Misbehaviour::new(
         "dir-name-dots",
-        DialectSet::PU,
+        DialectSet::P,
         Hook::Listed(|_, _| vec![Entry::dir("..")]),
-        "lists '..', as only 9P2000.L does",
+        "lists '..', as only 9P2000.u and 9P2000.L do",
         NAMES,
     ),
     Misbehaviour::odd(
         "dir-dots-again",
-        DialectSet::L,
+        DialectSet::UL,
         Hook::Listed(|_, _| vec![Entry::dir("."), Entry::dir(".."), Entry::file(".")]),
         "lists '.' and '..' twice, once as a plain file",
     ),
@@ -122,12 +122,12 @@ pub(super) const TABLE: &[Misbehaviour] = &[
     ),
     Misbehaviour::odd(
         "dir-dots-endless",
-        DialectSet::L,
+        DialectSet::UL,
         Hook::Both(
             |scene, request| endless_go_on(scene, request, new_dot),
             |scene, reply| endless_begin(scene, reply, new_dot),
         ),
-        "lists '.' for ever, each time with a new cookie",
+        "lists '.' for ever, each time with a new cookie or time",
     ),
     Misbehaviour::odd(
         "dir-again",

@@ -111,6 +111,7 @@ impl DialectSet {
     pub const PUL: DialectSet = DialectSet(15);
     pub const PU: DialectSet = DialectSet(3);
     pub const UL: DialectSet = DialectSet(14);
+    pub const P: DialectSet = DialectSet(1);
     pub const U: DialectSet = DialectSet(2);
     pub const L: DialectSet = DialectSet(12);
     /// `.n1` only.

@@ -511,7 +511,9 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         if !in_place {
             self.new_fid(newfid)?;
         }
-        let elems: Result<Vec<_>, _> = names.iter().map(|bytes| WalkElem::new(bytes, linux)).collect();
+        // Where '.' is listed, clients that walk to all that is listed meet it.
+        let dots = self.dialect != Dialect::Plan9;
+        let elems: Result<Vec<_>, _> = names.iter().map(|bytes| WalkElem::new(bytes, dots)).collect();
         Ok(Checked {
             op: Op::Walk { file, elems: elems.map_err(bad_name)? },
             after: After::Walk { fid, newfid, names: names.len() },

@@ -257,8 +257,10 @@ fn names_with_slash_nul_or_dots_are_refused() {
     let answer = b.ask("Tcreate tag 1 fid 0 name '..' perm 0644 mode 0");
     assert_eq!(answer, "Rerror tag 1 ename 'file name is ''.'' or ''..'''");
     assert!(matches!(b.send("Twalk tag 1 fid 0 newfid 1 nwname 1 0:.."), Did::Execute(_)));
-    let mut b = Bench::attached(Dialect::Linux);
-    assert!(matches!(b.send("Twalk tag 1 fid 0 newfid 1 nwname 1 0:."), Did::Execute(_)), "diodls walks '.'");
+    for dialect in [Dialect::Unix, Dialect::Linux] {
+        let mut b = Bench::attached(dialect);
+        assert!(matches!(b.send("Twalk tag 1 fid 0 newfid 1 nwname 1 0:."), Did::Execute(_)), "diodls walks '.'");
+    }
 }
 
 #[test]

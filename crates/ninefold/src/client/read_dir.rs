@@ -36,7 +36,7 @@ pub struct ReadDir {
     offset: u64,
     /// .L's cookies that were read from: one that comes again is a directory that never ends.
     cookies: HashSet<u64>,
-    /// How often the same came: hashes of the pieces of 9P2000 and .u, and of .L's `.` and `..`.
+    /// How often the same came: hashes of the pieces of 9P2000 and .u, and of `.` and `..` of .u and .L.
     repeats: HashMap<u64, usize>,
     /// Read, and not yet given.
     entries: VecDeque<Entry>,
@@ -140,6 +140,10 @@ impl ReadDir {
         again(&mut self.repeats, &data)?;
         for stat in stats(&data, dialect) {
             let stat = stat.map_err(Suspicion::Stat)?;
+            if dialect == Dialect::Unix && matches!(stat.name, b"." | b"..") {
+                again(&mut self.repeats, stat.name)?;
+                continue;
+            }
             let metadata = Metadata::from_stat(&stat, dialect)?;
             let (name, qid, kind) = (checked(stat.name)?, stat.qid, metadata.kind);
             self.entries.push_back(Entry { name, qid, kind, metadata: Some(Box::new(metadata)) });

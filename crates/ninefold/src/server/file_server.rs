@@ -154,7 +154,7 @@ pub trait File: Any + Send + Sync {
     }
 
     /// 9P2000, .u: stat records from the cookie `at` on (0 = from the start), whole records of at most `max`
-    /// bytes without `.` and `..`, and the cookie behind them. No bytes means the end; EINVAL when not one record fits.
+    /// bytes, in .u `.` and `..` included, and the cookie behind them. No bytes means the end; EINVAL when not one record fits.
     fn read_stats(&self, cx: &Cx, at: u64, max: u32) -> Answer<(Bytes, u64)> {
         unsupported()
     }

@@ -27,7 +27,7 @@ pub const GROUP: Group = Group {
             PUL,
             Write,
             "read(5); diod protocol.md, readdir",
-            "A new directory lists nothing but, in .L, '.' and '..'."
+            "A new directory lists nothing but '.' and '..'."
         ),
         case!(
             dots_are_listed,
@@ -36,7 +36,14 @@ pub const GROUP: Group = Group {
             "readdir(3); Linux's client",
             "Rreaddir lists '.' and '..', as Linux's client hands them on."
         ),
-        case!(dots_are_not_listed, PU, Write, "read(5)", "A directory of 9P2000 does not list '.' and '..'."),
+        case!(dots_are_not_listed, P, Write, "read(5)", "A directory of 9P2000 does not list '.' and '..'."),
+        case!(
+            dots_are_listed_as_what_they_are,
+            U,
+            Write,
+            "Linux's client, which shows no others; QEMU, lib9p",
+            "A directory of .u lists '.' and '..' with the qids of itself and of the one above, or neither."
+        ),
         case!(
             qids_are_those_of_walks,
             PUL,
@@ -213,6 +220,19 @@ async fn dots_are_listed(c: &mut Cx) -> Outcome {
 async fn dots_are_not_listed(c: &mut Cx) -> Outcome {
     let dots = dots(c).await?;
     ensure(dots == 0, "neither", || format!("{dots} of them"))
+}
+
+async fn dots_are_listed_as_what_they_are(c: &mut Cx) -> Outcome {
+    let mut s = c.here().await?;
+    s.dir(b"d").await?;
+    let above = s.facts(HERE).await?.qid;
+    let own = s.reach(HERE, F, &[b"d"]).await?[0];
+    s.open(F, READ).await?.ok()?;
+    let listed: Vec<_> =
+        s.entries_from(F, 0, 4000).await?.into_iter().map(|e| (e.name, e.qid.kind, e.qid.path)).collect();
+    let dots = [(b".".to_vec(), own.kind, own.path), (b"..".to_vec(), above.kind, above.path)];
+    let right = listed.is_empty() || (listed.len() == 2 && dots.iter().all(|dot| listed.contains(dot)));
+    ensure(right, format!("{dots:?}, or nothing"), || format!("{listed:?}"))
 }
 
 async fn qids_are_those_of_walks(c: &mut Cx) -> Outcome {

@@ -412,8 +412,8 @@ fn harmless(outcome: Outcome) -> Outcome {
 }
 
 async fn dot_is_no_name(c: &mut Cx) -> Outcome {
-    // diod's client walks what readdir lists, so servers of .L may take it.
-    if c.dialect == Dialect::Linux {
+    // diod's client walks what readdir lists, so servers of .L may take it, and those of .u that list it.
+    if c.dialect != Dialect::Plan9 {
         let mut s = c.here().await?;
         let here = s.facts(HERE).await?.qid;
         let answer = s.walk(HERE, F, &[b"."]).await?;

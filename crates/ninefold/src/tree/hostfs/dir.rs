@@ -14,17 +14,22 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use ninefold_proto::stat::DirEntry;
-use ninefold_proto::{Errno, Error, Qid, QidType};
+use ninefold_proto::stat::{DirEntry, StatBuf};
+use ninefold_proto::{Dialect, Errno, Error, Qid, QidType};
 use rustix::fs::{FileType, RawDir, RawDirEntry, SeekFrom, seek};
 
 use super::creds::{Identity, Loan};
 use super::dir_parts::{Behind, CHUNK, Growing};
 use super::dir_stream::{Next, Reading};
 use super::file::HostFile;
-use super::node::{Entry, FileId};
+use super::node::{Entry, FileId, look};
 use super::{Export, Pace, Session, os, qid};
 use crate::server::{Answer, DirSink};
+
+/// The cookies behind `.` and `..` of .u, which come first whatever the file system's order. The kernel's have no bit 63:
+/// they are offsets, which are not negative.
+const HERE: u64 = 1 << 63;
+const PARENT: u64 = HERE + 1;
 
 impl HostFile {
     /// Entries of .L from the cookie `offset` on.
@@ -62,12 +67,29 @@ impl HostFile {
         let open = self.opened()?;
         let mut parts = open.dir.as_ref().ok_or(Errno::ENOTDIR)?.parts();
         parts.set_max(CHUNK);
-        if parts.is_elsewhere(at) {
-            go(&open.fd, at)?;
-            parts.went(at);
+        let mut sink = DirSink::new(max);
+        let mut behind = at;
+        let starts = at == 0 || at >= HERE;
+        // A directory that was removed has no entries any more.
+        if self.session.dialect == Dialect::Unix && starts && look(open.fd.as_fd())?.stx_nlink > 0 {
+            for (cookie, name) in [(HERE, &b"."[..]), (PARENT, b"..")] {
+                if behind >= cookie {
+                    continue;
+                }
+                let node = if cookie == HERE { self.node.clone() } else { self.parent() };
+                let told = self.tell(&mut sink, self.record_of_dir(&node, name))?;
+                if !told {
+                    return Ok((sink.into_bytes(), behind));
+                }
+                behind = cookie;
+            }
+        }
+        let from = if behind < HERE { behind } else { 0 };
+        if parts.is_elsewhere(from) {
+            go(&open.fd, from)?;
+            parts.went(from);
         }
         let mut chunk = Vec::new();
-        let mut sink = DirSink::new(max);
         loop {
             let Some(name) = parts.peek() else {
                 match parts.take_stop() {
@@ -88,24 +110,33 @@ impl HostFile {
             if &*name != b"." && &*name != b".." {
                 let record = look_up(&self.session.export, &open.fd, &name)
                     .and_then(|entry| self.record_of_entry(&entry, &name));
-                match record {
-                    Ok(record) if sink.push_stat(&record.as_stat(), self.session.dialect) => {}
-                    Ok(_) if sink.is_empty() => return Err(Errno::EINVAL.into()),
-                    Ok(_) => break,
-                    // The server's own shortage must not make a folder look empty.
-                    Err(error) if matches!(error.errno, Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM) => {
-                        if sink.is_empty() {
-                            return Err(error);
-                        }
-                        break;
-                    }
-                    // An entry that has gone since, or that cannot be entered, is left out.
-                    Err(_) => {}
+                if !self.tell(&mut sink, record)? {
+                    break;
                 }
             }
             parts.advance();
+            behind = parts.at();
         }
-        Ok((sink.into_bytes(), parts.at()))
+        Ok((sink.into_bytes(), behind))
+    }
+
+    /// Adds a record; `false` when what is in `sink` is to be told without it. One that there is not any more is left out.
+    fn tell(&self, sink: &mut DirSink, record: Result<StatBuf, Error>) -> Result<bool, Error> {
+        match record {
+            Ok(record) if sink.push_stat(&record.as_stat(), self.session.dialect) => Ok(true),
+            Ok(_) if sink.is_empty() => Err(Errno::EINVAL.into()),
+            Ok(_) => Ok(false),
+            // The server's own shortage must not make a folder look empty.
+            Err(error) if matches!(error.errno, Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM) => {
+                if sink.is_empty() {
+                    Err(error)
+                } else {
+                    Ok(false)
+                }
+            }
+            // An entry that has gone since, or that cannot be entered.
+            Err(_) => Ok(true),
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! What 9P2000 and .u see: stat records, wstat, append-only and exclusive-use files.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ninefold_proto::attr::{SetAttr, SetTime, Time};
@@ -11,7 +12,7 @@ use rustix::fs::{FileType, Statx, StatxTimestamp};
 use super::creds::Identity;
 use super::file::HostFile;
 use super::names::{Onto, Place};
-use super::node::{Entry, look};
+use super::node::{Entry, Node, look};
 use super::qid::file_type;
 use super::walk::target;
 use super::xattr::{mode_letters, set_mode_letters};
@@ -180,6 +181,12 @@ impl HostFile {
             return session.record(fd.as_fd(), &look(fd.as_fd())?, name, Pace::MayWait);
         }
         session.record(entry.fd.as_fd(), &entry.stx, name, Pace::MayWait)
+    }
+
+    /// The record of this directory or the one above, as one of its entries. May wait.
+    pub(super) fn record_of_dir(&self, node: &Arc<Node>, name: &[u8]) -> Result<StatBuf, Error> {
+        let fd = self.session.export.tree.fd(node, Pace::MayWait)?;
+        self.session.record(fd.as_fd(), &look(fd.as_fd())?, name, Pace::MayWait)
     }
 
     /// wstat(5): everything that is asked, or nothing.

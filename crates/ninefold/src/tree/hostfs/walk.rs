@@ -100,8 +100,7 @@ impl HostFile {
             WalkElem::Here => return Ok((self.qid(pace)?, self.clone())),
             WalkElem::Parent => {
                 self.may_search(pace)?;
-                let parent = self.node.parent().unwrap_or_else(|| tree.root.clone());
-                let parent = HostFile::new(session.clone(), parent);
+                let parent = HostFile::new(session.clone(), self.parent());
                 return Ok((parent.qid(pace)?, parent));
             }
         };
@@ -114,6 +113,11 @@ impl HostFile {
             return Ok((file.qid(pace)?, file));
         }
         Ok((file.qid_of(found.fd.as_fd(), &found.stx)?, file))
+    }
+
+    /// The directory above; the root is above itself.
+    pub(super) fn parent(&self) -> Arc<Node> {
+        self.node.parent().unwrap_or_else(|| self.session.export.tree.root.clone())
     }
 
     /// `..` needs what a name does: permission to search the directory.

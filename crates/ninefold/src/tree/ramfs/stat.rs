@@ -6,7 +6,7 @@ use ninefold_proto::stat::{Stat, StatBuf, dm};
 use ninefold_proto::{Dialect, Errno, Name, Qid};
 
 use super::file::RamFile;
-use super::names::{Names, ROOT};
+use super::names::{HERE, Names, PARENT, ROOT};
 use super::node::{Body, Meta, Node, S_IFBLK, S_IFIFO, S_IFSOCK, S_ISGID, S_ISUID, S_ISVTX};
 use crate::server::DirSink;
 
@@ -26,15 +26,26 @@ impl RamFile {
         let mut room = max as usize;
         let mut records = Vec::new();
         let names = self.tree.names();
-        for (id, entry) in names.list(self.node.path, at) {
-            let record = self.record(&names, id, &entry.node);
+        let mut take = |cookie, record: StatBuf| {
             let len = record.as_stat().encoded_len(self.dialect);
-            records.push((id, record));
-            if len > room {
-                break;
-            }
-            room -= len;
+            records.push((cookie, record));
+            let fits = len <= room;
+            room = room.saturating_sub(len);
+            fits
+        };
+        let mut dots = Vec::new();
+        if self.dialect == Dialect::Unix
+            && let Some((above, parent)) = names.parent(self.node.path)
+        {
+            dots = vec![(HERE, ".", self.entry, &self.node), (PARENT, "..", above, &parent.node)];
         }
+        let dots = dots.into_iter().filter(|dot| dot.0 > at);
+        let dots = dots.map(|(cookie, name, entry, node)| {
+            (cookie, StatBuf { name: name.into(), ..self.record(&names, entry, node) })
+        });
+        let entries = names.list(self.node.path, at.max(PARENT));
+        let entries = entries.map(|(id, entry)| (id, self.record(&names, id, &entry.node)));
+        let _ = dots.chain(entries).all(|(cookie, record)| take(cookie, record));
         drop(names);
         let mut sink = DirSink::new(max);
         let mut last = at;

@@ -114,11 +114,49 @@ async fn a_directory_is_read_as_whole_records_whatever_the_piece() {
         let dir = host.at(&root, "d").await;
         open(&host, &dir, 0).await.unwrap();
         let all = list(&host, &dir, Dialect::Unix, max).await;
-        assert_eq!(all.len(), 700);
+        assert_eq!(all.len(), 702);
         assert!((0..700).all(|i| all[&format!("file {i}")].1 == i));
         assert_eq!(errno(dir.read_stats(&host.cx, 0, 20).wait().await), Errno::EINVAL);
-        assert_eq!(list(&host, &dir, Dialect::Unix, max).await.len(), 700);
+        assert_eq!(list(&host, &dir, Dialect::Unix, max).await.len(), 702);
+        // '.' and '..' come first, also where they do not fit together.
+        let (first, behind) = dir.read_stats(&host.cx, 0, 150).wait().await.unwrap();
+        let (second, _) = dir.read_stats(&host.cx, behind, 150).wait().await.unwrap();
+        let name = |record: &Bytes| Stat::decode(record, Dialect::Unix).unwrap().name.to_vec();
+        assert_eq!((name(&first), name(&second)), (b".".to_vec(), b"..".to_vec()));
     }
+}
+
+/// Name and qid of each record of a directory that was opened just now.
+async fn qids(host: &Host, dir: &Fid, dialect: Dialect) -> BTreeMap<String, Qid> {
+    open(host, dir, 0).await.unwrap();
+    let (records, _) = dir.read_stats(&host.cx, 0, 65536).wait().await.unwrap();
+    let entry = |stat: Stat<'_>| (String::from_utf8(stat.name.to_vec()).unwrap(), stat.qid);
+    ninefold_proto::stat::stats(&records, dialect).map(|stat| entry(stat.unwrap())).collect()
+}
+
+#[tokio::test]
+async fn a_directory_lists_itself_and_its_parent_in_unix_only_and_at_the_root_the_root_is_both() {
+    let host = Host::new();
+    host.mkdir("a/b");
+    let root = unix(&host).await;
+    let qid = async |path: &str| host.at(&root, path).await.stat(&host.cx).wait().await.unwrap().qid;
+    let (above, a, b) = (qid("").await, qid("a").await, qid("a/b").await);
+    let named =
+        |qids: &[(&str, Qid)]| qids.iter().map(|(name, qid)| (name.to_string(), *qid)).collect::<BTreeMap<_, _>>();
+    let dir = host.at(&root, "a").await;
+    assert_eq!(qids(&host, &dir, Dialect::Unix).await, named(&[(".", a), ("..", above), ("b", b)]));
+    let dir = host.at(&root, "").await;
+    assert_eq!(qids(&host, &dir, Dialect::Unix).await, named(&[(".", above), ("..", above), ("a", a)]));
+    let dir = host.at(&plan9(&host).await, "a").await;
+    assert_eq!(qids(&host, &dir, Dialect::Plan9).await.into_keys().collect::<Vec<_>>(), ["b"]);
+    // Where a directory was moved to, what is above is another one.
+    host.mkdir("c");
+    let moved = host.at(&root, "a/b").await;
+    moved.rename(&host.cx, &*host.at(&root, "c").await, name_of("b")).wait().await.unwrap();
+    assert_eq!(qids(&host, &moved, Dialect::Unix).await[".."].path, qid("c").await.path);
+    std::fs::remove_dir(host.path("c/b")).unwrap();
+    let (records, _) = moved.read_stats(&host.cx, 0, 65536).wait().await.unwrap();
+    assert!(records.is_empty(), "a directory that was removed has no entries");
 }
 
 #[tokio::test]

@@ -111,6 +111,35 @@ fn a_9p2000_directory_is_read_in_whole_records() {
 }
 
 #[test]
+fn a_unix_directory_lists_itself_and_its_parent_first_whatever_fits() {
+    let root = attach_as(&fs(), ANN, Dialect::Unix);
+    let dir = root.mkdir("d", 0o755);
+    dir.create("f", 0o644);
+    let list = |dir: &Fid, max| {
+        let (mut cookie, mut all) = (0, Vec::new());
+        loop {
+            let (bytes, next) = now(dir.0.read_stats(&cx(), cookie, max)).unwrap();
+            if bytes.is_empty() {
+                return all;
+            }
+            let entry = |stat: Stat<'_>| (String::from_utf8(stat.name.to_vec()).unwrap(), stat.qid.path);
+            all.extend(stats(&bytes, Dialect::Unix).map(|stat| entry(stat.unwrap())));
+            cookie = next;
+        }
+    };
+    let path = |fid: &Fid| fid.stat().qid.path;
+    let named = |names: &[(&str, u64)]| names.iter().map(|(name, path)| (name.to_string(), *path)).collect::<Vec<_>>();
+    for max in [150, 4096] {
+        let expected = [(".", path(&dir)), ("..", path(&root)), ("f", path(&dir.at("f")))];
+        assert_eq!(list(&dir, max), named(&expected), "{max} bytes");
+        assert_eq!(list(&root, max), named(&[(".", path(&root)), ("..", path(&root)), ("d", path(&dir))]));
+    }
+    dir.unlink("f", false).unwrap();
+    root.unlink("d", true).unwrap();
+    assert_eq!(list(&dir, 4096), []);
+}
+
+#[test]
 fn wstat_changes_what_is_not_untouched() {
     let root = attach_as(&fs(), ANN, Dialect::Plan9);
     let file = root.create("f", 0o644);
