@@ -10,7 +10,7 @@ use ninefold_proto::attr::{Attr, Statfs, Time};
 use ninefold_proto::dialect::Version;
 use ninefold_proto::message::{R, T};
 use ninefold_proto::server::{
-    Begun, Done, Event, FarewellId, Holder, Limits, Member, Op, Outbox, RequestId, Session, Violation,
+    Begun, Done, Event, FarewellId, Holder, Limits, Member, Op, Outbox, RecordEnd, RequestId, Session, Violation,
 };
 use ninefold_proto::stat::{Stat, StatBuf};
 use ninefold_proto::types::{Fid, Qid, QidType};
@@ -617,7 +617,13 @@ impl<'i> Run<'i> {
             Ask::Open => Done::Opened { qid: self.qid() },
             Ask::Create => Done::Created { qid: self.qid(), file: self.file(), opened: !self.input.one_in(4) },
             Ask::Read(count) | Ask::Readdir(count) => Done::Data(vec![0; self.length(count)]),
-            Ask::ReadStats(max) => Done::Stats(vec![0; self.length(max)], self.input.u64()),
+            Ask::ReadStats(max) => {
+                let (len, cookie) = (self.length(max), self.input.u64());
+                // Two records, where there are bytes for two.
+                let ends =
+                    [len / 2, len].into_iter().filter(|&end| end > 0).map(|end| RecordEnd { end: end as u32, cookie });
+                Done::Stats(vec![0; len], ends.collect())
+            }
             Ask::Write(len) => Done::Count(self.length(len) as u32),
             Ask::Stat => Done::Stat(StatBuf { name: long(&mut self.input), ..StatBuf::default() }),
             Ask::Statfs => Done::Statfs(Statfs::default()),
@@ -651,7 +657,11 @@ impl<'i> Run<'i> {
                 _ => Done::Walked { qids: vec![Qid::default(); names], file: None },
             },
             Ask::Read(count) | Ask::Readdir(count) => Done::Data(vec![0; count as usize + more]),
-            Ask::ReadStats(max) => Done::Stats(vec![0; max as usize + more], 1),
+            Ask::ReadStats(max) => {
+                // Longer than it may be, or not as long as it says.
+                let len = if self.input.one_in(2) { max as usize + more } else { 0 };
+                Done::Stats(vec![0; len], vec![RecordEnd { end: (max as usize + more) as u32, cookie: 1 }])
+            }
             Ask::Write(len) => Done::Count(len + more as u32),
             Ask::Writex(len) => Done::Written { offset: 0, count: len + more as u32 },
             Ask::Copy(length) if length < u64::MAX => Done::Copied(length + 1),

@@ -1,7 +1,7 @@
 //! What a session does when the file server behind it does not keep its side: nothing of it reaches the wire but an error.
 
 use ninefold_proto::message::{Payload, R, T};
-use ninefold_proto::server::{Done, Event, Limits, Outbox, RequestId, Session};
+use ninefold_proto::server::{Done, Event, Limits, Outbox, RecordEnd, RequestId, Session};
 use ninefold_proto::types::{Qid, QidType};
 use ninefold_proto::wire::split_frame;
 use ninefold_proto::{Dialect, Errno, Error, Fid, Tag};
@@ -94,9 +94,15 @@ fn more_bytes_of_a_directory_than_were_asked_for_are_not_sent() {
     let mut b = Bench::attached(Dialect::Plan9);
     b.answer(T::Open { fid: Fid(0), mode: 0 }, Ok(Done::Opened { qid: DIR }));
     let read = T::Read { fid: Fid(0), offset: 0, count: 100 };
-    let reply = b.answer(read, Ok(Done::Stats(vec![0; 101], 1)));
+    let reply = b.answer(read, Ok(Done::Stats(vec![0; 101], vec![RecordEnd { end: 101, cookie: 1 }])));
     b.is_error(&reply, Errno::EIO);
-    let whole = b.answer(read, Ok(Done::Stats(vec![0; 100], 1)));
+    // Nor those of which it is not told rightly where they end.
+    for ends in [&[][..], &[99], &[60, 60, 100], &[100, 60]] {
+        let ends = ends.iter().map(|&end| RecordEnd { end, cookie: 1 }).collect();
+        let reply = b.answer(read, Ok(Done::Stats(vec![0; 100], ends)));
+        b.is_error(&reply, Errno::EIO);
+    }
+    let whole = b.answer(read, Ok(Done::Stats(vec![0; 100], vec![RecordEnd { end: 100, cookie: 1 }])));
     let mut expected = Vec::new();
     R::Read { data: Payload(&[0; 100]) }.encode(Tag(1), Dialect::Plan9, &mut expected);
     assert_eq!(whole, expected);

@@ -6,7 +6,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use super::op::{FarewellId, RequestId, XattrWrite};
+use super::op::{FarewellId, RecordEnd, RequestId, XattrWrite};
 use crate::error::{Errno, Error};
 use crate::open::Access;
 use crate::types::{Fid, Qid, QidType};
@@ -45,11 +45,38 @@ impl Mode {
     }
 }
 
-/// Where the next read of a 9P2000 directory goes on: its offset on the wire and the file server's cookie.
-#[derive(Clone, Copy, Default, Debug)]
+/// A place in a directory of 9P2000 or .u: its offset on the wire and the file server's cookie.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct DirPosition {
     pub offset: u64,
     pub cookie: u64,
+}
+
+/// Places of one directory to which its reader may go back in .u: those behind its last 4,096 records, some 100 KB.
+const PLACES: usize = 4096;
+
+/// The same of all directories of a connection, some 2 MB. Who reads more of them at a time goes back less far.
+const PLACES_ALL: usize = 65_536;
+
+/// Where a directory may be read.
+#[derive(Default, Debug)]
+pub(super) struct DirPlaces {
+    /// Where the last read ended.
+    last: DirPosition,
+    /// Places before it, by their offsets.
+    places: BTreeMap<u64, u64>,
+}
+
+impl DirPlaces {
+    /// read(5): a directory is read from the start or from where the last read ended. Linux's client takes the offsets of .u
+    /// for such as lseek(2) goes to.
+    pub fn find(&self, offset: u64) -> Option<DirPosition> {
+        match offset {
+            0 => Some(DirPosition::default()),
+            offset if offset == self.last.offset => Some(self.last),
+            offset => self.places.get(&offset).map(|&cookie| DirPosition { offset, cookie }),
+        }
+    }
 }
 
 /// How a handle ends.
@@ -69,7 +96,7 @@ pub(super) struct Handle<F> {
     pub fid: Option<Fid>,
     pub kind: QidType,
     pub mode: Mode,
-    pub dir: DirPosition,
+    pub dir: DirPlaces,
     /// The export may not be changed.
     pub read_only: bool,
     /// Requests that use it now.
@@ -132,11 +159,13 @@ pub(super) struct Fids<F> {
     live: usize,
     /// Bytes of attributes' values in `handles`.
     value_bytes: usize,
+    /// Places of directories in `handles`.
+    places: usize,
 }
 
 impl<F> Default for Fids<F> {
     fn default() -> Self {
-        Fids { slots: BTreeMap::new(), handles: Vec::new(), free: Vec::new(), live: 0, value_bytes: 0 }
+        Fids { slots: BTreeMap::new(), handles: Vec::new(), free: Vec::new(), live: 0, value_bytes: 0, places: 0 }
     }
 }
 
@@ -189,7 +218,7 @@ impl<F> Fids<F> {
             fid,
             kind: qid.kind,
             mode,
-            dir: DirPosition::default(),
+            dir: DirPlaces::default(),
             read_only,
             uses: 0,
             exclusive: false,
@@ -223,6 +252,27 @@ impl<F> Fids<F> {
         }
     }
 
+    /// Records that end so were told of a directory, read from `from` on. `back`: it may be read from each of them again, until
+    /// it is read from its start.
+    pub fn told(&mut self, id: HandleId, from: DirPosition, ends: &[RecordEnd], back: bool) {
+        let Some(Handle { dir, .. }) = self.handles.get_mut(id.0 as usize).and_then(Option::as_mut) else { return };
+        self.places -= dir.places.len();
+        if from.offset == 0 {
+            dir.places.clear();
+        }
+        dir.last = from;
+        for end in ends {
+            dir.last = DirPosition { offset: from.offset + u64::from(end.end), cookie: end.cookie };
+            if back {
+                dir.places.insert(dir.last.offset, dir.last.cookie);
+            }
+            while dir.places.len() > PLACES.min(PLACES_ALL - self.places) {
+                dir.places.pop_first();
+            }
+        }
+        self.places += dir.places.len();
+    }
+
     /// Forgets the fid; the handle stays for its farewell.
     pub fn forget(&mut self, fid: Fid) -> Option<HandleId> {
         match self.slots.get(&fid.0)? {
@@ -240,6 +290,7 @@ impl<F> Fids<F> {
         let handle = self.handles.get_mut(id.0 as usize)?.take()?;
         self.live -= 1;
         self.value_bytes -= handle.mode.value_bytes();
+        self.places -= handle.dir.places.len();
         self.free.push(id.0);
         if self.live == 0 {
             // A connection that once had many fids and let them go is small again.

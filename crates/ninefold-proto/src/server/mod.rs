@@ -34,7 +34,9 @@ mod session;
 
 pub use groups::Member;
 pub use limits::Limits;
-pub use op::{Begun, Done, Farewell, FarewellId, Holder, Op, Rename, Request, RequestId, Special, XattrWrite};
+pub use op::{
+    Begun, Done, Farewell, FarewellId, Holder, Op, RecordEnd, Rename, Request, RequestId, Special, XattrWrite,
+};
 pub use outbox::{Bulk, Chunk, Outbox};
 pub use session::{Event, Parked, Session, Violation};
 

@@ -269,8 +269,8 @@ pub enum Done<F, P> {
     Created { qid: Qid, file: F, opened: bool },
     /// Read, Readdir, Readdirplus.
     Data(P),
-    /// ReadStats: records, and the cookie behind them.
-    Stats(P, u64),
+    /// ReadStats: records, and where each ends.
+    Stats(P, Vec<RecordEnd>),
     /// Write.
     Count(u32),
     /// Stat.
@@ -331,6 +331,15 @@ pub struct Farewell<F> {
     pub xattr: Option<XattrWrite>,
     /// Remove the file.
     pub remove: bool,
+}
+
+/// The end of a stat record that [`Op::ReadStats`] brought.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RecordEnd {
+    /// Bytes from the start of the first record.
+    pub end: u32,
+    /// From where the directory goes on behind it; not 0, which is its start.
+    pub cookie: u64,
 }
 
 /// Names a [`Farewell`] when its result comes back.

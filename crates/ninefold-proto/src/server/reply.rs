@@ -2,8 +2,8 @@
 
 use alloc::vec::Vec;
 
-use super::fids::{DirPosition, Fate, Mode};
-use super::op::{Begun, Done, Holder};
+use super::fids::{Fate, Mode};
+use super::op::{Begun, Done, Holder, RecordEnd};
 use super::outbox::{Bulk, Outbox};
 use super::request::XATTR_BYTES;
 use super::session::{After, Outstanding, Session};
@@ -211,6 +211,11 @@ fn session(qid: Qid, begun: Begun, [fids, running, parked, group, waiting]: Sess
     }
 }
 
+/// Whether records of `len` bytes can end so.
+fn are_ends(ends: &[RecordEnd], len: usize) -> bool {
+    ends.is_sorted_by(|a, b| a.end < b.end) && ends.last().map_or(0, |last| last.end as usize) == len
+}
+
 fn getattr(a: &Attr) -> R<'static> {
     R::Getattr {
         valid: Mask(a.valid),
@@ -239,7 +244,7 @@ fn getattr(a: &Attr) -> R<'static> {
 impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> Session<F, P, B> {
     /// Whether it reads a directory on, with less room than the messages have.
     fn is_rest_of_a_buffer(&self, after: After) -> bool {
-        matches!(after, After::ReadStats { restart: false, count } if count < self.msize - LINUX_OVERHEAD)
+        matches!(after, After::ReadStats { from, count } if from.offset > 0 && count < self.msize - LINUX_OVERHEAD)
     }
 
     /// Does to the fids what the result means, and makes the reply.
@@ -296,11 +301,11 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
             }
             (After::Read { count }, Done::Data(data)) if data.len() <= count as usize => Reply::Read(data),
             (After::Readdir { count }, Done::Data(data)) if data.len() <= count as usize => Reply::Readdir(data),
-            (After::ReadStats { restart, count }, Done::Stats(data, cookie)) if data.len() <= count as usize => {
-                if let Some(handle) = request.handles[0].and_then(|h| self.fids.get(h)) {
-                    let from = if restart { 0 } else { handle.dir.offset };
-                    let offset = from + data.len() as u64;
-                    handle.dir = DirPosition { offset, cookie };
+            (After::ReadStats { from, count }, Done::Stats(data, ends))
+                if data.len() <= count as usize && are_ends(&ends, data.len()) =>
+            {
+                if let Some(id) = request.handles[0] {
+                    self.fids.told(id, from, &ends, self.version.dialect == Dialect::Unix);
                 }
                 Reply::Read(data)
             }

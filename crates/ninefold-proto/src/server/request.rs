@@ -512,7 +512,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
             self.new_fid(newfid)?;
         }
         // Where '.' is listed, clients that walk to all that is listed meet it.
-        let dots = self.dialect != Dialect::Plan9;
+        let dots = self.version.dialect != Dialect::Plan9;
         let elems: Result<Vec<_>, _> = names.iter().map(|bytes| WalkElem::new(bytes, dots)).collect();
         Ok(Checked {
             op: Op::Walk { file, elems: elems.map_err(bad_name)? },
@@ -630,7 +630,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         if !handle.access()?.can_read() {
             return refused(Errno::EBADF, "fid is not open for reading");
         }
-        let (is_dir, position) = (handle.is_dir(), handle.dir);
+        let (is_dir, place) = (handle.is_dir(), handle.dir.find(offset));
         if is_dir && dialect == Dialect::Linux {
             return Err(Errno::EISDIR.into());
         }
@@ -640,16 +640,11 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
             let after = After::Read { count };
             return Ok(Checked { op, after, handles: [Some(id), None], exclusive: false, reserve: None });
         }
-        // read(5): a directory is read from the start or from where the last read ended.
-        let at = match offset {
-            0 => 0,
-            offset if offset == position.offset => position.cookie,
-            _ => return refused(Errno::EINVAL, "bad offset in directory read"),
-        };
+        let Some(from) = place else { return refused(Errno::EINVAL, "bad offset in directory read") };
         self.handle(fid, Use::Exclusive)?;
         Ok(Checked {
-            op: Op::ReadStats { file, at, max: count },
-            after: After::ReadStats { restart: offset == 0, count },
+            op: Op::ReadStats { file, at: from.cookie, max: count },
+            after: After::ReadStats { from, count },
             handles: [Some(id), None],
             exclusive: true,
             reserve: None,

@@ -4,7 +4,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::fids::{Fate, Fids, HandleId, Lookup, Mode};
+use super::fids::{DirPosition, Fate, Fids, HandleId, Lookup, Mode};
 use super::groups::{Groups, Kept, Member, Over, Refused};
 use super::limits::Limits;
 use super::n1::AfterN1;
@@ -124,9 +124,9 @@ pub(super) enum After {
     Read {
         count: u32,
     },
-    /// `restart`: from the directory's start.
+    /// `from`: where in the directory.
     ReadStats {
-        restart: bool,
+        from: DirPosition,
         count: u32,
     },
     Write {

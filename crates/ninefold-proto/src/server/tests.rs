@@ -6,6 +6,7 @@ mod random_groups;
 
 use alloc::format;
 use alloc::string::{String, ToString};
+use alloc::vec;
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -458,7 +459,7 @@ fn directories_are_neither_written_nor_read_out_of_order() {
     b.done(id, Done::Opened { qid: DIR });
     b.replies();
     let id = b.begin("Tread tag 1 fid 1 offset 0 count 100");
-    b.done(id, Done::Stats([0; 60].to_vec(), 42));
+    b.done(id, Done::Stats([0; 60].to_vec(), vec![RecordEnd { end: 60, cookie: 42 }]));
     b.replies();
     assert_eq!(b.ask("Tread tag 1 fid 1 offset 59 count 100"), "Rerror tag 1 ename 'bad offset in directory read'");
     let frame = parse("Tread tag 1 fid 1 offset 60 count 100", Dialect::Plan9).unwrap();
@@ -466,6 +467,88 @@ fn directories_are_neither_written_nor_read_out_of_order() {
         Ok(Event::Execute(Request { op: Op::ReadStats { at, .. }, .. })) => assert_eq!(at, 42),
         other => panic!("{other:?}"),
     }
+}
+
+/// Bench with fid 1 an open directory.
+fn reading(dialect: Dialect) -> Bench {
+    let mut b = Bench::attached(dialect);
+    open_dir(&mut b, 1);
+    b
+}
+
+fn open_dir(b: &mut Bench, fid: u32) {
+    b.walk(fid, DIR);
+    let id = b.begin(&format!("Topen tag 1 fid {fid} mode 0"));
+    b.done(id, Done::Opened { qid: DIR });
+    b.replies();
+}
+
+/// Has the directory read from `offset`, with `records` of 10 bytes, the first with cookie `first`.
+fn told(b: &mut Bench, fid: u32, offset: u64, records: u64, first: u64) {
+    for begun in (0..records).step_by(500) {
+        let count = 500.min(records - begun);
+        let id = b.begin(&format!("Tread tag 1 fid {fid} offset {} count 8000", offset + begun * 10));
+        let end = |n: u64| RecordEnd { end: n as u32 * 10, cookie: first + begun + n - 1 };
+        b.done(id, Done::Stats(vec![0; count as usize * 10], (1..=count).map(end).collect()));
+        assert!(b.replies()[0].starts_with("Rread"));
+    }
+}
+
+/// The cookie by which the directory is read from `offset`; `None` when it is refused.
+fn cookie_at(b: &mut Bench, fid: u32, offset: u64) -> Option<u64> {
+    let dialect = b.session.dialect();
+    let frame = parse(&format!("Tread tag 1 fid {fid} offset {offset} count 100"), dialect).unwrap();
+    match b.session.handle_frame(&frame, &|_| false, &mut b.out) {
+        Ok(Event::Execute(Request { id, op: Op::ReadStats { at, .. }, .. })) => {
+            b.fail(id, Errno::EIO);
+            b.replies();
+            Some(at)
+        }
+        Ok(_) => {
+            assert!(b.replies()[0].contains("bad offset in directory read"));
+            None
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_directory_of_unix_is_read_again_from_any_record_until_it_begins_anew() {
+    let mut b = reading(Dialect::Unix);
+    told(&mut b, 1, 0, 3, 100);
+    told(&mut b, 1, 30, 2, 103);
+    let cookies = |b: &mut Bench, places: [u64; 7]| places.map(|offset| cookie_at(b, 1, offset));
+    let places = [0, 10, 20, 30, 40, 50, 60];
+    assert_eq!(cookies(&mut b, places), [Some(0), Some(100), Some(101), Some(102), Some(103), Some(104), None]);
+    assert_eq!(cookie_at(&mut b, 1, 15), None);
+    // What was told there last counts.
+    told(&mut b, 1, 10, 1, 777);
+    assert_eq!(cookies(&mut b, places), [Some(0), Some(100), Some(777), Some(102), Some(103), Some(104), None]);
+    told(&mut b, 1, 0, 1, 500);
+    assert_eq!(cookies(&mut b, places), [Some(0), Some(500), None, None, None, None, None]);
+    let mut b = reading(Dialect::Plan9);
+    told(&mut b, 1, 0, 3, 100);
+    assert_eq!(cookies(&mut b, places), [Some(0), None, None, Some(102), None, None, None]);
+}
+
+#[test]
+fn the_places_of_directories_that_are_kept_are_bounded() {
+    let mut b = reading(Dialect::Unix);
+    told(&mut b, 1, 0, 5000, 1);
+    // The last 4,096.
+    assert_eq!((cookie_at(&mut b, 1, 9040), cookie_at(&mut b, 1, 9050)), (None, Some(905)));
+    assert_eq!(cookie_at(&mut b, 1, 50_000), Some(5000));
+    // 16 directories of a connection fill the room; the next goes on, but not back.
+    for fid in 2..=17 {
+        open_dir(&mut b, fid);
+        told(&mut b, fid, 0, 5000, 1);
+    }
+    assert_eq!((cookie_at(&mut b, 16, 49_990), cookie_at(&mut b, 17, 49_990)), (Some(4999), None));
+    assert_eq!(cookie_at(&mut b, 17, 50_000), Some(5000));
+    // What is clunked makes room.
+    b.ask("Tclunk tag 1 fid 2");
+    told(&mut b, 17, 0, 5000, 1);
+    assert_eq!(cookie_at(&mut b, 17, 49_990), Some(4999));
 }
 
 #[test]
@@ -478,7 +561,7 @@ fn the_rest_of_a_buffer_in_which_no_record_fits_gives_none_and_a_whole_message_a
     let first = b.begin("Tread tag 1 fid 2 offset 0 count 30");
     b.fail(first, Errno::EINVAL);
     let id = b.begin("Tread tag 1 fid 2 offset 0 count 4096");
-    b.done(id, Done::Stats([0; 60].to_vec(), 42));
+    b.done(id, Done::Stats([0; 60].to_vec(), vec![RecordEnd { end: 60, cookie: 42 }]));
     b.replies();
     for (count, answer) in [(30, "Rread tag 1 count 0 ''"), (8167, "Rread tag 1 count 0 ''"), (8168, "Rerror")] {
         let id = b.begin(&format!("Tread tag 1 fid 2 offset 60 count {count}"));

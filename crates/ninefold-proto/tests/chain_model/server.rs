@@ -178,7 +178,7 @@ impl Server {
                 Done::Created { qid: file.qid(), file, opened: true }
             }
             Deed::Read(File::Plain(user, id), offset) => Done::Data(self.trees[user].read(id, offset)),
-            Deed::Read(..) => Done::Stats(Vec::new(), 0),
+            Deed::Read(..) => Done::Stats(Vec::new(), Vec::new()),
             Deed::Write(File::Plain(user, id), offset, byte) => Done::Count(self.trees[user].write(id, offset, byte)),
             Deed::Stat(file) => {
                 let length = if let File::Plain(user, id) = file { self.trees[user].length(id) } else { 0 };

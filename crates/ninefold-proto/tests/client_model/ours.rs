@@ -145,7 +145,7 @@ fn success(op: &Op<'_, u32>) -> Success {
         Op::Open { .. } => Done::Opened { qid },
         Op::Create { .. } | Op::CreateSpecial { .. } => Done::Created { qid, file, opened: true },
         Op::Read { offset, count, .. } => Done::Data(offset.to_le_bytes()[..8.min(*count as usize)].to_vec()),
-        Op::ReadStats { .. } => Done::Stats(Vec::new(), 0),
+        Op::ReadStats { .. } => Done::Stats(Vec::new(), Vec::new()),
         Op::Readdir { .. } | Op::Readdirplus { .. } => Done::Data(Vec::new()),
         Op::Access { mode, .. } => Done::Access(*mode),
         Op::Writex { data, offset, .. } => Done::Written { offset: *offset, count: data.len() as u32 },

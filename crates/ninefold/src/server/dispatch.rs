@@ -65,8 +65,8 @@ pub(super) fn execute(
             file.write(cx, offset, frame.slice_ref(data)).map(|count| Ok(Done::Count(count?)))
         }
         Op::ReadStats { file, at, max } => file.read_stats(cx, at, max).map(|stats| {
-            let (data, cookie) = stats?;
-            Ok(Done::Stats(data.into(), cookie))
+            let records = stats?;
+            Ok(Done::Stats(records.bytes.into(), records.ends))
         }),
         Op::Stat { file } => file.stat(cx).map(|stat| Ok(Done::Stat(stat?))),
         Op::Wstat { file, stat } => file.wstat(cx, &stat).map(unit),

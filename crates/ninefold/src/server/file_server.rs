@@ -34,7 +34,7 @@ use bytes::Bytes;
 use ninefold_proto::attr::{Attr, SetAttr, Statfs};
 use ninefold_proto::open::Open;
 use ninefold_proto::plus::PlusEntry;
-use ninefold_proto::server::Rename;
+use ninefold_proto::server::{RecordEnd, Rename};
 use ninefold_proto::stat::{DirEntry, Stat, StatBuf};
 use ninefold_proto::types::WalkElem;
 use ninefold_proto::{Dialect, Errno, Error, Name, Qid};
@@ -154,8 +154,9 @@ pub trait File: Any + Send + Sync {
     }
 
     /// 9P2000, .u: stat records from the cookie `at` on (0 = from the start), whole records of at most `max`
-    /// bytes, in .u `.` and `..` included, and the cookie behind them. No bytes means the end; EINVAL when not one record fits.
-    fn read_stats(&self, cx: &Cx, at: u64, max: u32) -> Answer<(Bytes, u64)> {
+    /// bytes, in .u `.` and `..` included, packed by [`StatSink`]. None means the end; EINVAL when not one record fits. Cookies
+    /// stay good while entries are removed; in .u the directory may be read again from any that was told since it was read from 0.
+    fn read_stats(&self, cx: &Cx, at: u64, max: u32) -> Answer<Records> {
         unsupported()
     }
 
@@ -350,11 +351,48 @@ impl DirSink {
         self.bytes.len() + len <= self.max
     }
 
-    /// Adds a stat record; `false` when it does not fit.
-    pub fn push_stat(&mut self, stat: &Stat<'_>, dialect: Dialect) -> bool {
-        let fits = self.bytes.len() + stat.encoded_len(dialect) <= self.max;
+    /// Whether nothing was added.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// The bytes of the reply.
+    pub fn into_bytes(self) -> Bytes {
+        self.bytes.into()
+    }
+}
+
+/// Stat records of a directory.
+#[derive(Clone, Default, Debug)]
+pub struct Records {
+    /// One behind the other.
+    pub bytes: Bytes,
+    /// Where each ends, and from where the directory goes on there.
+    pub ends: Vec<RecordEnd>,
+}
+
+/// Packs stat records up to a number of bytes.
+#[derive(Debug)]
+pub struct StatSink {
+    dialect: Dialect,
+    bytes: Vec<u8>,
+    ends: Vec<RecordEnd>,
+    max: usize,
+}
+
+impl StatSink {
+    /// Room for `max` bytes. The memory grows with what is put in, not with what a client asks for.
+    pub fn new(dialect: Dialect, max: u32) -> StatSink {
+        StatSink { dialect, bytes: Vec::new(), ends: Vec::new(), max: max as usize }
+    }
+
+    /// Adds a record, behind which the directory goes on from `cookie`; `false` when it does not fit.
+    pub fn push(&mut self, stat: &Stat<'_>, cookie: u64) -> bool {
+        let fits = self.bytes.len() + stat.encoded_len(self.dialect) <= self.max;
         if fits {
-            stat.encode(dialect, &mut self.bytes);
+            stat.encode(self.dialect, &mut self.bytes);
+            // No message is longer.
+            self.ends.push(RecordEnd { end: self.bytes.len() as u32, cookie });
         }
         fits
     }
@@ -364,8 +402,8 @@ impl DirSink {
         self.bytes.is_empty()
     }
 
-    /// The bytes of the reply.
-    pub fn into_bytes(self) -> Bytes {
-        self.bytes.into()
+    /// The reply.
+    pub fn into_records(self) -> Records {
+        Records { bytes: self.bytes.into(), ends: self.ends }
     }
 }

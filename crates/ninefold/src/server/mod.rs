@@ -24,9 +24,9 @@ pub(crate) use cx::{Cancel, Parking};
 pub use cx::{Cx, Parked};
 pub use data::Data;
 pub use file_server::{
-    Attach, Create, Created, DirSink, File, FileServer, Lock, LockKind, LockStatus, Walked, Written,
+    Attach, Create, Created, DirSink, File, FileServer, Lock, LockKind, LockStatus, Records, StatSink, Walked, Written,
 };
 pub use identity::Policy;
-pub use ninefold_proto::server::{Limits, Rename};
+pub use ninefold_proto::server::{Limits, RecordEnd, Rename};
 pub use server::{Server, ServerBuilder};
 pub use user::User;

@@ -24,7 +24,7 @@ use super::dir_stream::{Next, Reading};
 use super::file::HostFile;
 use super::node::{Entry, FileId, look};
 use super::{Export, Pace, Session, os, qid};
-use crate::server::{Answer, DirSink};
+use crate::server::{Answer, Records, StatSink};
 
 /// The cookies behind `.` and `..` of .u, which come first whatever the file system's order. The kernel's have no bit 63:
 /// they are offsets, which are not negative.
@@ -62,12 +62,12 @@ impl HostFile {
         });
     }
 
-    /// Stat records from the cookie `at` on, and the cookie behind them.
-    pub(super) fn read_records(&self, at: u64, max: u32) -> Result<(Bytes, u64), Error> {
+    /// Stat records from the cookie `at` on.
+    pub(super) fn read_records(&self, at: u64, max: u32) -> Result<Records, Error> {
         let open = self.opened()?;
         let mut parts = open.dir.as_ref().ok_or(Errno::ENOTDIR)?.parts();
         parts.set_max(CHUNK);
-        let mut sink = DirSink::new(max);
+        let mut sink = StatSink::new(self.session.dialect, max);
         let mut behind = at;
         let starts = at == 0 || at >= HERE;
         // A directory that was removed has no entries any more.
@@ -77,9 +77,8 @@ impl HostFile {
                     continue;
                 }
                 let node = if cookie == HERE { self.node.clone() } else { self.parent() };
-                let told = self.tell(&mut sink, self.record_of_dir(&node, name))?;
-                if !told {
-                    return Ok((sink.into_bytes(), behind));
+                if !self.tell(&mut sink, self.record_of_dir(&node, name), cookie)? {
+                    return Ok(sink.into_records());
                 }
                 behind = cookie;
             }
@@ -91,7 +90,7 @@ impl HostFile {
         }
         let mut chunk = Vec::new();
         loop {
-            let Some(name) = parts.peek() else {
+            let Some((name, cookie)) = parts.peek() else {
                 match parts.take_stop() {
                     None => {}
                     Some(Err(error)) if sink.is_empty() => return Err(error),
@@ -110,20 +109,19 @@ impl HostFile {
             if &*name != b"." && &*name != b".." {
                 let record = look_up(&self.session.export, &open.fd, &name)
                     .and_then(|entry| self.record_of_entry(&entry, &name));
-                if !self.tell(&mut sink, record)? {
+                if !self.tell(&mut sink, record, cookie)? {
                     break;
                 }
             }
             parts.advance();
-            behind = parts.at();
         }
-        Ok((sink.into_bytes(), behind))
+        Ok(sink.into_records())
     }
 
     /// Adds a record; `false` when what is in `sink` is to be told without it. One that there is not any more is left out.
-    fn tell(&self, sink: &mut DirSink, record: Result<StatBuf, Error>) -> Result<bool, Error> {
+    fn tell(&self, sink: &mut StatSink, record: Result<StatBuf, Error>, cookie: u64) -> Result<bool, Error> {
         match record {
-            Ok(record) if sink.push_stat(&record.as_stat(), self.session.dialect) => Ok(true),
+            Ok(record) if sink.push(&record.as_stat(), cookie) => Ok(true),
             Ok(_) if sink.is_empty() => Err(Errno::EINVAL.into()),
             Ok(_) => Ok(false),
             // The server's own shortage must not make a folder look empty.

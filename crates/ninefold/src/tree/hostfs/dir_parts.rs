@@ -228,14 +228,14 @@ impl Parts {
         Some(part)
     }
 
-    /// The next entry's name; `None` when there is more to read first, or nothing.
-    pub(super) fn peek(&mut self) -> Option<Bytes> {
+    /// The next entry's name and the cookie behind it; `None` when there is more to read first, or nothing.
+    pub(super) fn peek(&mut self) -> Option<(Bytes, u64)> {
         if self.full.is_empty() {
             self.close();
         }
         let bytes = &self.full.front()?.bytes;
         let entry = dir_entries(bytes).next()?.ok()?;
-        Some(bytes.slice_ref(entry.name))
+        Some((bytes.slice_ref(entry.name), entry.offset))
     }
 
     /// Goes behind the entry that [`Parts::peek`] told.
@@ -249,11 +249,6 @@ impl Parts {
         if part.bytes.is_empty() {
             self.full.pop_front();
         }
-    }
-
-    /// The cookie behind what was told last.
-    pub(super) fn at(&self) -> u64 {
-        self.at
     }
 
     /// What was found behind the last entry, if something other than more entries; it is not told again.

@@ -18,7 +18,7 @@ use super::node::Node;
 use super::open::{OpenFile, OpenSlot};
 use super::plan9::Wstat;
 use super::{Pace, Session};
-use crate::server::{Answer, Create, Created, Cx, Data, File, Lock, LockStatus, Walked, Written};
+use crate::server::{Answer, Create, Created, Cx, Data, File, Lock, LockStatus, Records, Walked, Written};
 use crate::tree::locks::FileKey;
 
 /// A file of a [`HostFs`](super::HostFs). Cheap to clone into a call that waits.
@@ -168,7 +168,7 @@ impl File for HostFile {
         self.blocking(move |file| file.seek_extent(offset, hole))
     }
 
-    fn read_stats(&self, _cx: &Cx, at: u64, max: u32) -> Answer<(Bytes, u64)> {
+    fn read_stats(&self, _cx: &Cx, at: u64, max: u32) -> Answer<Records> {
         self.blocking(move |file| file.read_records(at, max))
     }
 

@@ -19,7 +19,7 @@ use super::names::{HERE, PARENT};
 use super::node::{Body, Node, R, S_IFBLK, S_IFCHR, S_IFIFO, S_IFMT, S_IFREG, S_IFSOCK, W, X};
 use super::tree::{New, Tree};
 use crate::server::{
-    Answer, Create, Created, Cx, Data, DirSink, File, Lock, LockKind, LockStatus, User, Walked, Written,
+    Answer, Create, Created, Cx, Data, DirSink, File, Lock, LockKind, LockStatus, Records, User, Walked, Written,
 };
 use crate::tree::locks::FileKey;
 
@@ -365,7 +365,7 @@ impl File for RamFile {
         now(self.seek_now(offset, hole))
     }
 
-    fn read_stats(&self, _cx: &Cx, at: u64, max: u32) -> Answer<(Bytes, u64)> {
+    fn read_stats(&self, _cx: &Cx, at: u64, max: u32) -> Answer<Records> {
         now(self.read_stats_now(at, max))
     }
 

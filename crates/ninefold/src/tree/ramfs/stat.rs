@@ -1,6 +1,5 @@
 //! The view of 9P2000 and 9P2000.u: stat records, and directories that are files of them.
 
-use bytes::Bytes;
 use ninefold_proto::attr::{SetAttr, SetTime, Time};
 use ninefold_proto::stat::{Stat, StatBuf, dm};
 use ninefold_proto::{Dialect, Errno, Name, Qid};
@@ -8,7 +7,7 @@ use ninefold_proto::{Dialect, Errno, Name, Qid};
 use super::file::RamFile;
 use super::names::{HERE, Names, PARENT, ROOT};
 use super::node::{Body, Meta, Node, S_IFBLK, S_IFIFO, S_IFSOCK, S_ISGID, S_ISUID, S_ISVTX};
-use crate::server::DirSink;
+use crate::server::{Records, StatSink};
 
 /// What 9P2000 keeps of a file beside .u's bits and the permissions.
 const PLAN9: u32 = dm::APPEND | dm::EXCL | dm::TMP;
@@ -22,7 +21,7 @@ impl RamFile {
         self.with_ids(record)
     }
 
-    pub(super) fn read_stats_now(&self, at: u64, max: u32) -> Result<(Bytes, u64), Errno> {
+    pub(super) fn read_stats_now(&self, at: u64, max: u32) -> Result<Records, Errno> {
         let mut room = max as usize;
         let mut records = Vec::new();
         let names = self.tree.names();
@@ -47,20 +46,18 @@ impl RamFile {
         let entries = entries.map(|(id, entry)| (id, self.record(&names, id, &entry.node)));
         let _ = dots.chain(entries).all(|(cookie, record)| take(cookie, record));
         drop(names);
-        let mut sink = DirSink::new(max);
-        let mut last = at;
+        let mut sink = StatSink::new(self.dialect, max);
         for (id, record) in records {
             let record = self.with_ids(record);
-            if !sink.push_stat(&record.as_stat(), self.dialect) {
+            if !sink.push(&record.as_stat(), id) {
                 if sink.is_empty() {
                     return Err(Errno::EINVAL);
                 }
                 break;
             }
-            last = id;
         }
         self.node.meta().accessed();
-        Ok((sink.into_bytes(), last))
+        Ok(sink.into_records())
     }
 
     /// The record of a node under one of its names, without one when that was removed; and without the names of users

@@ -92,8 +92,8 @@ async fn what_comes_between_open_and_the_first_read_is_listed() {
     let root = host.attach(Dialect::Plan9, User::of_process()).await;
     let dir = opened(&host, &root, "d").await;
     host.put("d/newer", b"");
-    let (records, _) = dir.read_stats(&host.cx, 0, 8 << 10).wait().await.unwrap();
-    assert!(stats(&records, Dialect::Plan9).any(|stat| stat.unwrap().name == b"newer"));
+    let records = dir.read_stats(&host.cx, 0, 8 << 10).wait().await.unwrap();
+    assert!(stats(&records.bytes, Dialect::Plan9).any(|stat| stat.unwrap().name == b"newer"));
 }
 
 #[tokio::test]
@@ -240,14 +240,12 @@ async fn every_entry_is_told_once(host: &Host) {
     let dir = opened(host, &root, "d").await;
     let (mut at, mut names) = (0, BTreeSet::new());
     loop {
-        let (records, behind) = dir.read_stats(&host.cx, at, 8 << 10).wait().await.unwrap();
-        if records.is_empty() {
-            break;
-        }
-        for stat in stats(&records, Dialect::Plan9) {
+        let records = dir.read_stats(&host.cx, at, 8 << 10).wait().await.unwrap();
+        let Some(last) = records.ends.last() else { break };
+        for stat in stats(&records.bytes, Dialect::Plan9) {
             assert!(names.insert(stat.unwrap().name.to_vec()));
         }
-        at = behind;
+        at = last.cookie;
     }
     assert_eq!(names.len(), 3000);
 }

@@ -10,6 +10,7 @@ use ninefold_proto::wire::Reader;
 use ninefold_proto::{Errno, QidType};
 
 use super::*;
+use crate::server::Records;
 
 async fn plan9(host: &Host) -> Fid {
     host.attach(Dialect::Plan9, User::of_process()).await
@@ -28,12 +29,10 @@ async fn list(host: &Host, dir: &Fid, dialect: Dialect, max: u32) -> BTreeMap<St
     let mut all = BTreeMap::new();
     let mut at = 0;
     loop {
-        let (part, next) = dir.read_stats(&host.cx, at, max).wait().await.unwrap();
-        if part.is_empty() {
-            return all;
-        }
-        at = next;
-        let mut reader = Reader::new(&part);
+        let part = dir.read_stats(&host.cx, at, max).wait().await.unwrap();
+        let Some(last) = part.ends.last() else { return all };
+        at = last.cookie;
+        let mut reader = Reader::new(&part.bytes);
         while reader.remaining() > 0 {
             let stat = Stat::read(&mut reader, dialect).unwrap();
             let name = String::from_utf8(stat.name.to_vec()).unwrap();
@@ -119,9 +118,9 @@ async fn a_directory_is_read_as_whole_records_whatever_the_piece() {
         assert_eq!(errno(dir.read_stats(&host.cx, 0, 20).wait().await), Errno::EINVAL);
         assert_eq!(list(&host, &dir, Dialect::Unix, max).await.len(), 702);
         // '.' and '..' come first, also where they do not fit together.
-        let (first, behind) = dir.read_stats(&host.cx, 0, 150).wait().await.unwrap();
-        let (second, _) = dir.read_stats(&host.cx, behind, 150).wait().await.unwrap();
-        let name = |record: &Bytes| Stat::decode(record, Dialect::Unix).unwrap().name.to_vec();
+        let first = dir.read_stats(&host.cx, 0, 150).wait().await.unwrap();
+        let second = dir.read_stats(&host.cx, first.ends[0].cookie, 150).wait().await.unwrap();
+        let name = |records: &Records| Stat::decode(&records.bytes, Dialect::Unix).unwrap().name.to_vec();
         assert_eq!((name(&first), name(&second)), (b".".to_vec(), b"..".to_vec()));
     }
 }
@@ -129,9 +128,28 @@ async fn a_directory_is_read_as_whole_records_whatever_the_piece() {
 /// Name and qid of each record of a directory that was opened just now.
 async fn qids(host: &Host, dir: &Fid, dialect: Dialect) -> BTreeMap<String, Qid> {
     open(host, dir, 0).await.unwrap();
-    let (records, _) = dir.read_stats(&host.cx, 0, 65536).wait().await.unwrap();
+    let records = dir.read_stats(&host.cx, 0, 65536).wait().await.unwrap();
     let entry = |stat: Stat<'_>| (String::from_utf8(stat.name.to_vec()).unwrap(), stat.qid);
-    ninefold_proto::stat::stats(&records, dialect).map(|stat| entry(stat.unwrap())).collect()
+    ninefold_proto::stat::stats(&records.bytes, dialect).map(|stat| entry(stat.unwrap())).collect()
+}
+
+#[tokio::test]
+async fn a_directory_is_read_on_from_each_record_that_it_was_read_to() {
+    let host = Host::new();
+    host.mkdir("d");
+    for i in 0..60 {
+        host.put(&format!("d/file {i}"), b"");
+    }
+    for root in [unix(&host).await, plan9(&host).await] {
+        let dir = host.at(&root, "d").await;
+        open(&host, &dir, 0).await.unwrap();
+        let whole = dir.read_stats(&host.cx, 0, 65536).wait().await.unwrap();
+        // Backwards, so that each is a step back.
+        for end in whole.ends.iter().rev() {
+            let rest = dir.read_stats(&host.cx, end.cookie, 65536).wait().await.unwrap();
+            assert_eq!(rest.bytes, whole.bytes[end.end as usize..]);
+        }
+    }
 }
 
 #[tokio::test]
@@ -155,8 +173,8 @@ async fn a_directory_lists_itself_and_its_parent_in_unix_only_and_at_the_root_th
     moved.rename(&host.cx, &*host.at(&root, "c").await, name_of("b")).wait().await.unwrap();
     assert_eq!(qids(&host, &moved, Dialect::Unix).await[".."].path, qid("c").await.path);
     std::fs::remove_dir(host.path("c/b")).unwrap();
-    let (records, _) = moved.read_stats(&host.cx, 0, 65536).wait().await.unwrap();
-    assert!(records.is_empty(), "a directory that was removed has no entries");
+    let records = moved.read_stats(&host.cx, 0, 65536).wait().await.unwrap();
+    assert!(records.bytes.is_empty(), "a directory that was removed has no entries");
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! What 9P2000 and 9P2000.u have of their own.
 
 use super::*;
+use crate::server::Records;
 
 const UNTOUCHED: Stat<'static> = Stat::UNTOUCHED;
 
@@ -93,11 +94,8 @@ fn a_9p2000_directory_is_read_in_whole_records() {
     }
     let (mut cookie, mut names) = (0, Vec::new());
     loop {
-        let (bytes, next) = now(root.0.read_stats(&cx(), cookie, 300)).unwrap();
-        if bytes.is_empty() {
-            assert_eq!(next, cookie);
-            break;
-        }
+        let Records { bytes, ends } = now(root.0.read_stats(&cx(), cookie, 300)).unwrap();
+        let Some(last) = ends.last() else { break };
         assert!(bytes.len() <= 300);
         for stat in stats(&bytes, Dialect::Plan9) {
             let stat = stat.unwrap();
@@ -105,7 +103,7 @@ fn a_9p2000_directory_is_read_in_whole_records() {
             root.unlink(std::str::from_utf8(stat.name).unwrap(), false).unwrap();
             names.push(String::from_utf8(stat.name.to_vec()).unwrap());
         }
-        cookie = next;
+        cookie = last.cookie;
     }
     assert_eq!(names, (0..20).map(|at| format!("f{at:02}")).collect::<Vec<_>>());
 }
@@ -118,13 +116,11 @@ fn a_unix_directory_lists_itself_and_its_parent_first_whatever_fits() {
     let list = |dir: &Fid, max| {
         let (mut cookie, mut all) = (0, Vec::new());
         loop {
-            let (bytes, next) = now(dir.0.read_stats(&cx(), cookie, max)).unwrap();
-            if bytes.is_empty() {
-                return all;
-            }
+            let Records { bytes, ends } = now(dir.0.read_stats(&cx(), cookie, max)).unwrap();
+            let Some(last) = ends.last() else { return all };
             let entry = |stat: Stat<'_>| (String::from_utf8(stat.name.to_vec()).unwrap(), stat.qid.path);
             all.extend(stats(&bytes, Dialect::Unix).map(|stat| entry(stat.unwrap())));
-            cookie = next;
+            cookie = last.cookie;
         }
     };
     let path = |fid: &Fid| fid.stat().qid.path;
