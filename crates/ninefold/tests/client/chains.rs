@@ -1,34 +1,29 @@
 //! Requests issued now whose replies are taken later: one round trip where the server has groups, the same results where it
 //! has none, and nothing left behind wherever they are given up.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::future::join_all;
-use ninefold::client::{Client, Error, Follow, Lock, LockKind, Mode, Options, Suspicion};
+use ninefold::client::{Client, Error, Follow, Mode, Options, Suspicion};
 use ninefold::proto::dialect::Version;
 use ninefold::proto::{Dialect, Errno};
-use ninefold::server::{Limits, Server};
 use ninefold::transport::{Peer, memory};
-use ninefold::tree::ramfs::RamFs;
 use tokio::time::{Instant, timeout};
 
 use crate::support::{BUFFER, Gate, connect, link, over, ram, random, settled, tampered};
 
-const IX: Version = Version { dialect: Dialect::Plan9, groups: true };
-const UNIX_IX: Version = Version { dialect: Dialect::Unix, groups: true };
+pub const IX: Version = Version { dialect: Dialect::Plan9, groups: true };
+pub const UNIX_IX: Version = Version { dialect: Dialect::Unix, groups: true };
 
 /// One way.
 const DELAY: Duration = Duration::from_millis(75);
 const ROUND_TRIP: Duration = Duration::from_millis(150);
 
-fn versions() -> [Version; 5] {
+pub fn versions() -> [Version; 5] {
     [IX, UNIX_IX, Dialect::Plan9.into(), Dialect::Unix.into(), Dialect::Linux.into()]
 }
 
-async fn write(client: &Client, dir: &[u8], name: &[u8], content: &'static [u8]) {
+pub async fn write(client: &Client, dir: &[u8], name: &[u8], content: &'static [u8]) {
     let dir = client.walk(dir, Follow::All).await.unwrap();
     let file = dir.create(name, Mode::WRITE, 0o644).await.unwrap();
     assert_eq!(file.write_at(0, Bytes::from_static(content)).await.unwrap() as usize, content.len());
@@ -248,108 +243,6 @@ async fn a_chain_given_up_at_any_instant_leaves_no_fid_no_tag_and_the_files_of_o
         }
         // A group is there before its Tflush, and this server is done at once.
         assert!((version.groups || seen[0] > 5) && seen[2] > 5, "{version}: {seen:?}");
-    }
-}
-
-/// Fids that the server grants on a connection: what it still holds can be counted by taking the rest.
-const FIDS: usize = 64;
-
-/// An operation of a program, on files of its own.
-async fn operation(client: &Client, n: usize, kind: u64) -> Result<(), Error> {
-    let (path, name) = (format!("f{n}"), format!("g{n}"));
-    match kind % 5 {
-        0 => client.metadata(&path, Follow::All).await.map(drop),
-        1 => client.read(&path, 100).await.map(drop),
-        2 => {
-            client.rename(&path, name.as_bytes()).await?;
-            client.rename(&name, path.as_bytes()).await
-        }
-        3 => {
-            client.mkdir(&name, 0o755).await?;
-            client.remove(&name).await
-        }
-        _ if client.dialect() == Dialect::Linux => {
-            let file = client.walk(&path, Follow::All).await?.open(Mode::READ_WRITE).await?;
-            let kind = LockKind::Exclusive;
-            let lock = Lock { kind, start: n as u64, length: 1, process: n as u32, client: b"test".to_vec() };
-            assert!(file.try_lock(&lock).await?);
-            file.unlock(&lock).await
-        }
-        _ => {
-            let mut chain = client.chain();
-            let (spot, walked) = chain.walk_root(&[path.as_bytes()]).await?;
-            let opened = chain.open(&spot, Mode::WRITE).await?;
-            let written = chain.write(&spot, 0, Bytes::from_static(b"again")).await?;
-            let clunked = chain.clunk(spot).await?;
-            walked.take().await?;
-            opened.take().await?;
-            written.take().await?;
-            clunked.take().await
-        }
-    }
-}
-
-/// Sixteen operations at a time, one of which is given up, `times` times.
-async fn one_of_sixteen(version: Version, times: u64) {
-    let limits = Limits { fids: FIDS, ..Limits::default() };
-    let server = Server::builder().export("", Arc::new(RamFs::new()), false).limits(limits).build();
-    let other = connect(&server, Dialect::Linux, Options::default()).await;
-    let (ours, theirs) = link(Duration::from_millis(3));
-    tokio::spawn(server.serve(theirs, Peer::Stdio));
-    let client = over(ours, version, Options::default()).await;
-    for n in 0..16 {
-        write(&other, b"", format!("f{n}").as_bytes(), b"content").await;
-    }
-    let (mut seed, mut given_up) = (9, 0);
-    for _ in 0..times {
-        let unlucky = random(&mut seed) as usize % 16;
-        let patience = Duration::from_micros(random(&mut seed) % 30_000);
-        let operations = (0..16).map(|n| {
-            let (client, kind) = (client.fork(), random(&mut seed));
-            async move {
-                match n == unlucky {
-                    true => timeout(patience, operation(&client, n, kind)).await,
-                    false => Ok(operation(&client, n, kind).await),
-                }
-            }
-        });
-        for (n, result) in join_all(operations).await.into_iter().enumerate() {
-            match result {
-                Ok(result) => result.unwrap_or_else(|e| panic!("{version}: operation {n}: {e}")),
-                Err(_) => given_up += 1,
-            }
-        }
-        settled(&client, 1).await;
-        // What was half done is put right, so that the next round finds what it expects.
-        let (path, name) = (format!("f{unlucky}"), format!("g{unlucky}"));
-        if client.metadata(&path, Follow::All).await.is_err() {
-            other.rename(&name, path.as_bytes()).await.unwrap();
-        } else if client.metadata(&name, Follow::All).await.is_ok() {
-            other.remove(&name).await.unwrap();
-        }
-    }
-    assert!((times / 10..times * 9 / 10).contains(&given_up), "{version}: {given_up}");
-    settled(&client, 1).await;
-    let kind = LockKind::Exclusive;
-    for n in 0..16 {
-        let file = other.walk(format!("f{n}"), Follow::All).await.unwrap().open(Mode::READ_WRITE).await.unwrap();
-        let all = Lock { kind, start: 0, length: 0, process: 1, client: b"other".to_vec() };
-        assert_eq!(file.conflicting_lock(&all).await.unwrap(), None, "{version}: a lock on f{n} is left");
-    }
-    // The server has exactly one, the root's.
-    let mut taken = Vec::new();
-    for _ in 1..FIDS {
-        taken.push(client.root().await.unwrap_or_else(|e| panic!("{version}: after {} fids: {e}", taken.len())));
-    }
-    assert!(client.root().await.is_err());
-}
-
-#[tokio::test(start_paused = true)]
-async fn one_operation_of_sixteen_given_up_leaves_fids_tags_and_locks_as_they_were() {
-    one_of_sixteen(IX, 500).await;
-    one_of_sixteen(Dialect::Linux.into(), 500).await;
-    for version in [UNIX_IX, Dialect::Plan9.into(), Dialect::Unix.into()] {
-        one_of_sixteen(version, 30).await;
     }
 }
 
@@ -599,81 +492,5 @@ async fn the_end_of_the_connection_reaches_every_promise_of_a_chain() {
             chain.walk_root(&[]).await.unwrap_err(),
         ];
         assert!(why.iter().all(|error| matches!(error, Error::Lost(_))), "{version}: {why:?}");
-    }
-}
-
-/// Which tags are on the way, seen from between the two ends.
-#[derive(Default)]
-struct Tags {
-    /// Requests unanswered, by tag.
-    unanswered: HashMap<u16, u32>,
-    /// What each Tflush is to forget, by its own tag.
-    flushes: HashMap<u16, u16>,
-    /// Requests that came under a tag that was in use.
-    shared: u32,
-}
-
-impl Tags {
-    fn request(&mut self, frame: &[u8]) {
-        let tag = u16::from_le_bytes([frame[5], frame[6]]);
-        let unanswered = self.unanswered.entry(tag).or_default();
-        self.shared += u32::from(*unanswered > 0);
-        *unanswered += 1;
-        // `size[4] Tflush tag[2] oldtag[2]`.
-        if frame[4] == 108 {
-            self.flushes.insert(tag, u16::from_le_bytes([frame[7], frame[8]]));
-        }
-    }
-
-    fn reply(&mut self, frame: &[u8]) {
-        let tag = u16::from_le_bytes([frame[5], frame[6]]);
-        if let Some(oldtag) = self.flushes.remove(&tag) {
-            self.unanswered.remove(&oldtag);
-        }
-        match self.unanswered.get_mut(&tag) {
-            Some(1) => drop(self.unanswered.remove(&tag)),
-            Some(unanswered) => *unanswered -= 1,
-            None => panic!("a reply with tag {tag}, which nothing has"),
-        }
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn no_tag_is_shared_on_the_wire_where_there_are_no_groups() {
-    for version in versions() {
-        let server = ram();
-        let near = connect(&server, Dialect::Linux, Options::default()).await;
-        for n in 0..16 {
-            write(&near, b"", format!("f{n}").as_bytes(), b"content").await;
-        }
-        let tags = Arc::new(Mutex::new(Tags::default()));
-        let (asked, told) = (tags.clone(), tags.clone());
-        let stream = tampered(
-            &server,
-            move |frame| asked.lock().unwrap().request(frame),
-            move |frame| told.lock().unwrap().reply(frame),
-        );
-        let client = over(stream, version, Options::default()).await;
-        for kind in 0..10 {
-            let operations = (0..16).map(|n| {
-                let client = client.fork();
-                async move { operation(&client, n, kind + n as u64).await }
-            });
-            for result in join_all(operations).await {
-                result.unwrap();
-            }
-            // And of those given up.
-            let mut chain = client.chain();
-            let (spot, walked) = chain.walk_root(&[b"f0"]).await.unwrap();
-            let _stat = chain.stat(&spot).await.unwrap();
-            let _again = chain.stat(&spot).await.unwrap();
-            if kind % 2 == 0 {
-                walked.take().await.unwrap();
-            }
-        }
-        settled(&client, 1).await;
-        let tags = tags.lock().unwrap();
-        assert_eq!(tags.shared > 0, version.groups, "{version}: {}", tags.shared);
-        assert!(tags.unanswered.is_empty(), "{version}: {:?}", tags.unanswered);
     }
 }

@@ -1,5 +1,6 @@
 //! The client against our own server and against servers that misbehave, in memory and in virtual time.
 
+mod cancelled;
 mod chains;
 mod exclusive;
 mod fake;
@@ -11,4 +12,5 @@ mod paths;
 mod reading;
 mod support;
 mod waiting;
+mod wire;
 mod writing;
