@@ -22,6 +22,11 @@ impl<'a> Input<'a> {
         self.left.is_empty()
     }
 
+    /// All that is left.
+    pub fn rest(&mut self) -> &'a [u8] {
+        self.bytes(usize::MAX)
+    }
+
     /// At most `n` bytes, as they stand.
     pub fn bytes(&mut self, n: usize) -> &'a [u8] {
         let (head, tail) = self.left.split_at(n.min(self.left.len()));

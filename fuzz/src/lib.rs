@@ -3,6 +3,9 @@
 //!
 //! The targets are in `fuzz_targets/`; `run.sh` builds and runs them.
 
+/// Chains of requests, between both ends' states.
+#[path = "../../crates/ninefold-proto/tests/chain_model/mod.rs"]
+pub mod chain_model;
 /// The client's model is that of the protocol crate's own tests, with frames that are nearer to good ones.
 #[path = "../../crates/ninefold-proto/tests/client_model/mod.rs"]
 pub mod client_model;

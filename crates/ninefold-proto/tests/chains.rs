@@ -9,7 +9,7 @@ mod chain_model;
 use ninefold_proto::Dialect;
 use ninefold_proto::dialect::Version;
 
-use chain_model::{hostile, play};
+use chain_model::{Random, hostile, play};
 
 /// Enough to find each fault that was planted, in about a second.
 const CHAINS: u64 = 6_000;
@@ -21,16 +21,34 @@ fn chains() -> u64 {
     }
 }
 
+/// Tells the seed of a run that fails.
+struct Seed(u64);
+
+impl Drop for Seed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("seed {}", self.0);
+        }
+    }
+}
+
 fn all_agree(version: Version) {
-    let (mut done, mut aborted, mut seed) = (0, 0, 0);
+    let (mut done, mut aborted, mut withdrawn, mut called_late, mut seed) = (0, 0, 0, 0, 0);
     while done < chains() {
-        let played = play(version, seed);
+        let _told = Seed(seed);
+        let played = play(version, Random::of_seed(seed));
         done += played.chains;
         aborted += played.aborted;
+        withdrawn += played.withdrawn;
+        called_late += played.called_late;
         seed += 1;
     }
     // The programs do what they are for.
     assert!(aborted * 10 > done && aborted * 2 < done, "{aborted} of {done} were given up");
+    assert!(
+        withdrawn * 20 > done && called_late * 4 > done,
+        "{withdrawn} taken back, {called_late} called late, of {done}"
+    );
 }
 
 #[test]
@@ -48,7 +66,21 @@ fn chains_without_groups_agree_with_one_request_at_a_time() {
 #[test]
 fn a_server_that_sends_anything_leaves_nothing_of_a_chain_behind() {
     for seed in 0..chains() / 4 {
-        hostile::play(Version { dialect: Dialect::Unix, groups: true }, seed);
-        hostile::play(Dialect::Unix.into(), seed);
+        let _told = Seed(seed);
+        hostile::play(Version { dialect: Dialect::Unix, groups: true }, Random::of_seed(seed));
+        hostile::play(Dialect::Unix.into(), Random::of_seed(seed));
+    }
+}
+
+#[test]
+fn a_program_of_chains_that_breaks_off_anywhere_is_brought_to_an_end_as_a_fuzzer_needs_it() {
+    for seed in 0..100 {
+        let _told = Seed(seed);
+        let mut random = Random::of_seed(seed);
+        let program: Vec<u8> = (0..8 * seed).map(|_| random.below(256) as u8).collect();
+        for version in [Version { dialect: Dialect::Unix, groups: true }, Dialect::Unix.into()] {
+            play(version, Random::of_bytes(&program));
+            hostile::play(version, Random::of_bytes(&program));
+        }
     }
 }

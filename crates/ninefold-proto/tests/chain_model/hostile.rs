@@ -7,7 +7,7 @@ use ninefold_proto::dialect::Version;
 use ninefold_proto::message::{Names, R, T};
 use ninefold_proto::{Fid, Tag};
 
-use super::{MSIZE, Random, Seed};
+use super::{MSIZE, Random};
 
 /// Tags that a program of so many steps can come to.
 const TAGS: u16 = 512;
@@ -17,9 +17,7 @@ const STEPS: usize = 300;
 /// Message types that a reply to a request of the program may have, and some that none has.
 const KINDS: [u8; 12] = [107, 107, 111, 111, 113, 117, 121, 121, 123, 125, 109, 104];
 
-pub fn play(version: Version, seed: u64) {
-    let _told = Seed(seed);
-    let mut random = Random((seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+pub fn play(version: Version, mut random: Random<'_>) {
     let limits = Limits { calls: 40, clunks: 3 };
     let mut session = Session::new(version, MSIZE, limits);
     let root = session.new_fid().unwrap();
@@ -32,9 +30,19 @@ pub fn play(version: Version, seed: u64) {
     let mut fids = Vec::new();
     let mut last = tag;
     for _ in 0..STEPS {
+        if random.is_over() {
+            break;
+        }
         match random.below(10) {
             0..=3 => last = call(&mut session, &mut random, (root, &mut fids), last),
-            4 if random.below(3) == 0 => session.cancel(Tag(random.below(usize::from(last.0) + 2) as u16)),
+            4 if random.below(3) == 0 => {
+                let tag = Tag(random.below(usize::from(last.0) + 2) as u16);
+                // What has not left is taken back first.
+                for _ in 0..random.below(4) {
+                    session.withdraw_last(tag);
+                }
+                session.cancel(tag);
+            }
             5 if !fids.is_empty() => {
                 let fid = fids.swap_remove(random.below(fids.len()));
                 session.abandon(fid, if random.below(3) == 0 { Parting::Remove } else { Parting::Clunk });
@@ -57,7 +65,7 @@ pub fn play(version: Version, seed: u64) {
 }
 
 /// Calls something, mostly behind what was called last, and gives the tag.
-fn call(session: &mut Session, random: &mut Random, (root, fids): (Fid, &mut Vec<Fid>), last: Tag) -> Tag {
+fn call(session: &mut Session, random: &mut Random<'_>, (root, fids): (Fid, &mut Vec<Fid>), last: Tag) -> Tag {
     let (mut names, mut out) = (Vec::new(), Vec::new());
     let new = if random.below(3) == 0 { session.new_fid() } else { None };
     let some = fids.get(random.below(fids.len().max(1))).copied().unwrap_or(root);
@@ -88,7 +96,7 @@ fn call(session: &mut Session, random: &mut Random, (root, fids): (Fid, &mut Vec
 }
 
 /// Any bytes under a header that may be right.
-fn reply(random: &mut Random, last: Tag) -> Vec<u8> {
+fn reply(random: &mut Random<'_>, last: Tag) -> Vec<u8> {
     let body: Vec<u8> =
         (0..random.below(40)).map(|_| [0, 0, 1, 255, random.below(256) as u8][random.below(5)]).collect();
     let mut frame = (7 + body.len() as u32).to_le_bytes().to_vec();

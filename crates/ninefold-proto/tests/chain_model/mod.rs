@@ -7,7 +7,7 @@ mod tree;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use ninefold_proto::client::{Answer, Due, Limits, Parting, Session, Turn};
+use ninefold_proto::client::{Answer, Due, Limits, Parting, Refused, Session, Turn};
 use ninefold_proto::dialect::Version;
 use ninefold_proto::message::{Names, Payload, Perm, R, StatBytes, T};
 use ninefold_proto::stat::Stat;
@@ -29,45 +29,68 @@ const PATIENCE: usize = 200_000;
 /// Tcreate's mode under `.ix`: the name must be new.
 const EXCLUSIVE: u8 = 0x20;
 
-/// Numbers that look random and are the same each time (xorshift64).
-pub struct Random(u64);
+/// Choices: those that are given, one byte each, and then numbers that look random and are the same each time (xorshift64).
+pub struct Random<'b> {
+    given: Option<&'b [u8]>,
+    state: u64,
+}
 
-impl Random {
+impl<'b> Random<'b> {
+    pub fn of_seed(seed: u64) -> Random<'b> {
+        Random { given: None, state: (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1 }
+    }
+
+    /// As a fuzzer gives them.
+    pub fn of_bytes(bytes: &'b [u8]) -> Random<'b> {
+        Random { given: Some(bytes), ..Random::of_seed(0) }
+    }
+
+    /// A number under `n`, which is 1 to 256.
     pub fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % n as u64) as usize
+        if let Some((&first, rest)) = self.given.and_then(<[u8]>::split_first) {
+            self.given = Some(rest);
+            return usize::from(first) % n;
+        }
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        (self.state % n as u64) as usize
+    }
+
+    /// All that was given is used: what is on its way is to come to an end.
+    pub fn is_over(&self) -> bool {
+        self.given.is_some_and(<[u8]>::is_empty)
     }
 }
 
 /// A chain on its way.
 struct Chain {
+    /// Of what is unanswered; else [`Tag::NONE`].
     tag: Tag,
+    /// Those of a chain that is given up have all been called.
     steps: Vec<Step>,
     fids: [Option<Fid>; 2],
-    brought: Vec<Brought>,
+    /// Steps that were called.
+    called: usize,
+    /// Those of them that are unanswered, in their order.
+    asked: VecDeque<usize>,
+    /// What each of the steps that were called brought.
+    brought: Vec<Option<Brought>>,
     given_up: bool,
 }
 
-/// Tells the seed of a run that fails.
-pub struct Seed(pub u64);
-
-impl Drop for Seed {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("seed {}", self.0);
-        }
-    }
-}
-
+#[derive(Default)]
 pub struct Played {
     pub chains: u64,
     pub aborted: u64,
+    /// Requests that were taken back before they left.
+    pub withdrawn: u64,
+    /// Requests that were called when some of their chain were answered.
+    pub called_late: u64,
 }
 
-struct Run {
-    random: Random,
+struct Run<'b> {
+    random: Random<'b>,
     version: Version,
     client: Session,
     server: Server,
@@ -81,12 +104,11 @@ struct Run {
 }
 
 /// Plays one connection to its end.
-pub fn play(version: Version, seed: u64) -> Played {
-    let _told = Seed(seed);
-    let mut run = Run::new(version, seed);
+pub fn play(version: Version, random: Random<'_>) -> Played {
+    let mut run = Run::new(version, random);
     for _ in 0..PATIENCE {
         run.step();
-        if run.played.chains >= CHAINS && run.is_at_rest() {
+        if run.is_enough() && run.is_at_rest() {
             break;
         }
     }
@@ -97,9 +119,8 @@ pub fn play(version: Version, seed: u64) -> Played {
     run.played
 }
 
-impl Run {
-    fn new(version: Version, seed: u64) -> Run {
-        let random = Random((seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+impl<'b> Run<'b> {
+    fn new(version: Version, random: Random<'b>) -> Run<'b> {
         let mut client = Session::new(version, MSIZE, Limits::default());
         let mut server = Server::new(version);
         let root = client.new_fid().unwrap();
@@ -108,11 +129,10 @@ impl Run {
         client.call(&attach, &mut frame).unwrap();
         server.incoming.push_back(frame);
         server.receive();
-        server.finish_one(&mut Random(1));
+        server.finish_one(&mut Random::of_seed(0));
         let reply = server.outgoing.pop_front().unwrap();
         assert!(matches!(client.handle_frame(&reply), Ok(Answer::Reply { made: Some(_), .. })));
-        let (chains, trees, later) = Default::default();
-        let played = Played { chains: 0, aborted: 0 };
+        let (chains, trees, later, played) = Default::default();
         Run { random, version, client, server, root, chains, trees, later, played }
     }
 
@@ -120,9 +140,18 @@ impl Run {
         self.chains.iter().all(Option::is_none) && self.server.is_at_rest() && self.client.is_idle()
     }
 
+    /// No further chain is begun.
+    fn is_enough(&self) -> bool {
+        self.played.chains >= CHAINS || self.random.is_over()
+    }
+
     fn step(&mut self) {
-        match self.random.below(16) {
+        match self.random.below(18) {
             0 => self.begin(),
+            16 | 17 => {
+                let user = self.random.below(USERS);
+                self.call_more(user);
+            }
             1 if self.random.below(4) == 0 => self.give_up(),
             2..=4 => self.server.receive(),
             5..=9 => self.server.finish_one(&mut self.random),
@@ -136,38 +165,66 @@ impl Run {
     /// A user without a chain begins one.
     fn begin(&mut self) {
         let user = self.random.below(USERS);
-        if self.chains[user].is_some() || self.played.chains >= CHAINS {
+        if self.chains[user].is_some() || self.is_enough() {
             return;
         }
-        let steps = self.steps();
-        let mut chain = Chain { tag: Tag::NONE, steps, fids: [None; 2], brought: Vec::new(), given_up: false };
-        for (at, step) in chain.steps.iter().enumerate() {
-            let slot = step.slot();
-            if matches!(step, Step::Walk { .. }) {
-                let fid = self.client.new_fid().unwrap();
-                self.client.keep(fid, true);
-                chain.fids[slot] = Some(fid);
-            }
-            let (mut names, mut stat) = (Vec::new(), Vec::new());
-            let request = self.request(user, step, chain.fids[slot].unwrap(), &mut names, &mut stat);
-            let mut frame = Vec::new();
-            let turn = match at {
-                0 => self.client.call(&request, &mut frame).map(|tag| {
-                    chain.tag = tag;
-                    Turn::Now
-                }),
-                _ => self.client.call_behind(chain.tag, &request, &mut frame),
-            };
-            let turn = turn.unwrap_or_else(|refused| panic!("{request:?}: {refused}"));
-            assert_eq!(turn == Turn::Now, at == 0 || self.version.groups);
-            frame.extend(request.payload());
-            match turn {
-                Turn::Now => self.server.incoming.push_back(frame),
-                Turn::Later => self.later.entry(chain.tag).or_default().push_back(frame),
-            }
+        let (tag, steps, fids) = (Tag::NONE, self.steps(), Default::default());
+        let (asked, brought) = Default::default();
+        self.chains[user] = Some(Chain { tag, steps, fids, called: 0, asked, brought, given_up: false });
+        self.played.chains += 1;
+        self.call_more(user);
+    }
+
+    /// Some of a chain are called, most often all that are left.
+    fn call_more(&mut self, user: usize) {
+        let Some(mut chain) = self.chains[user].take_if(|chain| !chain.given_up) else { return };
+        let left = chain.steps.len() - chain.called;
+        let now = if self.random.below(3) > 0 { left } else { left.min(self.random.below(4)) };
+        self.played.called_late += if chain.called > 0 { now as u64 } else { 0 };
+        for _ in 0..now {
+            self.call(user, &mut chain);
         }
         self.chains[user] = Some(chain);
-        self.played.chains += 1;
+    }
+
+    fn call(&mut self, user: usize, chain: &mut Chain) {
+        let at = chain.called;
+        let step = chain.steps[at].clone();
+        let slot = step.slot();
+        if matches!(step, Step::Walk { .. }) {
+            let fid = self.client.new_fid().unwrap();
+            self.client.keep(fid, true);
+            chain.fids[slot] = Some(fid);
+        }
+        let (mut names, mut stat) = (Vec::new(), Vec::new());
+        let request = self.request(user, &step, chain.fids[slot].unwrap(), &mut names, &mut stat);
+        let mut frame = Vec::new();
+        // When all of it is answered the next one begins another.
+        let is_first = chain.asked.is_empty();
+        let turn = match is_first {
+            true => self.client.call(&request, &mut frame).map(|tag| {
+                chain.tag = tag;
+                Turn::Now
+            }),
+            false => self.client.call_behind(chain.tag, &request, &mut frame),
+        };
+        chain.called += 1;
+        let turn = match turn {
+            Ok(turn) => turn,
+            // Its walk has failed already.
+            Err(Refused::UnknownFid(fid)) if chain.fids[slot] == Some(fid) => {
+                return chain.brought.push(Some(Brought::NotMade));
+            }
+            Err(refused) => panic!("{request:?}: {refused}"),
+        };
+        assert_eq!(turn == Turn::Now, is_first || self.version.groups);
+        frame.extend(request.payload());
+        chain.brought.push(None);
+        chain.asked.push_back(at);
+        match turn {
+            Turn::Now => self.server.incoming.push_back(frame),
+            Turn::Later => self.later.entry(chain.tag).or_default().push_back(frame),
+        }
     }
 
     /// Up to ten requests on up to two fids, each of which begins with a walk.
@@ -253,13 +310,33 @@ impl Run {
         }
     }
 
+    /// A chain is given up: some of what has not left is taken back, from its end on; the rest is cancelled.
     fn give_up(&mut self) {
         let user = self.random.below(USERS);
         let Some(chain) = self.chains[user].as_mut().filter(|chain| !chain.given_up) else { return };
         chain.given_up = true;
+        chain.steps.truncate(chain.called);
         self.played.aborted += 1;
-        self.client.cancel(chain.tag);
-        self.later.remove(&chain.tag);
+        let most = self.random.below(12);
+        for _ in 0..most.min(chain.asked.len()) {
+            let unsent = self.later.get_mut(&chain.tag).and_then(VecDeque::pop_back).is_some();
+            if !unsent && !self.server.lose_last(chain.tag) {
+                break;
+            }
+            assert!(self.client.withdraw_last(chain.tag));
+            let never = chain.asked.pop_back().unwrap();
+            // It was never called; those behind it were refused, and are nothing.
+            chain.steps.truncate(never);
+            chain.brought.truncate(never);
+            self.played.withdrawn += 1;
+        }
+        if chain.asked.is_empty() {
+            // The tag may be another's from now on.
+            chain.tag = Tag::NONE;
+        } else {
+            self.client.cancel(chain.tag);
+            self.later.remove(&chain.tag);
+        }
         for fid in chain.fids.into_iter().flatten() {
             self.client.abandon(fid, Parting::Clunk);
         }
@@ -321,7 +398,12 @@ impl Run {
 
     fn answered(&mut self, tag: Tag, brought: Brought) {
         let chain = self.chains.iter_mut().flatten().find(|chain| chain.tag == tag && !chain.given_up);
-        chain.expect("an answer for a chain that waits").brought.push(brought);
+        let chain = chain.expect("an answer for a chain that waits");
+        let at = chain.asked.pop_front().expect("an answer to what was asked");
+        chain.brought[at] = Some(brought);
+        if chain.asked.is_empty() {
+            chain.tag = Tag::NONE;
+        }
     }
 
     /// Chains that are over are held against what they would have done alone.
@@ -329,19 +411,19 @@ impl Run {
         for user in 0..USERS {
             let over = |chain: &mut Chain| match chain.given_up {
                 true => !self.client.holds(chain.tag),
-                false => chain.brought.len() == chain.steps.len(),
+                false => chain.called == chain.steps.len() && chain.asked.is_empty(),
             };
             let Some(chain) = self.chains[user].take_if(over) else { continue };
             let mut alone = Alone::new(&self.trees[user]);
             let now = &self.server.trees[user];
-            let known = chain.brought.len();
+            let known = chain.asked.front().copied().unwrap_or(chain.steps.len());
             for (at, step) in chain.steps.iter().enumerate() {
                 // Of one that was given up no more need have been done than was told.
-                if chain.given_up && at >= known && alone.tree == *now {
+                if at >= known && alone.tree == *now {
                     break;
                 }
                 let brought = alone.step(step);
-                if let Some(told) = chain.brought.get(at) {
+                if let Some(told) = &chain.brought[at] {
                     assert_eq!(*told, brought, "{step:?} of {:?}", chain.steps);
                 }
             }

@@ -6,7 +6,7 @@ use ninefold_proto::message::T;
 use ninefold_proto::server::{Done, Event, Farewell, Limits, Op, Outbox, Request, RequestId, Session};
 use ninefold_proto::stat::StatBuf;
 use ninefold_proto::types::{Qid, QidType, WalkElem};
-use ninefold_proto::wire::frame_size;
+use ninefold_proto::wire::{frame_size, split_frame};
 use ninefold_proto::{Errno, Error, Tag};
 
 use super::tree::Tree;
@@ -82,6 +82,13 @@ impl Server {
         quiet && self.farewells.is_empty() && self.session.outstanding() == 0
     }
 
+    /// The last frame with a tag never left, if it has not come in.
+    pub fn lose_last(&mut self, tag: Tag) -> bool {
+        let of_tag = |frame: &Vec<u8>| split_frame(frame).unwrap().0.tag == tag;
+        let last = self.incoming.iter().rposition(of_tag);
+        last.and_then(|at| self.incoming.remove(at)).is_some()
+    }
+
     /// A frame comes in.
     pub fn receive(&mut self) {
         let Some(frame) = self.held.take().or_else(|| self.incoming.pop_front()) else { return };
@@ -96,7 +103,7 @@ impl Server {
     }
 
     /// One of what runs is done.
-    pub fn finish_one(&mut self, random: &mut Random) {
+    pub fn finish_one(&mut self, random: &mut Random<'_>) {
         let n = self.running.len() + self.farewells.len();
         if n == 0 {
             return;

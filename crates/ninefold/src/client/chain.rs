@@ -49,6 +49,8 @@ use super::stats::Lane;
 pub struct Chain {
     client: Client,
     last: Option<Call>,
+    /// Its replies, taken or not.
+    replies: Lane,
 }
 
 /// A file that a chain walks to, whether or not it gets there. Its fid is clunked when this is dropped.
@@ -115,7 +117,7 @@ impl<T> Promise<T> {
 impl Client {
     /// A chain without a request.
     pub fn chain(&self) -> Chain {
-        Chain { client: self.clone(), last: None }
+        Chain { client: self.clone(), last: None, replies: Lane::default() }
     }
 }
 
@@ -365,10 +367,10 @@ impl Chain {
     ) -> Result<Promise<B>, Error> {
         let handle = self.client.handle();
         let room = handle.room().await?;
-        let place = self.last.map_or(Place::First, Place::Behind);
+        let place = Place::Chained(self.replies.clone(), self.last);
         // Replies that were taken since the chain began are causes too.
         let cause = self.client.lane.depth();
-        let waiting = match (handle.queue_as(room, &request, payload, cause, place), self.last) {
+        let waiting = match (handle.queue_as(room, &request, payload, cause, &place), self.last) {
             // The walk may have failed already. That is told where the reply is taken, as when it fails later.
             (Err(error), Some(last)) if error.errno() == Errno::EBADF => Waiting::failed(handle, last, error),
             (waiting, _) => {

@@ -334,8 +334,8 @@ pub(super) struct Waiter {
     pub ordinal: Option<u64>,
     /// What is sent when it has.
     pub held: Option<(Vec<u8>, Bytes)>,
-    /// The fid that the reply may make has an owner.
-    pub is_chained: bool,
+    /// Of its chain: how deep the last reply was that came to it. The fid that a reply may make has an owner then.
+    pub chain: Option<Lane>,
     /// Since when nothing has moved that it waits behind, as far as [`Progress`] has forgotten it.
     pub silent: Instant,
     pub depth: u32,
@@ -349,6 +349,9 @@ pub(super) struct Waiter {
 impl Waiter {
     /// Hands over what came. Not to be called under the lock.
     pub fn tell(self, result: Result<Reply, Error>) {
+        if let Some(chain) = &self.chain {
+            chain.raise(self.depth);
+        }
         // Nobody may look at it any more.
         let _ = self.sender.send((self.depth, result));
     }
@@ -511,7 +514,7 @@ impl Handle {
 
     /// Queues a request for which there is room; see [`Handle::begin`].
     pub fn queue(&self, room: Room<'_>, request: &T<'_>, payload: Bytes, cause: u32) -> Result<Waiting, Error> {
-        self.queue_as(room, request, payload, cause, Place::Alone)
+        self.queue_as(room, request, payload, cause, &Place::Alone)
     }
 
     /// The same for a request of a chain.
@@ -521,7 +524,7 @@ impl Handle {
         request: &T<'_>,
         payload: Bytes,
         cause: u32,
-        place: Place,
+        place: &Place,
     ) -> Result<Waiting, Error> {
         let mut state = self.0.shared.lock();
         let state = &mut *state;
@@ -535,7 +538,7 @@ impl Handle {
         let behind = place.behind().filter(|call| state.waits(*call));
         // The chain's owner may not know yet what became of the create, though it is answered.
         if let T::Remove { fid } = *request
-            && place != Place::Alone
+            && place.chain().is_some()
             && state.session.is_uncreated(fid)
         {
             return Err(ninefold_proto::Errno::EINVAL.into());
@@ -553,11 +556,12 @@ impl Handle {
             Err(Refused::NotInDialect { message, version }) => {
                 return Err(Error::Unsupported { what: message, dialect: version.dialect });
             }
-            // There is a permit for each call of the session, and every fid here is owned: one that the session does not
-            // know is a bug, told as a bad descriptor.
-            Err(Refused::Full | Refused::NoChain(_) | Refused::UnknownFid(_) | Refused::FidInUse(_)) => {
+            // A fid of a chain whose walk has failed by now. Any other is owned: one that the session does not know is a bug.
+            Err(Refused::NoChain(_) | Refused::UnknownFid(_) | Refused::FidInUse(_)) => {
                 return Err(ninefold_proto::Errno::EBADF.into());
             }
+            // Another bug, for there is a permit for each call of the session; but one that passes.
+            Err(Refused::Full) => return Err(ninefold_proto::Errno::EAGAIN.into()),
             // As is what this library never asks.
             Err(Refused::NotACall(_) | Refused::TooManyNames(_) | Refused::Uncreated(_)) => {
                 return Err(ninefold_proto::Errno::EINVAL.into());
@@ -565,14 +569,16 @@ impl Handle {
         };
         // The session gives it back, when the call is done.
         room.permit.forget();
-        let depth = cause.max(room.cause) + 1;
+        // Without groups it would have waited for those before it in its chain, whether or not anybody has looked at their replies.
+        let before = place.chain().filter(|_| !self.version().groups).map_or(0, Lane::depth);
+        let depth = cause.max(room.cause).max(before) + 1;
         let serial = state.next_serial;
         state.next_serial += 1;
         let goes_on = matches!(request, T::Clunk { .. } | T::Remove { .. });
         let (sender, receiver) = oneshot::channel();
-        let (handle, silent, is_chained) = (self.clone(), room.silent, place != Place::Alone);
-        let mut waiter =
-            Waiter { serial, ordinal: None, held: None, is_chained, silent, depth, goes_on, handle, sender };
+        let (handle, silent, chain) = (self.clone(), room.silent, place.chain().cloned());
+        let is_chained = chain.is_some();
+        let mut waiter = Waiter { serial, ordinal: None, held: None, chain, silent, depth, goes_on, handle, sender };
         match turn {
             Turn::Now => {
                 let ordinal = state.session.requests() - 1;
@@ -587,7 +593,7 @@ impl Handle {
         Ok(Waiting { handle: self.clone(), call, depth, receiver, done: false, is_chained })
     }
 
-    /// Gives up what is unanswered of a chain whose last request was `last`.
+    /// Gives up a call, or what is unanswered of a chain whose last request was `last`.
     pub fn give_up(&self, last: Call) {
         let shared = &self.0.shared;
         let mut state = shared.lock();
@@ -595,7 +601,7 @@ impl Handle {
         if let Some(line) = &line {
             let calls = state.session.calls();
             match line.front() {
-                Some(only) if line.len() == 1 => state.give_up(last.tag, only),
+                Some(only) if only.chain.is_none() => state.give_up(last.tag, only),
                 _ => state.give_up_chain(last.tag, line),
             }
             shared.ended_since(&mut state, calls);
@@ -714,18 +720,20 @@ pub(super) struct Call {
 }
 
 /// Where a request stands among others.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Place {
     Alone,
-    /// The first of a chain.
-    First,
-    /// Behind the last one of its chain.
-    Behind(Call),
+    /// In a chain, whose replies raise the lane, behind the last one of it if there is one.
+    Chained(Lane, Option<Call>),
 }
 
 impl Place {
-    fn behind(self) -> Option<Call> {
-        if let Place::Behind(call) = self { Some(call) } else { None }
+    fn behind(&self) -> Option<Call> {
+        if let Place::Chained(_, last) = self { *last } else { None }
+    }
+
+    fn chain(&self) -> Option<&Lane> {
+        if let Place::Chained(chain, _) = self { Some(chain) } else { None }
     }
 }
 
@@ -794,5 +802,31 @@ impl Drop for Waiting {
         if !self.done && !self.is_chained {
             self.handle.give_up(self.call);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ninefold_proto::Errno;
+
+    use super::*;
+    use crate::transport::memory;
+
+    #[tokio::test]
+    async fn a_call_for_which_the_session_has_no_room_is_told_to_come_again_and_not_that_its_fid_is_bad() {
+        let (ours, _theirs) = memory::pair(64);
+        let handle = Handle::start(ours, BytesMut::new(), (Dialect::Plan9.into(), 8192), None, Prelude::default());
+        let attach = |fid| T::Attach { fid, afid: Fid::NONE, uname: b"u", aname: b"", n_uname: 0 };
+        // A permit that no call of the session stands behind.
+        handle.0.shared.room.add_permits(1);
+        let mut waiting = Vec::new();
+        for _ in 0..Limits::default().calls {
+            let fid = handle.new_fid().unwrap();
+            waiting.push(handle.begin(attach(fid.fid()), Bytes::new(), 0).await.unwrap());
+            fid.named();
+        }
+        let fid = handle.new_fid().unwrap();
+        let refused = handle.begin(attach(fid.fid()), Bytes::new(), 0).await.unwrap_err();
+        assert_eq!(refused.errno(), Errno::EAGAIN);
     }
 }

@@ -252,7 +252,7 @@ impl Driver {
                     frame,
                     dialect: self.shared.version.dialect,
                     at: self.arrived_at,
-                    made: fid.filter(|_| !waiter.is_chained).map(|fid| OwnedFid::made(waiter.handle.clone(), fid)),
+                    made: fid.filter(|_| waiter.chain.is_none()).map(|fid| OwnedFid::made(waiter.handle.clone(), fid)),
                 });
                 waiter.tell(reply);
             }

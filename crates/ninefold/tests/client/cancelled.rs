@@ -238,7 +238,7 @@ async fn one_of_sixteen(version: Version, times: u64) {
     println!("{told}");
     assert_eq!(flushed + answered + answered_before + taken_back, times, "{told}");
     // Each comes about, and most are given up on the way.
-    assert!(flushed * 2 > times && (1..times / 8).contains(&taken_back), "{told}");
+    assert!(flushed * 2 > times && (1..times / 5).contains(&taken_back), "{told}");
     // The server has exactly one fid, the root's.
     let mut taken = Vec::new();
     for _ in 1..FIDS {
@@ -252,7 +252,7 @@ async fn one_operation_of_sixteen_given_up_leaves_fids_tags_and_locks_as_they_we
     one_of_sixteen(IX, 500).await;
     one_of_sixteen(Dialect::Linux.into(), 500).await;
     for version in [UNIX_IX, Dialect::Plan9.into(), Dialect::Unix.into()] {
-        one_of_sixteen(version, 100).await;
+        one_of_sixteen(version, 50).await;
     }
 }
 

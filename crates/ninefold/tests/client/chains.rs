@@ -323,6 +323,28 @@ async fn what_a_chain_asks_after_it_took_a_reply_counts_as_caused_by_it() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn without_groups_a_reply_that_nobody_took_counts_as_a_cause_of_what_its_chain_asks_next() {
+    for version in versions() {
+        let client = far(version).await;
+        let before = client.stats().round_trips;
+        let mut chain = client.chain();
+        let (spot, _walked) = chain.walk_root(&[b"d", b"f"]).await.unwrap();
+        let _stat = chain.stat(&spot).await.unwrap();
+        answered(&client).await;
+        chain.open(&spot, Mode::READ).await.unwrap().take().await.unwrap();
+        // With groups all of it could have been sent at once.
+        assert_eq!(client.stats().round_trips - before, if version.groups { 1 } else { 3 }, "{version}");
+    }
+}
+
+/// Waits until no request is unanswered.
+async fn answered(client: &Client) {
+    while client.held().1 > 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
 /// Ropen, Rcreate, Rlopen and Rlcreate say directory for a file, and the other way round.
 fn of_another_type(frame: &mut [u8]) {
     if [113, 115, 13, 15].contains(&frame[4]) {
@@ -462,6 +484,15 @@ async fn what_has_not_begun_to_leave_of_a_chain_that_is_given_up_is_not_sent() {
             assert_eq!(["Twalk", "Tclunk"].map(count), [walks; 2], "{version}");
             assert_eq!(["Tstat", "Tgetattr", "Tremove", "Tflush"].map(count), [0; 4], "{version}");
         }
+        // Nor when it is all that is unanswered.
+        let mut chain = client.chain();
+        let (spot, walked) = chain.walk_root(&[b"d", b"g"]).await.unwrap();
+        walked.take().await.unwrap();
+        let removed = chain.remove(spot).await.unwrap();
+        chain.abort();
+        assert_eq!(plain(removed.take().await), Err(Errno::ECANCELED));
+        settled(&client, 1).await;
+        assert_eq!(client.stats().messages.get("Tremove"), None, "{version}");
         assert_eq!(names(&client, "d").await, ["f", "g"]);
     }
 }

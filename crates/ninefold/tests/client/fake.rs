@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use ninefold::proto::attr::getattr;
+use ninefold::proto::dialect::Version;
 use ninefold::proto::message::{Entries, Mask, Octal, Payload, Qids, StatBytes};
 use ninefold::proto::stat::{Stat, dm};
 use ninefold::proto::wire::{frame_size, split_frame};
@@ -60,7 +61,7 @@ impl Replies {
     /// Answers Tversion, and says whether it was one.
     fn agree(&mut self, tag: Tag, request: &T<'_>) -> bool {
         let T::Version { msize, version } = *request else { return false };
-        self.dialect = Dialect::from_version(version).expect("a test pins its dialect");
+        self.dialect = Version::parse(version).expect("a test pins its dialect").dialect;
         self.send(tag, R::Version { msize, version });
         true
     }

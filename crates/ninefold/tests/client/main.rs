@@ -2,6 +2,7 @@
 
 mod cancelled;
 mod chains;
+mod chains_cut;
 mod exclusive;
 mod fake;
 mod files;

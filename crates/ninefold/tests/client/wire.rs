@@ -1,13 +1,13 @@
 //! What passes a client's stream, seen at the instant at which it passes: requests, their replies, what is flushed.
 //!
 //! [`record`] puts a [`Wire`] around a stream; [`Wire::now`] is an instant between two events, to compare with those of a
-//! [`Request`].
+//! [`Request`]. [`Wire::stall_after`] lets so many bytes leave and then none, until [`Wire::flow`].
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use ninefold::proto::wire::{frame_size, split_frame};
 use ninefold::transport::Stream;
@@ -65,6 +65,10 @@ struct Log {
     /// What is not a whole frame, and when its first byte passed.
     sent: (Vec<u8>, u64),
     received: Vec<u8>,
+    /// Bytes that may leave yet, where that is bounded.
+    allowed: Option<usize>,
+    /// Of who would send more.
+    stalled: Option<Waker>,
 }
 
 /// See the [module](self).
@@ -105,6 +109,29 @@ impl Wire {
         self.lock().open.values().map(VecDeque::len).sum()
     }
 
+    /// Whether a frame has begun to leave and has not left whole.
+    pub fn has_begun(&self) -> bool {
+        !self.lock().sent.0.is_empty()
+    }
+
+    /// After so many bytes more nothing leaves.
+    pub fn stall_after(&self, bytes: usize) {
+        self.lock().allowed = Some(bytes);
+    }
+
+    /// Whether something was to leave and could not.
+    pub fn is_stalled(&self) -> bool {
+        self.lock().stalled.is_some()
+    }
+
+    pub fn flow(&self) {
+        let mut log = self.lock();
+        log.allowed = None;
+        if let Some(waker) = log.stalled.take() {
+            waker.wake();
+        }
+    }
+
     /// Requests that left while another with their tag was open.
     pub fn shared(&self) -> usize {
         self.lock().shared
@@ -117,7 +144,20 @@ impl Log {
         self.events
     }
 
+    /// How many bytes may leave now, where that is bounded.
+    fn may_leave(&mut self, cx: &mut Context<'_>) -> Option<Poll<usize>> {
+        let allowed = self.allowed?;
+        if allowed > 0 {
+            return Some(Poll::Ready(allowed));
+        }
+        self.stalled = Some(cx.waker().clone());
+        Some(Poll::Pending)
+    }
+
     fn left(&mut self, bytes: &[u8]) {
+        if let Some(allowed) = &mut self.allowed {
+            *allowed -= bytes.len();
+        }
         if self.sent.0.is_empty() {
             self.sent.1 = self.event();
         }
@@ -208,7 +248,10 @@ impl AsyncWrite for Recorded {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        let most = 1 + random(&mut this.seed) as usize % 63;
+        let mut most = 1 + random(&mut this.seed) as usize % 63;
+        if let Some(allowed) = this.wire.lock().may_leave(cx) {
+            most = most.min(ready!(allowed));
+        }
         let sent = ready!(Pin::new(&mut this.stream).poll_write(cx, &bytes[..bytes.len().min(most)]))?;
         this.wire.lock().left(&bytes[..sent]);
         Poll::Ready(Ok(sent))
