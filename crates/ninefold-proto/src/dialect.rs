@@ -178,6 +178,14 @@ pub enum VersionAnswer<'a> {
     Closed,
 }
 
+impl VersionAnswer<'_> {
+    /// Whether it is the version `offered`, as it stands or cut.
+    fn takes(&self, offered: &str) -> bool {
+        matches!(self, VersionAnswer::Version { version, .. }
+            if offered.as_bytes().starts_with(version) && Version::parse(version).is_some())
+    }
+}
+
 /// What the client does next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
@@ -201,6 +209,8 @@ pub struct Negotiation {
     at: usize,
     /// `9P2000` was accepted, and `.u` is being tried on top of it: some servers say .u only to exactly .u.
     plain_accepted: bool,
+    /// The offer of now is the one that the server took the last time; all of them follow if it does not.
+    remembered: bool,
 }
 
 /// The last is for servers of 9P2000 that compare the whole string, as libixp does, instead of cutting it. `.ix` is not among
@@ -212,7 +222,7 @@ const OFFER_PLAIN: usize = 3;
 impl Negotiation {
     /// Starts at the best offer.
     pub fn new(msize: u32) -> Negotiation {
-        Negotiation { msize, offers: OFFERS, at: 0, plain_accepted: false }
+        Negotiation { msize, offers: OFFERS, at: 0, plain_accepted: false, remembered: false }
     }
 
     /// Offers only `version`, as a user who pinned it wants.
@@ -225,7 +235,13 @@ impl Negotiation {
             Version { dialect: Dialect::Unix, .. } => &["9P2000.u"],
             Version { dialect: Dialect::Linux, .. } => &["9P2000.L"],
         };
-        Negotiation { msize, offers, at: 0, plain_accepted: false }
+        Negotiation { msize, offers, at: 0, plain_accepted: false, remembered: false }
+    }
+
+    /// The same, but what the server took the last time is offered first.
+    pub fn remembering(msize: u32, offer: Version) -> Negotiation {
+        let at = OFFERS.iter().position(|&known| known == offer.as_str()).unwrap_or_default();
+        Negotiation { at, remembered: at > 0, ..Negotiation::new(msize) }
     }
 
     /// The version string and msize to send now.
@@ -242,6 +258,10 @@ impl Negotiation {
     pub fn handle(&mut self, answer: VersionAnswer<'_>) -> Step {
         let offered = self.offers[self.at];
         let pinned = self.is_pinned();
+        if core::mem::take(&mut self.remembered) && !answer.takes(offered) {
+            self.at = 0;
+            return if answer == VersionAnswer::Closed { Step::Redial } else { Step::OfferAgain };
+        }
         match answer {
             VersionAnswer::Version { msize, version } if offered.as_bytes().starts_with(version) => {
                 let Some(version) = Version::parse(version) else { return self.next(Step::OfferAgain) };
@@ -377,6 +397,30 @@ mod tests {
         assert_eq!(n.clone().handle(ok("9P2000.u")), Step::Agreed { version: Dialect::Unix.into(), msize: 8192 });
         assert_eq!(n.handle(VersionAnswer::Refused), Step::OfferAgain);
         assert_eq!(n.offer().0, "9P2000");
+    }
+
+    #[test]
+    fn client_offers_first_what_it_remembers_and_then_everything() {
+        let unix: Version = Dialect::Unix.into();
+        let n = Negotiation::remembering(8192, unix);
+        assert_eq!(n.offer().0, "9P2000.u");
+        assert!(!n.is_pinned());
+        assert_eq!(n.clone().handle(ok("9P2000.u")), Step::Agreed { version: unix, msize: 8192 });
+        assert_eq!(n.clone().handle(ok("9P2000")), Step::Agreed { version: Dialect::Plan9.into(), msize: 8192 });
+        for answer in [VersionAnswer::Refused, ok("unknown"), ok("9P3000"), VersionAnswer::Closed] {
+            let mut n = n.clone();
+            let step = n.handle(answer);
+            assert_eq!(step, if answer == VersionAnswer::Closed { Step::Redial } else { Step::OfferAgain });
+            // From the best on, as if nothing had been remembered.
+            assert_eq!(n.offer().0, "9P2000.L.n1");
+            assert_eq!(n.handle(VersionAnswer::Refused), Step::OfferAgain);
+            assert_eq!(n.offer().0, "9P2000.L");
+        }
+        // What nobody offers unasked is not remembered.
+        assert_eq!(
+            Negotiation::remembering(8192, Version { dialect: Dialect::Plan9, groups: true }).offer().0,
+            "9P2000.L.n1"
+        );
     }
 
     #[test]

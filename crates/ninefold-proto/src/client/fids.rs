@@ -78,6 +78,13 @@ impl Fids {
         Some(fid)
     }
 
+    /// The lowest fid to use, while none was taken.
+    pub fn begin_at(&mut self, first: Fid) {
+        if self.held.is_empty() && self.free.is_empty() {
+            self.next = first.0;
+        }
+    }
+
     /// Takes back a new one.
     pub fn release(&mut self, fid: Fid) {
         if self.is(fid, State::New) {

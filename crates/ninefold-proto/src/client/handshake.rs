@@ -27,6 +27,11 @@ impl Handshake {
         Handshake { negotiation }
     }
 
+    /// Offers `msize` and `offer` first, which the server took the last time, and then the best dialect and so on.
+    pub fn remembering(msize: u32, offer: Version) -> Handshake {
+        Handshake { negotiation: Negotiation::remembering(msize, offer) }
+    }
+
     /// Appends the Tversion to send now.
     pub fn offer(&self, out: &mut Vec<u8>) {
         let (version, msize) = self.negotiation.offer();

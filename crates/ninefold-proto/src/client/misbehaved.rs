@@ -18,6 +18,8 @@ pub enum ServerMisbehaved {
     RequestFromServer(&'static str),
     #[error("{reply} in answer to {request}")]
     WrongType { request: &'static str, reply: &'static str },
+    #[error("an answer to tag {0} before the one to Tversion")]
+    BeforeVersion(Tag),
     #[error("a reply to tag {0}, on which nothing was asked")]
     UnknownTag(Tag),
     #[error("a success for {0} on a fid that was never made")]

@@ -17,6 +17,8 @@
 //! be; tags cannot run out. A chain has the same answers whether it is sent at once, as a group, or one by one. A fid is clunked exactly once, after the last request that used it, whatever its owner does
 //! meanwhile; a fid that a late reply established for a request given up is clunked too.
 //!
+//! With a server that is known a session may begin before the version is agreed: [`Presumption`].
+//!
 //! What it cannot do without a clock: see that a server never answers a Tflush or a Tclunk, for which nobody waits. The
 //! driver watches [`Session::oldest_unattended`].
 
@@ -25,12 +27,14 @@ mod fids;
 mod handshake;
 mod line;
 mod misbehaved;
+mod presumption;
 mod queue;
 mod session;
 
 pub use fids::Parting;
 pub use handshake::Handshake;
 pub use misbehaved::ServerMisbehaved;
+pub use presumption::{Presumption, Verdict};
 pub use queue::Queue;
 pub use session::{Answer, Due, Limits, Refused, Session, Turn};
 

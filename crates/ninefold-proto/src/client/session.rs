@@ -172,6 +172,17 @@ impl Session {
         self.msize
     }
 
+    /// The msize agreed, where the session was made with one that was [presumed](super::Presumption).
+    pub fn set_msize(&mut self, msize: u32) {
+        self.msize = msize;
+    }
+
+    /// The lowest fid to use, in place of 0, before the first is taken: for a session that is only
+    /// [presumed](super::Presumption), whose fids no server may know from anywhere.
+    pub fn begin_fids_at(&mut self, first: Fid) {
+        self.fids.begin_at(first);
+    }
+
     /// Calls whose reply has not come, and those given up whose Rflush has not.
     pub fn calls(&self) -> usize {
         self.calls
