@@ -30,6 +30,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use ninefold_proto::message::{Mask, Names, Octal, Payload, Perm, StatBytes};
+use ninefold_proto::n1::rename2;
 use ninefold_proto::stat::{Stat, dm, omode};
 use ninefold_proto::types::{MAXWELEM, Name};
 use ninefold_proto::wire::IO_HEADER;
@@ -40,7 +41,8 @@ use super::connection::{Call, Handle, Place, Reply, Waiting};
 use super::error::{Error, Suspicion};
 use super::fid::{NewFid, OwnedFid};
 use super::file::File;
-use super::metadata::Metadata;
+use super::metadata::{Metadata, link_target_of};
+use super::names::REMOVEDIR;
 use super::node::{Mode, Node, exclusive, is_there, metadata_of_reply, new_file, own_gid, plan9_perm, unexpected};
 use super::stats::Lane;
 
@@ -48,6 +50,8 @@ use super::stats::Lane;
 #[derive(Debug)]
 pub struct Chain {
     client: Client,
+    /// The attach that it goes behind.
+    lead: Option<Call>,
     last: Option<Call>,
     /// Its replies, taken or not.
     replies: Lane,
@@ -117,7 +121,7 @@ impl<T> Promise<T> {
 impl Client {
     /// A chain without a request.
     pub fn chain(&self) -> Chain {
-        Chain { client: self.clone(), last: None, replies: Lane::default() }
+        Chain { client: self.clone(), lead: None, last: None, replies: Lane::default() }
     }
 }
 
@@ -151,15 +155,32 @@ impl Chain {
     /// Walks from `node`, through no link. The promise is of the qids of the names that there are, at least one when any was
     /// asked for: fewer than all of them mean that the walk ended early and made nothing. At most 16 names.
     pub async fn walk(&mut self, node: &Node, names: &[&[u8]]) -> Result<(Spot, Promise<Vec<Qid>>), Error> {
-        self.walk_from(self.own(&node.fid)?, node.qid(), names).await
+        self.walk_from(self.own(&node.fid)?, Some(node.qid()), names).await
     }
 
     /// The same from the root of the tree.
     pub async fn walk_root(&mut self, names: &[&[u8]]) -> Result<(Spot, Promise<Vec<Qid>>), Error> {
-        self.walk_from(self.client.root.fid.fid(), self.client.root.qid, names).await
+        let root = self.client.root.clone();
+        let known = root.known();
+        if known.is_none() && self.last.is_none() && self.lead.is_none() {
+            self.lead = root.take_lead();
+        }
+        let qid = match known {
+            Some(attached) => Some(attached.qid),
+            // Under the attach's own tag a fid may be named that it is to make.
+            None if self.lead.is_some() => None,
+            None => Some(root.attached().await?.qid),
+        };
+        self.walk_from(root.fid.fid(), qid, names).await
     }
 
-    async fn walk_from(&mut self, fid: Fid, qid: Qid, names: &[&[u8]]) -> Result<(Spot, Promise<Vec<Qid>>), Error> {
+    /// `qid` is that of `fid`, where it is known.
+    async fn walk_from(
+        &mut self,
+        fid: Fid,
+        qid: Option<Qid>,
+        names: &[&[u8]],
+    ) -> Result<(Spot, Promise<Vec<Qid>>), Error> {
         names.iter().try_for_each(|name| Name::new(name).map(drop))?;
         if names.len() > MAXWELEM {
             return Err(Errno::ENAMETOOLONG.into());
@@ -169,7 +190,7 @@ impl Chain {
         let newfid = new.fid();
         new.named();
         let known = Arc::new(Known { names: names.len(), is_dir: OnceLock::new() });
-        if names.is_empty() {
+        if let (true, Some(qid)) = (names.is_empty(), qid) {
             known.agrees(qid);
         }
         promise.against = Some((known.clone(), |known, qids| known.agrees_walked(qids)));
@@ -281,7 +302,7 @@ impl Chain {
             return Ok(None);
         }
         // Of one name, so that it does not matter what the spot is.
-        let (_there, walked) = self.walk_from(self.own(&spot.fid)?, Qid::default(), &[name]).await?;
+        let (_there, walked) = self.walk_from(self.own(&spot.fid)?, None, &[name]).await?;
         let call = walked.waiting.call();
         let refused = match is_there(walked.take().await) {
             Ok(false) => return Ok(None),
@@ -326,6 +347,41 @@ impl Chain {
         }
     }
 
+    /// Renames `name` of a directory to `new_name` of another, or of the same; .L and .n1 only. An existing file of that name is
+    /// replaced, unless it is `new`: then it is EEXIST (renameat2(2), RENAME_NOREPLACE), in .n1 only.
+    pub(super) async fn rename_at(
+        &mut self,
+        (dir, name): (&Spot, &[u8]),
+        (new_dir, new_name): (&Spot, &[u8]),
+        new: bool,
+    ) -> Result<Promise<()>, Error> {
+        Name::new(name)?;
+        Name::new(new_name)?;
+        let (olddirfid, newdirfid) = (self.own(&dir.fid)?, self.own(&new_dir.fid)?);
+        let request = if new {
+            T::Rename2 { olddirfid, oldname: name, newdirfid, newname: new_name, flags: Octal(rename2::NOREPLACE) }
+        } else {
+            T::Renameat { olddirfid, oldname: name, newdirfid, newname: new_name }
+        };
+        self.issue(request, Bytes::new(), nothing).await
+    }
+
+    /// Removes a name of a directory: of an empty directory when `of_dir`, else of anything but a directory; .L and .n1 only.
+    pub(super) async fn unlink(&mut self, spot: &Spot, name: &[u8], of_dir: bool) -> Result<Promise<()>, Error> {
+        Name::new(name)?;
+        let flags = Octal(if of_dir { REMOVEDIR } else { 0 });
+        self.issue(T::Unlinkat { dirfid: self.own(&spot.fid)?, name, flags }, Bytes::new(), nothing).await
+    }
+
+    /// The target of a symbolic link; .L and .n1 only.
+    pub(super) async fn read_link(&mut self, spot: &Spot) -> Result<Promise<Vec<u8>>, Error> {
+        self.issue(T::Readlink { fid: self.own(&spot.fid)? }, Bytes::new(), |reply| match reply.message()? {
+            R::Readlink { target } => link_target_of(target.to_vec()),
+            _ => Err(unexpected()),
+        })
+        .await
+    }
+
     /// By Twstat, which .L does not have.
     pub(super) async fn rename_here(&mut self, spot: &Spot, name: &[u8]) -> Result<Promise<()>, Error> {
         let mut stat = Vec::new();
@@ -367,7 +423,7 @@ impl Chain {
     ) -> Result<Promise<B>, Error> {
         let handle = self.client.handle();
         let room = handle.room().await?;
-        let place = Place::Chained(self.replies.clone(), self.last);
+        let place = Place::Chained(self.replies.clone(), self.last.or(self.lead));
         // Replies that were taken since the chain began are causes too.
         let cause = self.client.lane.depth();
         let waiting = match (handle.queue_as(room, &request, payload, cause, &place), self.last) {

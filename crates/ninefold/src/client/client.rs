@@ -5,16 +5,17 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ninefold_proto::dialect::Version;
-use ninefold_proto::{Dialect, Fid, Qid, R, T};
+use ninefold_proto::types::SessionId;
+use ninefold_proto::{Dialect, Fid, T};
 use tokio::time::Instant;
 
 use super::connection::{Handle, Reply};
 use super::error::Error;
-use super::fid::OwnedFid;
 use super::handshake::{self, bounded};
-use super::node::{Node, unexpected};
+use super::node::Node;
 use super::options::Options;
 use super::resolve::{self, Follow, Located};
+use super::root::{Attached, Root, Session, new_session};
 use super::stats::{Lane, Stats};
 use crate::transport::{Address, Stream};
 
@@ -35,14 +36,6 @@ pub struct Client {
     pub(super) lane: Lane,
     pub(super) root: Arc<Root>,
     handle: Handle,
-    attach_took: Duration,
-}
-
-/// The fid of the attach.
-#[derive(Debug)]
-pub(super) struct Root {
-    pub fid: OwnedFid,
-    pub qid: Qid,
 }
 
 impl Client {
@@ -50,39 +43,38 @@ impl Client {
     /// started there with the whole file system for its tree, so that the path means what it means to scp. All of it ends
     /// within [`Options::timeout`], whatever is gone through; over ssh within [`Options::login_timeout`].
     pub async fn connect(address: &Address, options: Options) -> Result<Client, Error> {
-        let connected = async {
-            let handle = handshake::connect(address, &options).await?;
-            let aname = address.aname.clone().unwrap_or_default();
-            Client::attach(handle, &aname, options.clone()).await
-        };
-        bounded(handshake::limit(address, &options), connected).await?
+        let (client, _) = Client::first(address, options, async |_| Ok(())).await?;
+        Ok(client)
     }
 
     /// The same on a stream that is there already, within [`Options::timeout`]. Must be called within a tokio runtime, as all of this.
     pub async fn over(stream: Stream, attach: &Attach, options: Options) -> Result<Client, Error> {
         let attached = async {
             let handle = handshake::over(stream, attach.dialect, &options).await?;
-            Client::attach(handle, &attach.aname, options.clone()).await
+            let client = Client::begin(handle, &attach.aname, Arc::new(options.clone()), new_session()?).await?;
+            client.attached().await?;
+            Ok(client)
         };
         bounded(options.timeout, attached).await?
     }
 
-    async fn attach(handle: Handle, aname: &[u8], options: Options) -> Result<Client, Error> {
+    /// Asks for the attach, without waiting for it. With groups a chain may go behind it: see [`Root`].
+    pub(super) async fn begin(
+        handle: Handle,
+        aname: &[u8],
+        options: Arc<Options>,
+        session: SessionId,
+    ) -> Result<Client, Error> {
         let lane = Lane::default();
-        // The handshake's round trips came first.
-        lane.raise(handle.stats().round_trips);
-        let fid = handle.new_fid()?;
-        let (uname, n_uname) = (options.user.0.as_slice(), options.user.1);
-        let request = T::Attach { fid: fid.fid(), afid: Fid::NONE, uname, aname, n_uname };
-        let began = Instant::now();
-        let reply = handle.call_making(request, fid, &lane).await?;
-        let attach_took = began.elapsed();
-        let qid = match reply.message()? {
-            R::Attach { qid } => qid,
-            _ => return Err(unexpected()),
-        };
-        let fid = reply.made.ok_or_else(unexpected)?;
-        Ok(Client { options: Arc::new(options), lane, root: Arc::new(Root { fid, qid }), handle, attach_took })
+        // The handshake's round trips came first, where they were waited for.
+        lane.raise(handle.prelude_depth());
+        let root = Root::begin(&handle, (&options.user.0, options.user.1, aname), session, &lane).await?;
+        Ok(Client { options, lane, root: Arc::new(root), handle })
+    }
+
+    /// Waits for the attach.
+    pub(super) async fn attached(&self) -> Result<Attached, Error> {
+        self.root.attached().await
     }
 
     /// The dialect agreed.
@@ -102,7 +94,12 @@ impl Client {
 
     /// How long the attach took: one round trip, and what the server did meanwhile.
     pub fn attach_took(&self) -> Duration {
-        self.attach_took
+        self.root.known().map_or(Duration::ZERO, |attached| attached.took)
+    }
+
+    /// What the server said of itself and of the session that this connection is of: `.n1` only.
+    pub fn session(&self) -> Option<Session> {
+        self.root.known().and_then(|attached| attached.session)
     }
 
     /// What it was made with.

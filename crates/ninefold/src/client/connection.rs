@@ -9,13 +9,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::task::AtomicWaker;
-use ninefold_proto::client::{Due, Limits, Parting, Queue, Refused, ServerMisbehaved, Session, Turn};
+use ninefold_proto::client::{Due, Limits, Parting, Presumption, Queue, Refused, ServerMisbehaved, Session, Turn};
 use ninefold_proto::dialect::Version;
 use ninefold_proto::message::info;
 use ninefold_proto::wire::{HEADER, split_frame};
@@ -45,7 +46,7 @@ const CUT: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(super) struct Reply {
     pub frame: Bytes,
-    pub dialect: Dialect,
+    pub version: Version,
     /// When it came.
     pub at: Instant,
     /// The fid that the call made.
@@ -57,7 +58,7 @@ impl Reply {
     pub fn message(&self) -> Result<R<'_>, Error> {
         let bad = |e| Error::Misbehaved(ServerMisbehaved::Frame(e));
         let (header, body) = split_frame(&self.frame).map_err(bad)?;
-        R::decode(header.kind, body, self.dialect).map_err(bad)
+        R::decode(header.kind, body, self.version).map_err(bad)
     }
 
     /// Bytes of [`Reply::data`].
@@ -98,8 +99,11 @@ pub(super) struct Shared {
     room: Semaphore,
     /// Told when the connection is over.
     over: Notify,
+    /// Told when the version that was presumed is agreed, and when the connection is over.
+    agreed: Notify,
     pub version: Version,
-    pub msize: u32,
+    /// The session's, to be looked at without a lock: it changes once, when what was presumed is agreed.
+    msize: AtomicU32,
     /// The longest silence; see [`Progress`].
     pub timeout: Option<Duration>,
     windows: Windows,
@@ -113,6 +117,18 @@ pub(super) struct Windows {
 }
 
 impl Shared {
+    pub fn msize(&self) -> u32 {
+        self.msize.load(Ordering::Relaxed)
+    }
+
+    /// The version that was presumed is agreed.
+    pub fn agree(&self, state: &mut State, msize: u32) {
+        state.standing = Standing::Agreed;
+        state.session.set_msize(msize);
+        self.msize.store(msize, Ordering::Relaxed);
+        self.agreed.notify_waiters();
+    }
+
     pub fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -142,6 +158,7 @@ impl Shared {
         }
         self.room.close();
         self.over.notify_waiters();
+        self.agreed.notify_waiters();
     }
 
     /// `future`, while no silence is longer than the timeout: `since` tells when it began, as it stands.
@@ -166,9 +183,20 @@ impl Shared {
     }
 }
 
+/// What is known of the version.
+#[derive(Debug)]
+pub(super) enum Standing {
+    Agreed,
+    /// The server has said nothing yet.
+    Presumed(Box<Presumption>),
+    /// It speaks another, and has done nothing of what it was asked.
+    Refuted,
+}
+
 #[derive(Debug)]
 pub(super) struct State {
     pub session: Session,
+    pub standing: Standing,
     pub outbox: Outbox,
     /// Those of a tag in the order in which they are answered; no queue is empty.
     pub waiters: HashMap<Tag, Queue<Waiter>>,
@@ -193,8 +221,16 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Queues the flushes and clunks that are due.
+    /// What is presumed, while the server has said nothing.
+    pub fn presumption(&mut self) -> Option<&mut Presumption> {
+        if let Standing::Presumed(presumption) = &mut self.standing { Some(presumption) } else { None }
+    }
+
+    /// Queues the flushes and clunks that are due; none while it is only presumed that the server understands them.
     pub fn queue_own(&mut self) {
+        if self.presumption().is_some() {
+            return;
+        }
         let mut own = Vec::new();
         while self.session.poll_transmit(&mut own) {}
         if !own.is_empty() {
@@ -370,13 +406,40 @@ impl Handle {
     pub fn start(
         stream: Stream,
         arrived: BytesMut,
+        agreed: (Version, u32),
+        timeout: Option<Duration>,
+        prelude: Prelude,
+    ) -> Handle {
+        Handle::with(stream, arrived, agreed, Standing::Agreed, timeout, prelude)
+    }
+
+    /// The same on a stream on which the Tversion of a presumption was sent, and not answered; its fids begin at `first`.
+    pub fn presume(
+        stream: Stream,
+        presumption: Presumption,
+        first: Fid,
+        timeout: Option<Duration>,
+        prelude: Prelude,
+    ) -> Handle {
+        let presumed = (presumption.version(), presumption.msize());
+        let standing = Standing::Presumed(Box::new(presumption));
+        let handle = Handle::with(stream, BytesMut::new(), presumed, standing, timeout, prelude);
+        handle.0.shared.lock().session.begin_fids_at(first);
+        handle
+    }
+
+    fn with(
+        stream: Stream,
+        arrived: BytesMut,
         (version, msize): (Version, u32),
+        standing: Standing,
         timeout: Option<Duration>,
         prelude: Prelude,
     ) -> Handle {
         let limits = Limits::default();
         let state = State {
             session: Session::new(version, msize, limits),
+            standing,
             outbox: Outbox::default(),
             waiters: HashMap::new(),
             next_serial: 0,
@@ -397,8 +460,9 @@ impl Handle {
             waker: AtomicWaker::new(),
             room: Semaphore::new(limits.calls),
             over: Notify::new(),
+            agreed: Notify::new(),
             version,
-            msize,
+            msize: AtomicU32::new(msize),
             timeout,
             windows: Windows::default(),
         });
@@ -420,7 +484,49 @@ impl Handle {
     }
 
     pub fn msize(&self) -> u32 {
-        self.0.shared.msize
+        self.0.shared.msize()
+    }
+
+    /// The depth that the handshake left for what comes first: nothing where its answer is not waited for.
+    pub fn prelude_depth(&self) -> u32 {
+        let mut state = self.0.shared.lock();
+        if state.presumption().is_some() { 0 } else { state.round_trips }
+    }
+
+    /// Waits until the server has agreed on what was presumed, or the connection is over. Without a bound.
+    pub async fn agreed(&self) {
+        let shared = &self.0.shared;
+        loop {
+            let agreed = shared.agreed.notified();
+            tokio::pin!(agreed);
+            // Registered before the look, so that a change between the two is not missed.
+            agreed.as_mut().enable();
+            let mut state = shared.lock();
+            if state.ended.is_some() || state.presumption().is_none() {
+                return;
+            }
+            drop(state);
+            agreed.await;
+        }
+    }
+
+    /// What became of the presumption that the connection began with.
+    pub fn fate(&self) -> Fate {
+        match &self.0.shared.lock().standing {
+            Standing::Agreed => Fate::Agreed,
+            Standing::Refuted => Fate::Refuted,
+            Standing::Presumed(presumption) => Fate::Unknown { changes: presumption.changes() },
+        }
+    }
+
+    /// Ends the connection as it stands, whoever has a part in it.
+    pub fn cut(&self) {
+        let shared = &self.0.shared;
+        let mut state = shared.lock();
+        (state.closing, state.linger) = (true, Duration::ZERO);
+        drop(state);
+        shared.waker.wake();
+        shared.end(Error::Lost(Loss::ClosedHere));
     }
 
     pub fn windows(&self) -> &Windows {
@@ -569,6 +675,9 @@ impl Handle {
         };
         // The session gives it back, when the call is done.
         room.permit.forget();
+        if let Some(presumption) = state.presumption() {
+            presumption.note(request, head.len() + payload.len());
+        }
         // Without groups it would have waited for those before it in its chain, whether or not anybody has looked at their replies.
         let before = place.chain().filter(|_| !self.version().groups).map_or(0, Lane::depth);
         let depth = cause.max(room.cause).max(before) + 1;
@@ -638,7 +747,7 @@ impl Handle {
     pub fn stats(&self) -> Stats {
         let state = self.0.shared.lock();
         let counts = state.session.counts().iter().enumerate().filter(|(_, n)| **n > 0);
-        let named = counts.filter_map(|(number, &n)| info(number as u8, self.dialect()).map(|row| (row.name, n)));
+        let named = counts.filter_map(|(number, &n)| info(number as u8, self.version()).map(|row| (row.name, n)));
         let mut messages: BTreeMap<_, _> = named.collect();
         // One of each for every offer; an offer that was refused was answered by an error.
         for version in ["Tversion", "Rversion"] {
@@ -700,6 +809,17 @@ impl Handle {
             since = heard;
         }
     }
+}
+
+/// What became of a presumption.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Fate {
+    /// The server agreed, or nothing was presumed.
+    Agreed,
+    /// It speaks something else, and has done nothing.
+    Refuted,
+    /// It has not said so. `changes`: what it was asked changes files.
+    Unknown { changes: bool },
 }
 
 /// Room for one call on a connection.

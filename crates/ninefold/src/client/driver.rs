@@ -11,14 +11,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes, BytesMut};
-use ninefold_proto::client::{Answer, ServerMisbehaved};
+use ninefold_proto::client::{Answer, ServerMisbehaved, Verdict};
 use ninefold_proto::wire::{frame_size, split_frame};
 use ninefold_proto::{Fid, Tag};
 use tokio::io::AsyncWrite;
 use tokio::time::{Instant, Sleep};
 use tokio_util::io::poll_read_buf;
 
-use super::connection::{LINGER, Reply, Shared, Waiter};
+use super::connection::{LINGER, Reply, Shared, Standing, Waiter};
 use super::error::{Error, Loss};
 use super::fid::OwnedFid;
 use super::progress::{STEP, after};
@@ -51,6 +51,8 @@ pub(super) struct Driver {
     large: usize,
     /// Bytes of the frame that has not come whole, when they last counted as a sign of life.
     noted: usize,
+    /// Bytes of the largest first frame, while a version is presumed.
+    first_max: Option<u32>,
     /// What is being written; empty in between.
     slices: Vec<Bytes>,
     /// Bytes were written that the stream may hold back.
@@ -85,7 +87,8 @@ impl Driver {
     pub fn new(shared: Arc<Shared>, stream: Stream, arrived: BytesMut) -> Driver {
         let end = End { shared: shared.clone(), why: Error::Lost(Loss::ClosedHere) };
         let (slices, arrived_at) = (Vec::new(), Instant::now());
-        Driver { stream, arrived, arrived_at, large: 0, noted: 0, slices, unflushed: false, shared, end }
+        let first_max = shared.lock().presumption().map(|presumption| presumption.frame_max());
+        Driver { stream, arrived, arrived_at, large: 0, noted: 0, first_max, slices, unflushed: false, shared, end }
     }
 
     pub async fn run(mut self) {
@@ -126,7 +129,9 @@ impl Driver {
             };
             let mut state = self.shared.lock();
             state.queue_own();
-            if state.closing && state.session.is_idle() && state.outbox.is_empty() {
+            // A server of which nothing is known is told nothing more.
+            let presumed = state.presumption().is_some();
+            if state.closing && (presumed || state.session.is_idle() && state.outbox.is_empty()) {
                 return Poll::Ready(Error::Lost(Loss::ClosedHere));
             }
             state.outbox.claim(SLICES, &mut self.slices);
@@ -213,7 +218,8 @@ impl Driver {
     }
 
     fn next_frame(&self) -> Result<Option<usize>, Error> {
-        frame_size(&self.arrived, self.shared.msize).map_err(|e| Error::Misbehaved(ServerMisbehaved::Frame(e)))
+        let max = self.first_max.unwrap_or_else(|| self.shared.msize());
+        frame_size(&self.arrived, max).map_err(|e| Error::Misbehaved(ServerMisbehaved::Frame(e)))
     }
 
     /// Notes that a frame which is not whole has grown.
@@ -244,13 +250,17 @@ impl Driver {
             } else {
                 self.arrived.split_to(size).freeze()
             };
+            if self.first_max.take().is_some() {
+                self.agree(&frame)?;
+                continue;
+            }
             // Out of the lock before anything is handed over: a reply that nobody takes is dropped, and an owned fid
             // takes the lock to be dropped.
             let Told { answered, failed } = self.answered(&frame)?;
             if let Some((waiter, result)) = answered {
                 let reply = result.map(|fid| Reply {
                     frame,
-                    dialect: self.shared.version.dialect,
+                    version: self.shared.version,
                     at: self.arrived_at,
                     made: fid.filter(|_| waiter.chain.is_none()).map(|fid| OwnedFid::made(waiter.handle.clone(), fid)),
                 });
@@ -261,6 +271,22 @@ impl Driver {
             }
         }
         Ok(())
+    }
+
+    /// The first frame where a version was presumed.
+    fn agree(&mut self, frame: &[u8]) -> Result<(), Error> {
+        let mut state = self.shared.lock();
+        let state = &mut *state;
+        let Standing::Presumed(presumption) = &mut state.standing else { return Ok(()) };
+        match presumption.handle_frame(&state.session, frame).map_err(Error::Misbehaved)? {
+            Verdict::Holds { msize } => {
+                self.shared.agree(state, msize);
+                return Ok(());
+            }
+            Verdict::Fails => state.standing = Standing::Refuted,
+            Verdict::Unclear => {}
+        }
+        Err(Error::Lost(Loss::OtherVersion))
     }
 
     /// Whom a frame answers; what has its turn now is queued.

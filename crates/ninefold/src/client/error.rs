@@ -27,6 +27,10 @@ pub enum Error {
     /// The connection ended.
     #[error("the connection is lost: {0}")]
     Lost(Loss),
+    /// The connection ended, or the server broke the protocol, before it said which version it speaks, and what it was asked
+    /// changes files: it may have done it all the same. It was not asked again.
+    #[error("{0}: it may or may not have been done")]
+    InDoubt(Box<Error>),
     /// No connection was made.
     #[error("cannot connect: {0}")]
     Dial(Arc<io::Error>),
@@ -64,6 +68,8 @@ pub enum Loss {
     Unanswered,
     #[error("it was closed here")]
     ClosedHere,
+    #[error("the server does not speak what it did the last time")]
+    OtherVersion,
 }
 
 /// Well-formed answers that cannot be true.
@@ -99,7 +105,8 @@ impl Error {
     /// The number that a program's system call would fail with.
     pub fn errno(&self) -> Errno {
         match self {
-            Error::Refused(e) => e.errno,
+            Error::Refused(e) => of_linux(e.errno),
+            Error::InDoubt(e) => e.errno(),
             Error::Misbehaved(_) | Error::Suspect(_) => Errno::EPROTO,
             Error::TimedOut(_) => Errno::ETIMEDOUT,
             Error::Lost(_) => Errno::ECONNRESET,
@@ -123,7 +130,18 @@ impl Error {
 
     /// Whether nothing more can be asked on this connection.
     pub fn is_fatal(&self) -> bool {
-        matches!(self, Error::Misbehaved(_) | Error::Lost(_) | Error::Dial(_) | Error::NoDialect(_))
+        use Error::{Dial, InDoubt, Lost, Misbehaved, NoDialect};
+        matches!(self, Misbehaved(_) | Lost(_) | InDoubt(_) | Dial(_) | NoDialect(_))
+    }
+}
+
+/// The number that Linux has for one of .n1's own, which no program knows (protocol.md, "Errors").
+fn of_linux(errno: Errno) -> Errno {
+    match errno {
+        Errno::ETRYLATER => Errno::EAGAIN,
+        Errno::ESTALE_LEASE | Errno::ESESSION | Errno::EMOVED => Errno::ESTALE,
+        Errno::EFENCED => Errno::EIO,
+        other => other,
     }
 }
 

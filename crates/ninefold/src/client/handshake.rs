@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use ninefold_proto::client::{Handshake, ServerMisbehaved};
+use ninefold_proto::client::{Handshake, Presumption, ServerMisbehaved};
 use ninefold_proto::dialect::{Step, Version};
 use ninefold_proto::wire::frame_size;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -13,7 +13,9 @@ use tracing::{debug, warn};
 
 use super::connection::{Handle, Prelude};
 use super::error::{Error, Loss};
+use super::memory::Entry;
 use super::options::Options;
+use super::root::first_fid;
 use crate::transport::{Address, Place, Stream, reach};
 
 /// The part of the timeout that the first offer may take: a server that leaves a version unanswered that it does not
@@ -35,35 +37,71 @@ fn is_ssh(address: &Address) -> bool {
     matches!(address.place, Place::Ssh { .. })
 }
 
-/// Dials and negotiates, dialling again for a server that closes in place of refusing. Without a bound: see [`limit`].
-pub(super) async fn connect(address: &Address, options: &Options) -> Result<Handle, Error> {
-    // Under a short timeout there is none: a server that is merely slow must not lose its dialect by it. A second ssh would
-    // ask for the password again.
-    let first = options.timeout.map(|timeout| timeout / FIRST_OFFER).filter(|&first| first >= FIRST_OFFER_MIN);
-    connect_within(address, options, first.filter(|_| !is_ssh(address) && address.dialect.is_none())).await
+/// How long the first offer may go unanswered, if it is to have a bound of its own. Under a short timeout there is none: a
+/// server that is merely slow must not lose its dialect by it. A second ssh would ask for the password again.
+pub(super) fn first_offer(address: &Address, options: &Options) -> Option<Duration> {
+    let first = options.timeout.map(|timeout| timeout / FIRST_OFFER);
+    first.filter(|&first| first >= FIRST_OFFER_MIN && !is_ssh(address))
+}
+
+/// Dials and negotiates, dialling again for a server that closes in place of refusing; what the server `known` took the last
+/// time is offered first. Gives the version whose offer was taken, too. Without a bound: see [`limit`].
+pub(super) async fn connect(
+    address: &Address,
+    options: &Options,
+    known: Option<&Entry>,
+) -> Result<(Handle, Version), Error> {
+    let first = first_offer(address, options).filter(|_| address.dialect.is_none());
+    connect_within(address, options, known, first).await
 }
 
 /// With `first` for the first offer, if it is to have a bound of its own.
-async fn connect_within(address: &Address, options: &Options, mut first: Option<Duration>) -> Result<Handle, Error> {
-    let mut handshake = Handshake::new(options.offer(), address.dialect);
+async fn connect_within(
+    address: &Address,
+    options: &Options,
+    known: Option<&Entry>,
+    mut first: Option<Duration>,
+) -> Result<(Handle, Version), Error> {
+    let mut handshake = match (known, address.dialect) {
+        (Some(entry), None) => Handshake::remembering(options.offer(), entry.offer),
+        (_, pinned) => Handshake::new(options.offer(), pinned),
+    };
     let mut prelude = Prelude::default();
     loop {
         let stream = reach(address).await.map_err(|e| Error::Dial(Arc::new(e)))?;
         let negotiated = match negotiate(stream, &mut handshake, &mut prelude, (options, &mut first)).await {
             Err(Error::TimedOut(_)) => {
-                warn!(server = %address.place, "no answer to the first offer of a version; plain 9P2000 is offered next");
+                warn!(server = %address.place, "no answer to the first offer of a version; another is offered next");
                 Negotiated::Closed(handshake.handle_close())
             }
             other => other?,
         };
         match negotiated {
-            Negotiated::Agreed(handle) => return Ok(handle),
+            Negotiated::Agreed(handle) => {
+                let offered = Version::parse(handshake.offered().as_bytes()).unwrap_or(handle.version());
+                return Ok((handle, offered));
+            }
             // A second ssh would ask for the password again, and the first one's complaint is on standard error.
             Negotiated::Closed(Step::Redial) if !is_ssh(address) => {}
             Negotiated::Closed(_) if prelude.bytes_received == 0 => return Err(Error::Lost(Loss::Closed)),
             Negotiated::Closed(_) => return Err(no_dialect(address.dialect)),
         }
     }
+}
+
+/// Dials a server that agreed on `.n1` and `msize` before, offers that, and waits for nothing.
+pub(super) async fn presume(address: &Address, options: &Options, msize: u32) -> Result<Handle, Error> {
+    let presumption = Presumption::new(options.offer(), Version::N1, msize);
+    let mut stream = reach(address).await.map_err(|e| Error::Dial(Arc::new(e)))?;
+    let mut offer = Vec::new();
+    presumption.offer(&mut offer);
+    let sent = async {
+        stream.write_all(&offer).await?;
+        stream.flush().await
+    };
+    sent.await.map_err(|e| Error::Lost(Loss::Io(Arc::new(e))))?;
+    let prelude = Prelude { offers: 1, bytes_sent: offer.len() as u64, bytes_received: 0 };
+    Ok(Handle::presume(stream, presumption, first_fid()?, options.timeout, prelude))
 }
 
 /// Negotiates on a stream that is there already, and cannot be dialled again. Without a bound.
@@ -197,8 +235,8 @@ mod tests {
         let address = Address::tcp(listener.local_addr().unwrap());
         tokio::spawn(silent_but_for_plain(listener));
         let options = Options { timeout: Some(Duration::from_secs(4)), ..Options::default() };
-        let connected = connect_within(&address, &options, Some(Duration::from_millis(300))).await.unwrap();
-        assert_eq!(connected.dialect(), Dialect::Plan9);
+        let connected = connect_within(&address, &options, None, Some(Duration::from_millis(300))).await.unwrap();
+        assert_eq!(connected.0.dialect(), Dialect::Plan9);
     }
 
     #[tokio::test]
@@ -207,7 +245,7 @@ mod tests {
         let address = Address::tcp(listener.local_addr().unwrap());
         let limit = Some(Duration::from_millis(200));
         let options = Options { timeout: limit, ..Options::default() };
-        let connected = connect_within(&address, &options, Some(Duration::from_millis(50)));
+        let connected = connect_within(&address, &options, None, Some(Duration::from_millis(50)));
         let error = bounded(limit, connected).await.unwrap_err();
         assert!(matches!(error, Error::TimedOut(limit) if limit == Duration::from_millis(200)), "{error}");
     }

@@ -1,6 +1,7 @@
 //! Names in a directory: made, linked, renamed, removed.
 
 use ninefold_proto::message::Octal;
+use ninefold_proto::n1::rename2;
 use ninefold_proto::stat::dm;
 use ninefold_proto::types::Name;
 use ninefold_proto::{Dialect, Errno, T};
@@ -10,7 +11,7 @@ use super::metadata::FileType;
 use super::node::{Node, own_gid, plan9_kind, plan9_perm};
 
 /// unlinkat(2)'s AT_REMOVEDIR.
-const REMOVEDIR: u32 = 0x200;
+pub(super) const REMOVEDIR: u32 = 0x200;
 
 impl Node {
     /// Makes a directory. `perm`: 0 to 0o777 (.u and .L: 0o7777; in 9P2000 more is refused), cut down by the server as it
@@ -133,6 +134,17 @@ impl Node {
         }
         let node = self.walk(&[name]).await?;
         let request = T::Rename { fid: node.fid.fid(), dfid: newdirfid, name: new_name };
+        self.client.call(request).await.map(drop)
+    }
+
+    /// The same where nothing has the new name, else EEXIST (renameat2(2), RENAME_NOREPLACE); .n1 only.
+    pub async fn rename_new(&self, name: &[u8], new_dir: &Node, new_name: &[u8]) -> Result<(), Error> {
+        Name::new(name)?;
+        Name::new(new_name)?;
+        self.is_beside(new_dir)?;
+        let (olddirfid, newdirfid) = (self.fid.fid(), new_dir.fid.fid());
+        let flags = Octal(rename2::NOREPLACE);
+        let request = T::Rename2 { olddirfid, oldname: name, newdirfid, newname: new_name, flags };
         self.client.call(request).await.map(drop)
     }
 

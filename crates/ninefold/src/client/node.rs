@@ -99,20 +99,15 @@ pub(super) fn unexpected() -> Error {
 }
 
 impl Client {
-    pub(super) fn start(&self) -> Start<'_> {
-        Start { client: self, fid: self.root.fid.fid(), qid: self.root.qid }
+    /// The root, once it is attached to.
+    pub(super) async fn start(&self) -> Result<Start<'_>, Error> {
+        let qid = self.attached().await?.qid;
+        Ok(Start { client: self, fid: self.root.fid.fid(), qid })
     }
 
-    /// The root of the tree.
-    pub async fn root(&self) -> Result<Node, Error> {
-        self.start().walk(&[]).await
-    }
-}
-
-impl Start<'_> {
     /// The first of `names` that go into one walk: at most 16, and no more than fit a message.
-    pub fn fitting<'n>(&self, names: &'n [&'n [u8]]) -> &'n [&'n [u8]] {
-        let mut left = self.client.msize() as usize - WALK_HEADER;
+    pub(super) fn fitting<'n>(&self, names: &'n [&'n [u8]]) -> &'n [&'n [u8]] {
+        let mut left = self.msize() as usize - WALK_HEADER;
         let fits = |name: &&&[u8]| match left.checked_sub(2 + name.len()) {
             Some(less) => {
                 left = less;
@@ -121,6 +116,18 @@ impl Start<'_> {
             None => false,
         };
         &names[..names.iter().take(MAXWELEM).take_while(fits).count()]
+    }
+
+    /// The root of the tree.
+    pub async fn root(&self) -> Result<Node, Error> {
+        self.start().await?.walk(&[]).await
+    }
+}
+
+impl Start<'_> {
+    /// See [`Client::fitting`].
+    pub fn fitting<'n>(&self, names: &'n [&'n [u8]]) -> &'n [&'n [u8]] {
+        self.client.fitting(names)
     }
 
     /// One walk, of names that [`Start::fitting`] gave.
@@ -371,8 +378,8 @@ pub(super) async fn metadata(client: &Client, fid: Fid) -> Result<Metadata, Erro
 pub(super) fn metadata_of_reply(reply: &Reply) -> Result<Metadata, Error> {
     match reply.message()? {
         R::Stat { stat } => {
-            let stat = Stat::decode(stat.0, reply.dialect).map_err(|_| unexpected())?;
-            Metadata::from_stat(&stat, reply.dialect)
+            let stat = Stat::decode(stat.0, reply.version.dialect).map_err(|_| unexpected())?;
+            Metadata::from_stat(&stat, reply.version.dialect)
         }
         told @ R::Getattr { .. } => Metadata::from_getattr(&told),
         _ => Err(unexpected()),

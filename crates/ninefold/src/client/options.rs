@@ -6,6 +6,8 @@ use ninefold_proto::types::NONUNAME;
 use ninefold_proto::wire::MSIZE_MIN;
 use rustix::process::getuid;
 
+use super::memory::Memory;
+
 /// The range of [`Options::msize`]: what every server of ours takes, and the most that one offers.
 const MSIZES: (u32, u32) = (MSIZE_MIN, 8 << 20);
 
@@ -30,6 +32,8 @@ pub struct Options {
     pub dir_entries_max: usize,
     /// The most bytes on the way at a time in a pipelined read or write.
     pub window_max: usize,
+    /// Where it is remembered what servers agreed on; `None` remembers nothing, and makes no early start.
+    pub memory: Option<Memory>,
 }
 
 impl Default for Options {
@@ -45,6 +49,7 @@ impl Default for Options {
             dir_entries_max: 2_000_000,
             // 10 Gbit/s over 50 ms.
             window_max: 64 << 20,
+            memory: None,
         }
     }
 }

@@ -144,11 +144,14 @@ async fn walk_steps(
         if names.is_empty() {
             let node = match at {
                 Some(node) => node,
-                None => client.start().walk(&[]).await?,
+                None => client.start().await?.walk(&[]).await?,
             };
             return Ok((node, trail));
         }
-        let from = at.as_ref().map_or_else(|| client.start(), Node::start);
+        let from = match &at {
+            Some(node) => node.start(),
+            None => client.start().await?,
+        };
         let names = from.fitting(&names);
         let walked = from.walk_some(names).await?;
         let (node, count) = match walked {

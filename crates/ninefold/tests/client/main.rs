@@ -13,5 +13,6 @@ mod paths;
 mod reading;
 mod support;
 mod waiting;
+mod warm;
 mod wire;
 mod writing;
