@@ -237,8 +237,8 @@ async fn one_of_sixteen(version: Version, times: u64) {
     );
     println!("{told}");
     assert_eq!(flushed + answered + answered_before + taken_back, times, "{told}");
-    // Each comes about, and most are given up on the way.
-    assert!(flushed * 2 > times && (1..times / 5).contains(&taken_back), "{told}");
+    // Most are given up on the way; of many, some before they have left.
+    assert!(flushed * 2 > times && taken_back < times / 5 && (times < 500 || taken_back > 0), "{told}");
     // The server has exactly one fid, the root's.
     let mut taken = Vec::new();
     for _ in 1..FIDS {
@@ -250,6 +250,7 @@ async fn one_of_sixteen(version: Version, times: u64) {
 #[tokio::test(start_paused = true)]
 async fn one_operation_of_sixteen_given_up_leaves_fids_tags_and_locks_as_they_were() {
     one_of_sixteen(IX, 500).await;
+    one_of_sixteen(Version::N1, 500).await;
     one_of_sixteen(Dialect::Linux.into(), 500).await;
     for version in [UNIX_IX, Dialect::Plan9.into(), Dialect::Unix.into()] {
         one_of_sixteen(version, 50).await;

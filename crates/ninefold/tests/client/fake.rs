@@ -43,25 +43,27 @@ pub fn content(offset: u64, count: usize) -> Bytes {
 pub struct Replies {
     frames: mpsc::UnboundedSender<Vec<u8>>,
     pub dialect: Dialect,
+    version: Version,
 }
 
 impl Replies {
     pub fn send(&self, tag: Tag, reply: R<'_>) {
         let mut frame = Vec::new();
-        reply.encode(tag, self.dialect, &mut frame);
+        reply.encode(tag, self.version, &mut frame);
         // The client may be gone.
         let _ = self.frames.send(frame);
     }
 
     fn request<'f>(&self, frame: &'f [u8]) -> (Tag, T<'f>) {
         let (header, body) = split_frame(frame).unwrap();
-        (header.tag, T::decode(header.kind, body, self.dialect).unwrap())
+        (header.tag, T::decode(header.kind, body, self.version).unwrap())
     }
 
     /// Answers Tversion, and says whether it was one.
     fn agree(&mut self, tag: Tag, request: &T<'_>) -> bool {
         let T::Version { msize, version } = *request else { return false };
-        self.dialect = Version::parse(version).expect("a test pins its dialect").dialect;
+        self.version = Version::parse(version).expect("a test pins its version");
+        self.dialect = self.version.dialect;
         self.send(tag, R::Version { msize, version });
         true
     }
@@ -149,7 +151,7 @@ fn split(stream: Stream) -> (ReadHalf<Stream>, Replies) {
         }
         let _ = write.shutdown().await;
     });
-    (read, Replies { frames, dialect: Dialect::Plan9 })
+    (read, Replies { frames, dialect: Dialect::Plan9, version: Dialect::Plan9.into() })
 }
 
 async fn next(read: &mut ReadHalf<Stream>, buffer: &mut BytesMut) -> Option<Bytes> {
@@ -183,6 +185,28 @@ impl Tree {
             T::Attach { fid, .. } => {
                 fids.insert(fid, qid(b""));
                 replies.send(tag, R::Attach { qid: qid(b"") });
+            }
+            T::Session { fid, .. } => {
+                fids.insert(fid, qid(b""));
+                let (caps, qid) = (Mask(0), qid(b""));
+                let (epoch, time_sec, time_nsec, term_ms) = (1, 0, 0, 0);
+                let (fids, running, parked, group, waiting) = (1 << 18, 256, 1024, 64, 4096);
+                replies.send(
+                    tag,
+                    R::Session {
+                        caps,
+                        epoch,
+                        time_sec,
+                        time_nsec,
+                        term_ms,
+                        fids,
+                        running,
+                        parked,
+                        group,
+                        waiting,
+                        qid,
+                    },
+                );
             }
             T::Walk { fid, newfid, wnames } => {
                 let qids: Vec<Qid> = wnames.iter().map(qid).collect();
