@@ -1,5 +1,6 @@
 //! .L's attributes (Tgetattr, Tsetattr): the valid bits and the values.
 
+use crate::message::{Mask, Octal, R};
 use crate::types::Qid;
 
 /// Bits of Tgetattr's request_mask and Rgetattr's valid (diod's protocol.md; Linux `P9_STATS_*`).
@@ -72,6 +73,34 @@ pub struct Attr {
     pub generation: u64,
     /// Changes with every modification; compared for equality only.
     pub data_version: u64,
+}
+
+/// As Rgetattr tells them.
+impl From<&Attr> for R<'static> {
+    fn from(a: &Attr) -> R<'static> {
+        R::Getattr {
+            valid: Mask(a.valid),
+            qid: a.qid,
+            mode: Octal(a.mode),
+            uid: a.uid,
+            gid: a.gid,
+            nlink: a.nlink,
+            rdev: a.rdev,
+            size: a.size,
+            blksize: a.blksize,
+            blocks: a.blocks,
+            atime_sec: a.atime.sec as u64,
+            atime_nsec: a.atime.nsec.into(),
+            mtime_sec: a.mtime.sec as u64,
+            mtime_nsec: a.mtime.nsec.into(),
+            ctime_sec: a.ctime.sec as u64,
+            ctime_nsec: a.ctime.nsec.into(),
+            btime_sec: a.btime.sec as u64,
+            btime_nsec: a.btime.nsec.into(),
+            generation: a.generation,
+            data_version: a.data_version,
+        }
+    }
 }
 
 /// A time that Tsetattr sets.

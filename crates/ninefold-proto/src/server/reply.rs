@@ -134,7 +134,7 @@ impl<P: Bulk> Reply<P> {
                 out.push(tag, &reply, version);
             }
             Reply::Readlink(target) => out.push(tag, &R::Readlink { target }, version),
-            Reply::Getattr(attr) => out.push(tag, &getattr(attr), version),
+            Reply::Getattr(attr) => out.push(tag, &R::from(attr), version),
             Reply::Xattrwalk(size) => out.push(tag, &R::Xattrwalk { size: *size }, version),
             Reply::Lock(status) => out.push(tag, &R::Lock { status: *status }, version),
             Reply::Getlock(holder) => {
@@ -214,31 +214,6 @@ fn session(qid: Qid, begun: Begun, [fids, running, parked, group, waiting]: Sess
 /// Whether records of `len` bytes can end so.
 fn are_ends(ends: &[RecordEnd], len: usize) -> bool {
     ends.is_sorted_by(|a, b| a.end < b.end) && ends.last().map_or(0, |last| last.end as usize) == len
-}
-
-fn getattr(a: &Attr) -> R<'static> {
-    R::Getattr {
-        valid: Mask(a.valid),
-        qid: a.qid,
-        mode: Octal(a.mode),
-        uid: a.uid,
-        gid: a.gid,
-        nlink: a.nlink,
-        rdev: a.rdev,
-        size: a.size,
-        blksize: a.blksize,
-        blocks: a.blocks,
-        atime_sec: a.atime.sec as u64,
-        atime_nsec: a.atime.nsec.into(),
-        mtime_sec: a.mtime.sec as u64,
-        mtime_nsec: a.mtime.nsec.into(),
-        ctime_sec: a.ctime.sec as u64,
-        ctime_nsec: a.ctime.nsec.into(),
-        btime_sec: a.btime.sec as u64,
-        btime_nsec: a.btime.nsec.into(),
-        generation: a.generation,
-        data_version: a.data_version,
-    }
 }
 
 impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> Session<F, P, B> {

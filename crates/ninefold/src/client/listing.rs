@@ -31,7 +31,7 @@ pub struct Listing<'d> {
 impl Node {
     /// Reads the directory with the attributes of each entry; those of a symbolic link are its own.
     pub async fn list(&self) -> Result<Listing<'_>, Error> {
-        Ok(Listing { dir: self, read: self.read_dir().await?, asked: FuturesOrdered::new() })
+        Ok(Listing { dir: self, read: self.read_dir_with_metadata().await?, asked: FuturesOrdered::new() })
     }
 }
 

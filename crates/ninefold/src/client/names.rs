@@ -142,8 +142,20 @@ impl Node {
         Name::new(name)?;
         Name::new(new_name)?;
         self.is_beside(new_dir)?;
+        self.rename2(name, new_dir, new_name, rename2::NOREPLACE).await
+    }
+
+    /// Trades the two names, both of which must be there (renameat2(2), RENAME_EXCHANGE); .n1 only.
+    pub async fn exchange(&self, name: &[u8], other_dir: &Node, other_name: &[u8]) -> Result<(), Error> {
+        Name::new(name)?;
+        Name::new(other_name)?;
+        self.is_beside(other_dir)?;
+        self.rename2(name, other_dir, other_name, rename2::EXCHANGE).await
+    }
+
+    async fn rename2(&self, name: &[u8], new_dir: &Node, new_name: &[u8], flags: u32) -> Result<(), Error> {
         let (olddirfid, newdirfid) = (self.fid.fid(), new_dir.fid.fid());
-        let flags = Octal(rename2::NOREPLACE);
+        let flags = Octal(flags);
         let request = T::Rename2 { olddirfid, oldname: name, newdirfid, newname: new_name, flags };
         self.client.call(request).await.map(drop)
     }

@@ -4,9 +4,12 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use bytes::Bytes;
-use ninefold_proto::stat::{dir_entries, stats};
+use ninefold_proto::attr::getattr;
+use ninefold_proto::message::{Mask, Octal};
+use ninefold_proto::plus::{PlusEntry, plus_entries};
+use ninefold_proto::stat::{DirEntry, dir_entries, stats};
 use ninefold_proto::types::{BadName, Name};
-use ninefold_proto::{Dialect, Errno, Qid, T};
+use ninefold_proto::{Dialect, Errno, Qid, R, T};
 
 use super::error::{Error, Suspicion};
 use super::file::File;
@@ -20,7 +23,8 @@ pub struct Entry {
     pub name: Vec<u8>,
     pub qid: Qid,
     pub kind: FileType,
-    /// Where the dialect lists it: 9P2000 and .u. In a box, as .L's entries have none and it is six times as large as the rest.
+    /// Where it is listed: in 9P2000 and .u always, in .n1 by [`Node::read_dir_with_metadata`]. In a box, as .L's entries have
+    /// none and it is six times as large as the rest.
     pub metadata: Option<Box<Metadata>>,
 }
 
@@ -41,6 +45,8 @@ pub struct ReadDir {
     /// Read, and not yet given.
     entries: VecDeque<Entry>,
     count: usize,
+    /// Metadata is asked for, and the server can tell.
+    with_metadata: bool,
     ended: bool,
     /// What ended it before its end: behind a piece that is not to be believed there may be a hole.
     failed: Option<Error>,
@@ -55,6 +61,13 @@ impl Node {
         self.walk(&[]).await?.into_read_dir().await
     }
 
+    /// The same with each entry's metadata, of a symbolic link its own, where the dialect can list it: elsewhere, and where
+    /// a file has gone since, an entry has none.
+    pub async fn read_dir_with_metadata(&self) -> Result<ReadDir, Error> {
+        let with_metadata = self.client.version().is_n1();
+        Ok(ReadDir { with_metadata, ..self.read_dir().await? })
+    }
+
     /// Reads the directory, on this fid.
     pub async fn into_read_dir(self) -> Result<ReadDir, Error> {
         if !self.qid().is_dir() {
@@ -62,7 +75,8 @@ impl Node {
         }
         let file = self.open(Mode::READ).await?;
         let (cookies, repeats, entries) = (HashSet::new(), HashMap::new(), VecDeque::new());
-        Ok(ReadDir { file, offset: 0, cookies, repeats, entries, count: 0, ended: false, failed: None })
+        let (with_metadata, ended) = (false, false);
+        Ok(ReadDir { file, offset: 0, cookies, repeats, entries, count: 0, with_metadata, ended, failed: None })
     }
 }
 
@@ -99,6 +113,14 @@ impl ReadDir {
         let dialect = self.file.client().dialect();
         let before = self.entries.len();
         match dialect {
+            Dialect::Linux if self.with_metadata => match self.read_plus_entries().await {
+                // It serves a tree that has no such listing.
+                Err(e) if e.errno() == Errno::EOPNOTSUPP => {
+                    self.with_metadata = false;
+                    self.read_entries().await?;
+                }
+                other => other?,
+            },
             Dialect::Linux => self.read_entries().await?,
             dialect => self.read_stats(dialect).await?,
         }
@@ -108,27 +130,51 @@ impl ReadDir {
     }
 
     async fn read_entries(&mut self) -> Result<(), Error> {
-        if self.cookies.contains(&self.offset) {
-            return Err(Suspicion::LoopingDirectory.into());
-        }
-        let count = self.file.read_max();
-        let request = T::Readdir { fid: self.file.fid.fid(), offset: self.offset, count };
-        let data: Bytes = self.file.client.call(request).await?.data();
-        // Not before: a call that was given up may be made again.
-        self.cookies.insert(self.offset);
-        self.ended = data.is_empty();
+        let (fid, offset, count) = (self.file.fid.fid(), self.offset, self.file.read_max());
+        let data = self.read_from_cookie(T::Readdir { fid, offset, count }).await?;
         // An entry with a name of common length takes 40 bytes on the wire.
         self.entries.reserve(data.len() / 40);
         for entry in dir_entries(&data).flatten() {
-            self.offset = entry.offset;
-            if matches!(entry.name, b"." | b"..") {
-                // They count for nothing else, so new cookies alone could keep this going.
-                again(&mut self.repeats, entry.name)?;
-                continue;
-            }
-            let kind = listed_kind(entry.kind, entry.qid);
-            self.entries.push_back(Entry { name: checked(entry.name)?, qid: entry.qid, kind, metadata: None });
+            self.take_entry(&entry, None)?;
         }
+        Ok(())
+    }
+
+    async fn read_plus_entries(&mut self) -> Result<(), Error> {
+        let (fid, offset, count) = (self.file.fid.fid(), self.offset, self.file.read_max());
+        let request_mask = Mask(getattr::ALL);
+        let request = T::Readdirplus { fid, offset, count, request_mask, flags: Octal(0) };
+        let data = self.read_from_cookie(request).await?;
+        for PlusEntry { entry, attr } in plus_entries(&data).flatten() {
+            let metadata = match attr.valid {
+                0 => None,
+                _ => Some(Metadata::from_getattr(&R::from(&attr))?),
+            };
+            self.take_entry(&entry, metadata)?;
+        }
+        Ok(())
+    }
+
+    async fn read_from_cookie(&mut self, request: T<'_>) -> Result<Bytes, Error> {
+        if self.cookies.contains(&self.offset) {
+            return Err(Suspicion::LoopingDirectory.into());
+        }
+        let data = self.file.client.call(request).await?.data();
+        // Not before: a call that was given up may be made again.
+        self.cookies.insert(self.offset);
+        self.ended = data.is_empty();
+        Ok(data)
+    }
+
+    fn take_entry(&mut self, entry: &DirEntry<'_>, metadata: Option<Metadata>) -> Result<(), Error> {
+        self.offset = entry.offset;
+        if matches!(entry.name, b"." | b"..") {
+            // They count for nothing else, so new cookies alone could keep this going.
+            return again(&mut self.repeats, entry.name);
+        }
+        let kind = metadata.as_ref().map_or_else(|| listed_kind(entry.kind, entry.qid), |metadata| metadata.kind);
+        let (name, metadata) = (checked(entry.name)?, metadata.map(Box::new));
+        self.entries.push_back(Entry { name, qid: entry.qid, kind, metadata });
         Ok(())
     }
 

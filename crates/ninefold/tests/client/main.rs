@@ -4,6 +4,7 @@ mod cancelled;
 mod chains;
 mod chains_cut;
 mod exclusive;
+mod extent;
 mod fake;
 mod files;
 mod giving_up;

@@ -218,7 +218,7 @@ impl Item {
             }
             _ => {
                 let node = self.into_node().await?;
-                let listing = Listing::There(Box::new(node.read_dir().await?));
+                let listing = Listing::There(Box::new(node.read_dir_with_metadata().await?));
                 Ok((Folder::There(Arc::new(node)), listing))
             }
         }

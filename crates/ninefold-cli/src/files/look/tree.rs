@@ -357,7 +357,11 @@ async fn load(way: Way, client: Client, wants: Wants) -> Loaded {
         Ok(node) => node,
         Err(e) => return failed(below, Trouble::Open(e)),
     };
-    let mut reading = match node.read_dir().await {
+    let reading = match wants.attributes {
+        true => node.read_dir_with_metadata().await,
+        false => node.read_dir().await,
+    };
+    let mut reading = match reading {
         Ok(reading) => reading,
         Err(e) => return failed(below, Trouble::Open(e)),
     };
