@@ -117,6 +117,17 @@ fn names_of_one_file_are_not_written_from_two_sources() {
             fs::write(out.join("x"), old).unwrap();
             fs::hard_link(out.join("x"), out.join("y")).unwrap();
             let (code, _, said) = run(&["cp", "-r", &from, &to]);
+            if dialect == Dialect::Plan9 && code == Some(0) {
+                // The second was looked at when the first was written, and the file not empty any more: it was replaced.
+                for name in ["x", "y"] {
+                    assert!(
+                        fs::read(out.join(name)).unwrap() == share.read(&format!("t/{name}")),
+                        "{to}: {name}: {said}"
+                    );
+                }
+                fs::remove_dir_all(out).unwrap();
+                continue;
+            }
             assert_eq!(code, Some(1), "{dialect}: {to}: {said}");
             assert!(said.contains("it is the same file as") && said.contains("has just written"), "{said}");
             let now = fs::read(out.join("x")).unwrap();

@@ -93,7 +93,7 @@ fn an_export_is_found_by_its_name_and_by_its_path() {
     }
     let (code, stdout, stderr) = run(&["cat", &format!("9p://{address}/file?aname=no")]);
     assert_eq!((code, stdout.as_str()), (Some(1), ""));
-    assert!(stderr.contains("does not exist"), "{stderr}");
+    assert!(stderr.contains("no such export") && stderr.contains("it has no tree 'no'"), "{stderr}");
 }
 
 #[test]
