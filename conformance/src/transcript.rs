@@ -8,7 +8,7 @@
 //!
 //! | Line | Meaning |
 //! |---|---|
-//! | `dialect NAME` | the lines below are in that dialect: `9P2000`, `9P2000.u` or `9P2000.L`; the first step of a file |
+//! | `dialect NAME` | the lines below are in that dialect: `9P2000`, `9P2000.u`, `9P2000.L` or `9P2000.L.n1`; the first step of a file |
 //! | `include FILE` | the lines of FILE, which lies beside this one, stand here |
 //! | `needs WORD` | skip the file where the target lacks WORD: `root`, `read-only` (a target that may not be changed, for which only such files are), or any word that the caller withholds |
 //! | `T…` | sent as it stands, by [`print::parse`](ninefold_proto::print::parse) |

@@ -18,8 +18,9 @@ use std::time::Duration;
 use ninefold::transport::{Address, Place};
 use ninefold_conformance::transcript::{Outcome, READ_ONLY, Script, Target, run};
 use ninefold_proto::Dialect;
-use ninefold_proto::message::{R, T};
-use rustix::fs::{CWD, FileType, Mode, XattrFlags, makedev, mknodat, setxattr};
+use ninefold_proto::dialect::Version;
+use ninefold_proto::message::{MessageInfo, R, T};
+use rustix::fs::{CWD, FallocateFlags, FileType, Mode, XattrFlags, fallocate, makedev, mknodat, setxattr};
 use rustix::process::geteuid;
 
 use command::NINEFOLD;
@@ -28,15 +29,25 @@ include!(concat!(env!("OUT_DIR"), "/transcripts.rs"));
 
 #[test]
 fn every_message_of_each_dialect_is_in_a_transcript() {
-    for (directory, dialect) in [("9p2000", Dialect::Plan9), ("9p2000u", Dialect::Unix), ("9p2000l", Dialect::Linux)] {
+    // Of `.n1` the messages of its own: the others are those of .L.
+    let old = |dialect: Dialect| (Version::from(dialect), None);
+    for (directory, (version, beyond)) in [
+        ("9p2000", old(Dialect::Plan9)),
+        ("9p2000u", old(Dialect::Unix)),
+        ("9p2000l", old(Dialect::Linux)),
+        ("9p2000ln1", (Version::N1, Some(Dialect::Linux))),
+    ] {
         let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("transcripts").join(directory);
         let texts = fs::read_dir(&directory).unwrap().map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap());
         let seen: BTreeSet<String> =
             texts.flat_map(|text| text.lines().filter_map(message).map(str::to_owned).collect::<Vec<_>>()).collect();
         // Tauth is always refused.
-        let rows = T::TABLE.iter().chain(R::TABLE).filter(|row| row.dialects.has(dialect) && row.name != "Rauth");
+        let has = |row: &MessageInfo| {
+            row.dialects.has(version) && beyond.is_none_or(|dialect| !row.dialects.has(dialect)) && row.name != "Rauth"
+        };
+        let rows = T::TABLE.iter().chain(R::TABLE).filter(|row| has(row));
         let unseen: Vec<&str> = rows.map(|row| row.name).filter(|name| !seen.contains(*name)).collect();
-        assert_eq!(unseen, [""; 0], "{dialect}");
+        assert_eq!(unseen, [""; 0], "{version}");
     }
 }
 
@@ -157,6 +168,10 @@ fn facts(dir: &Path) -> Vec<(String, String)> {
         for word in ["xattr", "append", "exclusive"] {
             lack(word, format!("no extended attributes in {}: {e}", dir.display()));
         }
+    }
+    let opened = fs::File::options().write(true).open(&file).unwrap();
+    if let Err(e) = fallocate(&opened, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, 4096) {
+        lack("allocate", format!("no holes in {}: {e}", dir.display()));
     }
     let device = dir.join("device");
     if let Err(e) = mknodat(CWD, &device, FileType::CharacterDevice, Mode::from_raw_mode(0o600), makedev(1, 3)) {

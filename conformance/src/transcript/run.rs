@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 
 use ninefold::server::User;
 use ninefold::transport::Address;
+use ninefold_proto::Dialect;
+use ninefold_proto::dialect::{self, Version};
 use ninefold_proto::message::{R, RVERSION};
 use ninefold_proto::print::{Data, parse, print};
 use ninefold_proto::stat::stats;
 use ninefold_proto::wire::split_frame;
-use ninefold_proto::{Dialect, dialect};
 
 use super::connection::{Connection, Received};
 use super::fixture;
@@ -182,7 +183,7 @@ impl Run<'_> {
             let fail = |what: String| Failure { place: step.place.clone(), what };
             let Action::Send(line) = &step.action else { continue };
             let line = self.values.substitute(line).map_err(fail)?;
-            let frame = parse(&line, step.dialect).map_err(|e| fail(format!("{line}: {e}")))?;
+            let frame = parse(&line, step.version).map_err(|e| fail(format!("{line}: {e}")))?;
             pieces.entry(&step.connection).or_insert((step, Vec::new())).1.extend(frame);
         }
         for (step, bytes) in pieces.into_values() {
@@ -204,7 +205,7 @@ impl Run<'_> {
             for step in &wanted {
                 let Action::Expect(line) = &step.action else { continue };
                 let fail = |e| Failure { place: step.place.clone(), what: format!("{line}: {e}") };
-                if self.matches(line, frame, step.dialect).map_err(fail)? {
+                if self.matches(line, frame, step.version).map_err(fail)? {
                     taker = Some(*step);
                     break;
                 }
@@ -219,13 +220,13 @@ impl Run<'_> {
         &mut self,
         line: &str,
         frame: &[u8],
-        dialect: Dialect,
+        version: Version,
     ) -> Result<bool, ninefold_proto::print::ParseError> {
-        let got = print(frame, dialect, Data::Whole).to_string();
+        let got = print(frame, version, Data::Whole).to_string();
         if self.values.matches(line, &got)? {
             return Ok(true);
         }
-        match records(frame, dialect) {
+        match records(frame, version) {
             Some(got) if line.contains('[') => self.values.matches(line, &got),
             _ => Ok(false),
         }
@@ -244,9 +245,9 @@ impl Run<'_> {
 
     fn text(&self, got: &Received, step: &Step) -> String {
         match got {
-            Received::Frame(frame) => match records(frame, step.dialect) {
+            Received::Frame(frame) => match records(frame, step.version) {
                 Some(records) => records,
-                None => print(frame, step.dialect, Data::Whole).to_string(),
+                None => print(frame, step.version, Data::Whole).to_string(),
             },
             Received::Closed => "the server closed the connection".to_owned(),
             Received::Nothing => format!("nothing in {:?}", self.target.deadline),
@@ -272,7 +273,7 @@ impl Run<'_> {
 
     fn prove_silence(&mut self, step: &Step) -> Result<(), Failure> {
         let fail = |what: String| Failure { place: step.place.clone(), what };
-        let proof = parse(PROOF, step.dialect).map_err(|e| fail(e.to_string()))?;
+        let proof = parse(PROOF, step.version).map_err(|e| fail(e.to_string()))?;
         self.write(step, &proof)?;
         let got = self.receive(step, self.deadline())?;
         match self.text(&got, step) {
@@ -319,19 +320,19 @@ impl Run<'_> {
 }
 
 /// An Rread whose data are stat records, with the records in a list; `None` for any other frame.
-fn records(frame: &[u8], dialect: Dialect) -> Option<String> {
+fn records(frame: &[u8], version: Version) -> Option<String> {
     let (header, body) = split_frame(frame).ok()?;
-    let R::Read { data } = R::decode(header.kind, body, dialect).ok()? else { return None };
-    if dialect == Dialect::Linux || data.0.is_empty() {
+    let R::Read { data } = R::decode(header.kind, body, version).ok()? else { return None };
+    if version.dialect == Dialect::Linux || data.0.is_empty() {
         return None;
     }
     let mut list = Vec::new();
-    for stat in stats(data.0, dialect) {
+    for stat in stats(data.0, version.dialect) {
         let mut bytes = Vec::new();
-        stat.ok()?.encode(dialect, &mut bytes);
+        stat.ok()?.encode(version.dialect, &mut bytes);
         let mut frame = Vec::new();
-        R::Stat { stat: ninefold_proto::message::StatBytes(&bytes) }.encode(header.tag, dialect, &mut frame);
-        let line = print(&frame, dialect, Data::Whole).to_string();
+        R::Stat { stat: ninefold_proto::message::StatBytes(&bytes) }.encode(header.tag, version, &mut frame);
+        let line = print(&frame, version, Data::Whole).to_string();
         list.push(format!("({})", line.split_once(" stat ")?.1));
     }
     Some(format!("Rread tag {} count {} [{}]", header.tag, data.0.len(), list.join(" ")))

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use anyhow::{Context, bail, ensure};
-use ninefold_proto::Dialect;
+use ninefold_proto::dialect::Version;
 
 /// Where a line stands.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -42,7 +42,7 @@ pub enum Action {
 #[derive(Clone, Debug)]
 pub struct Step {
     pub place: Place,
-    pub dialect: Dialect,
+    pub version: Version,
     /// The connection's name; empty for the one without a name.
     pub connection: String,
     pub action: Action,
@@ -77,13 +77,13 @@ impl Script {
         self.steps.iter().any(|step| matches!(step.action, Action::Make(_) | Action::Check(_)))
     }
 
-    fn read(&mut self, path: &Path, dialect: &mut Option<Dialect>, depth: usize) -> anyhow::Result<()> {
+    fn read(&mut self, path: &Path, version: &mut Option<Version>, depth: usize) -> anyhow::Result<()> {
         ensure!(depth < INCLUDE_DEPTH_MAX, "{}: included by itself", path.display());
         let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         let file: Rc<str> = path.display().to_string().into();
         for (line, text) in (1..).zip(text.lines()) {
             let place = Place { file: file.clone(), line };
-            self.line(text.trim(), path, &place, dialect, depth).with_context(|| place.to_string())?;
+            self.line(text.trim(), path, &place, version, depth).with_context(|| place.to_string())?;
         }
         Ok(())
     }
@@ -93,7 +93,7 @@ impl Script {
         text: &str,
         path: &Path,
         place: &Place,
-        dialect: &mut Option<Dialect>,
+        version: &mut Option<Version>,
         depth: usize,
     ) -> anyhow::Result<()> {
         if text.is_empty() || text.starts_with('#') {
@@ -107,10 +107,10 @@ impl Script {
             Ok(action)
         };
         let action = match word {
-            "include" => return self.read(&path.with_file_name(rest), dialect, depth + 1),
+            "include" => return self.read(&path.with_file_name(rest), version, depth + 1),
             "dialect" => {
-                let named = Dialect::from_version(rest.as_bytes());
-                *dialect = Some(named.with_context(|| format!("'{rest}' is no dialect"))?);
+                let named = Version::parse(rest.as_bytes());
+                *version = Some(named.with_context(|| format!("'{rest}' is no dialect"))?);
                 return Ok(());
             }
             "needs" => {
@@ -119,7 +119,7 @@ impl Script {
                 return Ok(());
             }
             "connect" => {
-                return self.push(place, *dialect, rest, Action::Connect);
+                return self.push(place, *version, rest, Action::Connect);
             }
             "next" => plain(Action::Next)?,
             "none" => plain(Action::Silence)?,
@@ -132,18 +132,18 @@ impl Script {
             _ if word.starts_with('R') => Action::Expect(text.to_owned()),
             _ => bail!("'{word}' begins no line of a transcript"),
         };
-        self.push(place, *dialect, connection, action)
+        self.push(place, *version, connection, action)
     }
 
     fn push(
         &mut self,
         place: &Place,
-        dialect: Option<Dialect>,
+        version: Option<Version>,
         connection: &str,
         action: Action,
     ) -> anyhow::Result<()> {
-        let dialect = dialect.context("a 'dialect' line must come first")?;
-        self.steps.push(Step { place: place.clone(), dialect, connection: connection.to_owned(), action });
+        let version = version.context("a 'dialect' line must come first")?;
+        self.steps.push(Step { place: place.clone(), version, connection: connection.to_owned(), action });
         Ok(())
     }
 }

@@ -30,7 +30,7 @@ pub const LINES_PER_FILE: usize = 1_000;
 pub const BYTES_PER_FILE: u64 = 1 << 20;
 
 /// One directory under conformance/transcripts for each dialect that the runner knows.
-const TRANSCRIPT_DIRECTORIES: [&str; 3] = ["9p2000", "9p2000u", "9p2000l"];
+const TRANSCRIPT_DIRECTORIES: [&str; 4] = ["9p2000", "9p2000u", "9p2000l", "9p2000ln1"];
 
 fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)

@@ -160,9 +160,9 @@ fn a_directory_read_is_compared_record_by_record() {
     let mut frame = Vec::new();
     let tag = ninefold_proto::Tag(1);
     R::Read { data: ninefold_proto::message::Payload(&data) }.encode(tag, Dialect::Plan9, &mut frame);
-    let text = records(&frame, Dialect::Plan9).unwrap();
+    let text = records(&frame, Dialect::Plan9.into()).unwrap();
     assert!(Values::default().matches("Rread tag 1 count * [('b' ... l 3 ...) ('a' ...)]", &text).unwrap(), "{text}");
-    assert_eq!(records(&frame, Dialect::Linux), None);
+    assert_eq!(records(&frame, Dialect::Linux.into()), None);
 }
 
 #[test]
