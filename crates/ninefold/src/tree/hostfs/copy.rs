@@ -28,7 +28,7 @@ enum By {
 }
 
 impl HostFile {
-    /// Copies up to `length` bytes, and not more than [`COPY_MOST`].
+    /// Copies up to `length` bytes, and not more than [`COPY_MOST`]; to a file of another export too.
     pub(super) fn copy_to(
         &self,
         cx: &Cx,
@@ -48,8 +48,8 @@ impl HostFile {
         if fcntl_getfl(&to.fd).map_err(os)?.contains(rustix::fs::OFlags::APPEND) {
             return Err(Error::with_text(Errno::EBADF, "fid is open for appending"));
         }
-        // As the user: a write by anybody but root takes setuid and setgid away.
-        self.session.who.assume()?;
+        // As the user who writes: a write by anybody but root takes setuid and setgid away.
+        target.session.who.assume()?;
         let length = length.min(COPY_MOST);
         let (mut by, mut done) = (By::Kernel, 0);
         while done < length {

@@ -17,7 +17,7 @@ use rustix::fs::{AtFlags, StatxAttributes, StatxFlags, statx};
 use super::attr::attr_of;
 use super::file::HostFile;
 use super::open::OpenFile;
-use super::{Pace, os, qid};
+use super::{Pace, os};
 use crate::server::Answer;
 use crate::server::fallback::{Plus, Told, plain_room};
 
@@ -57,8 +57,7 @@ impl HostFile {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
         let stx = statx(&dir.fd, name, flags, StatxFlags::BASIC_STATS | StatxFlags::BTIME).map_err(os)?;
         // Mounted since the table was read.
-        let is_mount = stx.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
-        if is_mount || qid::device(&stx) != self.node.id.dev {
+        if stx.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) {
             return self.look_up(dir, name);
         }
         // .L knows no marks of 9P2000, for which the file itself would have to be asked.

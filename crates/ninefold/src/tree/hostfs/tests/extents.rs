@@ -50,24 +50,31 @@ async fn ranges_of_one_file_are_copied_only_where_they_do_not_overlap() {
 async fn a_file_that_the_kernel_will_not_copy_is_read_and_written() {
     let host = Host::new();
     host.put("to", b"");
+    // Of another export, too.
     let proc = HostFs::with_descriptors(Path::new("/proc/self"), 64).unwrap();
     let who = Attach { user: Arc::new(User::of_process()), dialect: Dialect::Linux };
     let other = proc.attach(&host.cx, &who).wait().await.unwrap().1;
     let from = host.walk(&other, "status").await.unwrap().1;
     host.open(&from, 0).await.unwrap();
-    let to = open(&host, &host.root().await, "to", lflags::WRONLY).await;
-    // Another tree's: the server copies by itself.
-    assert_eq!(copy(&host, &from, 0, &to, 0, 100).await, Err(Errno::EXDEV));
-    let fs = HostFs::with_descriptors(Path::new("/"), 64).unwrap();
-    let all = fs.attach(&host.cx, &who).wait().await.unwrap().1;
-    let from = host.walk(&all, &format!("proc/{}/status", std::process::id())).await.unwrap().1;
-    host.open(&from, 0).await.unwrap();
-    let path = host.path("to");
-    let to = host.walk(&all, path.to_str().unwrap()).await.unwrap().1;
-    host.open(&to, lflags::WRONLY).await.unwrap();
+    let (path, to) = (host.path("to"), open(&host, &host.root().await, "to", lflags::WRONLY).await);
     let copied = copy(&host, &from, 0, &to, 0, 4096).await.unwrap();
     let text = std::fs::read(&path).unwrap();
     assert!(copied > 100 && text.len() as u64 == copied && text.starts_with(b"Name:"), "{copied} bytes");
+}
+
+#[tokio::test]
+async fn one_file_is_known_in_two_exports() {
+    let host = Host::new();
+    host.mkdir("d");
+    host.put("d/f", b"0123456789");
+    let inner = HostFs::with_descriptors(&host.path("d"), 64).unwrap();
+    let who = Attach { user: Arc::new(User::of_process()), dialect: Dialect::Linux };
+    let root = inner.attach(&host.cx, &who).wait().await.unwrap().1;
+    let to = open(&host, &root, "f", lflags::RDWR).await;
+    let from = open(&host, &host.root().await, "d/f", 0).await;
+    assert_eq!(copy(&host, &from, 0, &to, 1, 5).await, Err(Errno::EINVAL));
+    assert_eq!(copy(&host, &from, 0, &to, 5, 5).await, Ok(5));
+    assert_eq!(std::fs::read(host.path("d/f")).unwrap(), b"0123401234");
 }
 
 #[tokio::test]
