@@ -14,11 +14,14 @@ use std::thread;
 use std::time::Duration;
 
 use ninefold::proto::Dialect;
+use ninefold::proto::dialect::Version;
 use ninefold_conformance::hostile::{Hostile, Misbehaviour, all, find};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::Builder;
 
-use errand::Errand::{Cancel, Connect, Deep, Link, List, Lock, Metadata, Read, ReadLarge, Write, WriteLarge, Xattr};
+use errand::Errand::{
+    Cancel, Chain, ChainCancel, Connect, Deep, Link, List, Lock, Metadata, Read, ReadLarge, Write, WriteLarge, Xattr,
+};
 use errand::{Errand, Outcome, SETTLED, TIMEOUT};
 
 /// Bytes of addresses; a claim of 4 GiB - 1 cannot be met.
@@ -30,45 +33,53 @@ const ROUNDING: Duration = Duration::from_millis(10);
 /// Real time for one errand, all of whose waits are virtual: a client that turns in a circle is told from one that works.
 const TURNING: Duration = Duration::from_secs(60);
 
-const P: &[Dialect] = &[Dialect::Plan9];
-const U: &[Dialect] = &[Dialect::Unix];
-const L: &[Dialect] = &[Dialect::Linux];
-const PU: &[Dialect] = &[Dialect::Plan9, Dialect::Unix];
-const UL: &[Dialect] = &[Dialect::Unix, Dialect::Linux];
-const PUL: &[Dialect] = &Dialect::ALL;
+const PLAIN: Version = Version { dialect: Dialect::Plan9, groups: false };
+const UNIX: Version = Version { dialect: Dialect::Unix, groups: false };
+const LINUX: Version = Version { dialect: Dialect::Linux, groups: false };
+
+const P: &[Version] = &[PLAIN];
+const U: &[Version] = &[UNIX];
+const L: &[Version] = &[LINUX];
+const PU: &[Version] = &[PLAIN, UNIX];
+const UL: &[Version] = &[UNIX, LINUX];
+const PUL: &[Version] = &[PLAIN, UNIX, LINUX];
+/// With groups. What no row of these says is as in the same dialect without.
+const UIX: &[Version] = &[Version { groups: true, ..UNIX }];
+const G: &[Version] = &[Version { groups: true, ..PLAIN }, Version { groups: true, ..UNIX }];
 
 /// Everything that is done on a connection.
-const WORK: &[Errand] = &[Metadata, List, Read, ReadLarge, Write, WriteLarge, Deep, Link, Xattr, Lock, Cancel];
+const WORK: &[Errand] =
+    &[Metadata, List, Read, ReadLarge, Write, WriteLarge, Deep, Link, Xattr, Lock, Cancel, Chain, ChainCancel];
 /// What reads a file that is there, to its end.
 const READS: &[Errand] = &[Read, ReadLarge, Write];
 /// What clunks and waits for the answer.
-const CLUNKS: &[Errand] = &[Read, ReadLarge, Write, WriteLarge];
+const CLUNKS: &[Errand] = &[Read, ReadLarge, Write, WriteLarge, Chain];
 /// What opens or makes a file.
-const OPENS: &[Errand] = &[List, Read, ReadLarge, Write, WriteLarge, Lock, Cancel];
+const OPENS: &[Errand] = &[List, Read, ReadLarge, Write, WriteLarge, Lock, Cancel, Chain, ChainCancel];
 /// What opens a file that is there.
-const OPENS_OLD: &[Errand] = &[List, Read, ReadLarge, Write, Lock, Cancel];
+const OPENS_OLD: &[Errand] = &[List, Read, ReadLarge, Write, Lock, Cancel, Chain, ChainCancel];
 /// What asks for attributes of a plain file.
-const STATS: &[Errand] = &[Metadata, ReadLarge, Deep, Link];
+const STATS: &[Errand] = &[Metadata, ReadLarge, Deep, Link, Chain];
 /// What asks for attributes.
-const STATS_ALL: &[Errand] = &[Metadata, ReadLarge, Deep, Link, Cancel];
+const STATS_ALL: &[Errand] = &[Metadata, ReadLarge, Deep, Link, Cancel, Chain, ChainCancel];
 
-/// What comes of some errands in some dialects, `*` standing for anything. What nobody lists must go well; where nobody
+/// What comes of some errands in some versions, `*` standing for anything. What nobody lists must go well; where nobody
 /// can connect nothing else is tried.
 struct Expected {
-    dialects: &'static [Dialect],
+    versions: &'static [Version],
     errands: &'static [Errand],
     text: &'static str,
 }
 
 /// One test for each misbehaviour, named after it.
 macro_rules! survived {
-    ($($name:ident { $($dialects:ident $errands:expr => $text:literal;)* })*) => {
+    ($($name:ident { $($versions:ident $errands:expr => $text:literal;)* })*) => {
         mod a_client_survives {
             use super::*;
             $(
                 #[test]
                 fn $name() {
-                    play(stringify!($name), &[$(Expected { dialects: $dialects, errands: &$errands, text: $text }),*]);
+                    play(stringify!($name), &[$(Expected { versions: $versions, errands: &$errands, text: $text }),*]);
                 }
             )*
         }
@@ -96,6 +107,7 @@ survived! {
     version_plain {
         U [Connect] => r#"NoDialect("9P2000.u")"#;
         L [Connect] => r#"NoDialect("9P2000.L")"#;
+        UIX [Connect] => r#"NoDialect("9P2000.u.ix")"#;
     }
     // "SSH-" as a number, and the longest answer to a Tversion: an Rerror with a text of 65,535 bytes.
     banner { PUL [Connect] => "Misbehaved(Frame(SizeTooLarge { size: 759714643, msize: 65548 }))"; }
@@ -122,15 +134,19 @@ survived! {
     reply_is_request { PUL WORK => r#"Misbehaved(RequestFromServer("Twalk"))"#; }
     tag_unused { PUL WORK => "Misbehaved(UnknownTag(Tag(*)))"; }
     tag_none { PUL WORK => "Misbehaved(UnknownTag(Tag(65535)))"; }
-    tag_twice { PUL WORK => "Misbehaved(UnknownTag(Tag(*)))"; }
+    tag_twice {
+        PUL WORK => "Misbehaved(UnknownTag(Tag(*)))";
+        // The second one has the tag of what is answered next.
+        G [Chain, ChainCancel] => r#"Misbehaved(WrongType { request: "Topen", reply: "Rwalk" })"#;
+    }
 
     walk_too_many {
-        PUL [Metadata, Read, ReadLarge, Link, Xattr, Lock, Cancel] => "Misbehaved(TooManyQids { names: 1, got: 2 })";
+        PUL [Metadata, Read, ReadLarge, Link, Xattr, Lock, Cancel, Chain, ChainCancel] => "Misbehaved(TooManyQids { names: 1, got: 2 })";
         PUL [List, Write, WriteLarge] => "Misbehaved(TooManyQids { names: 0, got: 1 })";
         PUL [Deep] => "Misbehaved(TooManyQids { names: 16, got: 17 })";
     }
     walk_none {
-        PUL [Metadata, Read, ReadLarge, Write, Link, Xattr, Lock, Cancel] => "Misbehaved(EmptyWalk(1))";
+        PUL [Metadata, Read, ReadLarge, Write, Link, Xattr, Lock, Cancel, Chain, ChainCancel] => "Misbehaved(EmptyWalk(1))";
         PUL [Deep] => "Misbehaved(EmptyWalk(16))";
     }
     walk_count_lies { PUL WORK => r#"Misbehaved(Body { name: "Rwalk", error: Short("wqids") })"#; }
@@ -149,30 +165,39 @@ survived! {
     }
 
     read_too_much {
-        PUL [Read, Cancel] => "Misbehaved(TooMuchData { asked: 100, got: 101 })";
+        PUL [Read, Cancel, Chain, ChainCancel] => "Misbehaved(TooMuchData { asked: 100, got: 101 })";
         PUL [Write] => "Misbehaved(TooMuchData { asked: 200, got: 201 })";
         PUL [ReadLarge] => "Misbehaved(TooMuchData { asked: 65536, got: 65537 })";
     }
     read_count_lies {
-        PUL [Read, ReadLarge, Write, Cancel] => r#"Misbehaved(Body { name: "Rread", error: Short("data") })"#;
+        PUL [Read, ReadLarge, Write, Cancel, Chain, ChainCancel] => r#"Misbehaved(Body { name: "Rread", error: Short("data") })"#;
     }
     read_one_byte { PUL [ReadLarge] => "ok: the caller stopped"; }
     read_endless {
         PUL [Read] => "ok: 100 bytes";
         PUL [ReadLarge] => "ok: the caller stopped";
         PUL [Write] => "ok: 200 bytes came back";
+        G [Chain] => "ok: 1 names, 100 bytes of 6";
     }
     read_nothing {
         PUL [Read] => "ok: 0 bytes";
         PUL [ReadLarge] => "ok: 0 bytes, 3145729 are missing";
         PUL [Write] => "ok: 0 bytes came back";
+        G [Chain] => "ok: 1 names, 0 bytes of 6";
     }
     write_too_much {
-        PUL [Write] => "Misbehaved(TookTooMuch { sent: 100, got: 101 })";
+        PUL [Write, Chain] => "Misbehaved(TookTooMuch { sent: 100, got: 101 })";
         PUL [WriteLarge] => "Misbehaved(TookTooMuch { sent: 65536, got: 65537 })";
     }
-    write_nothing { PUL [Write, WriteLarge] => "Suspect(NoProgress)"; }
-    write_one_byte { PUL [WriteLarge] => "ok: the caller stopped"; }
+    write_nothing {
+        PUL [Write, WriteLarge] => "Suspect(NoProgress)";
+        // Out of its turn.
+        G [Chain] => r#"Misbehaved(WrongType { request: "Tcreate", reply: "Rwrite" })"#;
+    }
+    write_one_byte {
+        PUL [WriteLarge] => "ok: the caller stopped";
+        G [Chain] => "ok: 1 bytes were written";
+    }
 
     dir_name_slash { PUL [List] => "Suspect(EntryName(Forbidden))"; }
     dir_name_nul { PUL [List] => "Suspect(EntryName(Forbidden))"; }
@@ -208,6 +233,7 @@ survived! {
     attr_size_large {
         PUL [Metadata, Deep] => "ok: 9223372036854775807 bytes";
         UL [Link] => "ok: 'greeting', 9223372036854775807 bytes";
+        G [Chain] => "ok: 1 names, 6 bytes of 9223372036854775807";
     }
     attr_nsec { L STATS_ALL => "Suspect(Time(18446744073709551615))"; }
     attr_sec {}
@@ -262,30 +288,30 @@ survived! {
 
     flush_silent {
         PUL READS => "TimedOut(2s)";
-        PUL [Cancel] => "Lost(Unanswered)";
+        PUL [Cancel, ChainCancel] => "Lost(Unanswered)";
     }
     flush_late {
         PUL READS => "TimedOut(2s)";
-        PUL [Cancel] => "Misbehaved(UnknownTag(Tag(*)))";
+        PUL [Cancel, ChainCancel] => "Misbehaved(UnknownTag(Tag(*)))";
     }
     flush_instead {
         PUL READS => "TimedOut(2s)";
-        PUL [Cancel] => "Lost(Unanswered)";
+        PUL [Cancel, ChainCancel] => "Lost(Unanswered)";
     }
     flush_both { PUL READS => "TimedOut(2s)"; }
     // An error says nothing of the read, whose reply never comes either.
     flush_error {
         PUL READS => "TimedOut(2s)";
-        PUL [Cancel] => "Lost(Unanswered)";
+        PUL [Cancel, ChainCancel] => "Lost(Unanswered)";
     }
 
     silent { PUL WORK => "TimedOut(2s)"; }
     clunk_silent {
         PUL CLUNKS => "TimedOut(2s)";
-        PUL [Cancel] => "Lost(Unanswered)";
+        PUL [Cancel, ChainCancel] => "Lost(Unanswered)";
     }
     drip { PUL WORK => "TimedOut(2s)"; }
-    closed_midway { PUL [Read, ReadLarge, Write, WriteLarge] => "Lost(Closed)"; }
+    closed_midway { PUL [Read, ReadLarge, Write, WriteLarge, Chain] => "Lost(Closed)"; }
     deaf { PUL WORK => "TimedOut(2s)"; }
 }
 
@@ -299,7 +325,7 @@ fn every_misbehaviour_has_its_test() {
 #[test]
 fn a_server_that_knows_only_9p2000_is_spoken_to_in_it() {
     let plain = serve(find("version-plain").unwrap());
-    for errand in Errand::ALL.into_iter().filter(|errand| errand.is_of(Dialect::Plan9)) {
+    for errand in Errand::ALL.into_iter().filter(|errand| errand.is_of(PLAIN)) {
         assert_eq!(outcome(&plain, None, errand).text, "ok", "{errand:?}");
     }
 }
@@ -325,35 +351,39 @@ fn every_offer_that_is_refused_is_followed_by_the_next_until_there_is_none() {
     }
 }
 
-/// Plays a misbehaviour in each of its dialects and compares what comes of each errand.
+/// Plays a misbehaviour in each of its dialects, with groups and without, and compares what comes of each errand.
 fn play(name: &str, expected: &[Expected]) {
     let misbehaviour = find(&name.replace('_', "-")).expect("a misbehaviour of that name");
     let mut faults = Vec::new();
-    for dialect in misbehaviour.dialects() {
-        let of = |errand: Errand| {
-            expected.iter().find(|e| e.dialects.contains(&dialect) && e.errands.contains(&errand)).map(|e| e.text)
+    let grouped = |dialect: Dialect| (dialect != Dialect::Linux).then_some(Version { dialect, groups: true });
+    let versions = misbehaviour.dialects().flat_map(|dialect| [Some(dialect.into()), grouped(dialect)]).flatten();
+    for version in versions {
+        let row = |version: Version, errand: Errand| {
+            expected.iter().find(|e| e.versions.contains(&version) && e.errands.contains(&errand)).map(|e| e.text)
         };
+        let of = |errand: Errand| row(version, errand).or_else(|| row(version.dialect.into(), errand));
         let errands = Errand::ALL.into_iter().filter(|&errand| errand == Connect || of(Connect).is_none());
         // Files that are made in it are made once.
         let server = serve(misbehaviour);
-        for errand in errands.filter(|errand| errand.is_of(dialect)) {
-            let outcome = outcome(&server, Some(dialect), errand);
+        for errand in errands.filter(|errand| errand.is_of(version)) {
+            let outcome = outcome(&server, Some(version), errand);
             let text = of(errand).unwrap_or("ok");
             if !matches(text, &outcome.text) {
-                faults.push(format!("{dialect} {errand:?}: {} instead of {text}", outcome.text));
+                faults.push(format!("{version} {errand:?}: {} instead of {text}", outcome.text));
             }
-            faults.extend(manners(&outcome, name).map(|fault| format!("{dialect} {errand:?}: {fault}")));
+            let refusals = errand.refusals(version);
+            faults.extend(manners(&outcome, name, refusals).map(|fault| format!("{version} {errand:?}: {fault}")));
         }
     }
     for row in expected {
-        let spare = row.dialects.iter().find(|dialect| misbehaviour.dialects().all(|of| of != **dialect));
-        faults.extend(spare.map(|dialect| format!("'{}' is expected in {dialect}, where it is not played", row.text)));
+        let spare = row.versions.iter().find(|version| misbehaviour.dialects().all(|of| of != version.dialect));
+        faults.extend(spare.map(|version| format!("'{}' is expected in {version}, where it is not played", row.text)));
     }
     assert!(faults.is_empty(), "{name}:\n{}", faults.join("\n"));
 }
 
 /// What holds whatever the server does.
-fn manners(outcome: &Outcome, name: &str) -> impl Iterator<Item = String> {
+fn manners(outcome: &Outcome, name: &str, refusals: u64) -> impl Iterator<Item = String> {
     let late = (outcome.took > TIMEOUT + ROUNDING).then(|| format!("it took {:?}", outcome.took));
     let slow_end = (outcome.close_took > TIMEOUT + ROUNDING).then(|| format!("its end took {:?}", outcome.close_took));
     // A connection that is over, or a server that does not answer, holds what it held. Of these two a listing is whole.
@@ -361,7 +391,7 @@ fn manners(outcome: &Outcome, name: &str) -> impl Iterator<Item = String> {
         || ["clunk_silent", "closed_midway"].contains(&name);
     let leak = (!over && outcome.held != SETTLED).then(|| format!("{:?} fids and requests are left", outcome.held));
     // What a client that does well asks for is not refused: a fid clunked twice is.
-    let refused = (outcome.text == "ok" && outcome.refused > 0 && name != "clunk_fails")
+    let refused = (outcome.text == "ok" && outcome.refused > refusals && name != "clunk_fails")
         .then(|| format!("{} requests were refused", outcome.refused));
     [late, slow_end, leak, refused].into_iter().flatten()
 }
@@ -372,7 +402,7 @@ fn serve(misbehaviour: &'static Misbehaviour) -> Arc<Hostile> {
 }
 
 /// Runs an errand in a thread and a runtime of its own, in virtual time.
-fn outcome(server: &Arc<Hostile>, dialect: Option<Dialect>, errand: Errand) -> Outcome {
+fn outcome(server: &Arc<Hostile>, version: Option<Version>, errand: Errand) -> Outcome {
     static BOUNDED: Once = Once::new();
     BOUNDED.call_once(|| {
         let limit = getrlimit(Resource::As);
@@ -383,12 +413,12 @@ fn outcome(server: &Arc<Hostile>, dialect: Option<Dialect>, errand: Errand) -> O
     let server = server.clone();
     let errands = thread::spawn(move || {
         let runtime = Builder::new_current_thread().enable_all().start_paused(true).build().expect("a runtime");
-        let _ = tell.send(runtime.block_on(errand::run(server, dialect, errand)));
+        let _ = tell.send(runtime.block_on(errand::run(server, version, errand)));
     });
     match told.recv_timeout(TURNING) {
         Ok(outcome) => outcome,
         Err(mpsc::RecvTimeoutError::Timeout) => {
-            panic!("{dialect:?} {errand:?}: no end after {TURNING:?}")
+            panic!("{version:?} {errand:?}: no end after {TURNING:?}")
         }
         Err(mpsc::RecvTimeoutError::Disconnected) => match errands.join() {
             Err(panic) => std::panic::resume_unwind(panic),

@@ -71,6 +71,8 @@ fn held(scene: &mut Scene, request: &Request<'_>, flush: fn(&mut Scene, Tag, Tag
             flush(scene, request.tag, oldtag);
             scene.unanswered.retain(|&(tag, _)| tag != oldtag);
         }
+        // In a group nothing is carried out behind a read that is kept.
+        _ if scene.unanswered.iter().any(|&(tag, _)| tag == request.tag) => {}
         _ => scene.forward(request.tag, request.frame),
     }
 }

@@ -1,8 +1,9 @@
 //! What a misbehaviour sees of one connection, and the means it has.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
+use ninefold_proto::dialect::Version;
 use ninefold_proto::message::{Names, Qids};
 use ninefold_proto::types::{Fid, Tag};
 use ninefold_proto::{Dialect, Qid, R, T};
@@ -49,8 +50,8 @@ pub(super) struct Scene {
     /// The qid of what was attached last.
     root: Option<Qid>,
     fids: HashMap<Fid, Qid>,
-    /// Frames that the honest server has not answered.
-    outstanding: HashMap<Tag, Vec<u8>>,
+    /// Frames that the honest server has not answered, those of a tag in the order in which it will.
+    outstanding: HashMap<Tag, VecDeque<Vec<u8>>>,
     pub to_client: Vec<Act>,
     pub to_server: Vec<Vec<u8>>,
     /// The relay reads nothing more from the client.
@@ -115,7 +116,7 @@ impl Scene {
 
     /// Passes a request on to the honest server.
     pub fn forward(&mut self, tag: Tag, frame: &[u8]) {
-        self.outstanding.insert(tag, frame.to_vec());
+        self.outstanding.entry(tag).or_default().push_back(frame.to_vec());
         self.to_server.push(frame.to_vec());
     }
 
@@ -154,14 +155,14 @@ impl Scene {
 
     /// The frame that a reply with this tag answers.
     pub fn take_outstanding(&mut self, tag: Tag) -> Option<Vec<u8>> {
-        self.outstanding.remove(&tag)
+        self.outstanding.get_mut(&tag)?.pop_front()
     }
 
     /// Learns from an exchange what the honest server knows.
     pub fn learn(&mut self, request: &T<'_>, reply: &R<'_>) {
         match (*request, *reply) {
             (T::Version { .. }, R::Version { msize, version }) => {
-                self.dialect = Dialect::from_version(version).unwrap_or(Dialect::Plan9);
+                self.dialect = Version::parse(version).map_or(Dialect::Plan9, |version| version.dialect);
                 self.msize = msize;
                 self.fids.clear();
             }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use ninefold::client::{Attach, Client, Error, File, Follow, Lock, LockKind, Mode, Options};
 use ninefold::proto::Dialect;
+use ninefold::proto::dialect::Version;
 use ninefold::transport::memory;
 use ninefold_conformance::hostile::{Hostile, tree};
 use tokio::time::{Instant, timeout};
@@ -61,10 +62,14 @@ pub enum Errand {
     Lock,
     /// A read given up, and whether the connection lives on.
     Cancel,
+    /// A file read, and one made, each by one chain of requests, which with groups is sent at once.
+    Chain,
+    /// A read of a chain given up together with what is chained behind it, and whether the connection lives on.
+    ChainCancel,
 }
 
 impl Errand {
-    pub const ALL: [Errand; 12] = [
+    pub const ALL: [Errand; 14] = [
         Errand::Connect,
         Errand::Metadata,
         Errand::List,
@@ -77,15 +82,24 @@ impl Errand {
         Errand::Xattr,
         Errand::Lock,
         Errand::Cancel,
+        Errand::Chain,
+        Errand::ChainCancel,
     ];
 
-    /// Whether the dialect has what it takes.
-    pub fn is_of(self, dialect: Dialect) -> bool {
+    /// Whether the version has what it takes. Without groups a chain is what `Read` and `Write` are.
+    pub fn is_of(self, version: Version) -> bool {
         match self {
-            Errand::Link => dialect != Dialect::Plan9,
-            Errand::Xattr | Errand::Lock => dialect == Dialect::Linux,
+            Errand::Link => version.dialect != Dialect::Plan9,
+            Errand::Xattr | Errand::Lock => version.dialect == Dialect::Linux,
+            Errand::Chain | Errand::ChainCancel => version.groups,
             _ => true,
         }
+    }
+
+    /// Requests of it that are refused though all goes well: with groups what is to be made is looked for first.
+    pub fn refusals(self, version: Version) -> u64 {
+        let makes = matches!(self, Errand::Write | Errand::WriteLarge | Errand::Chain);
+        u64::from(version.groups && makes)
     }
 }
 
@@ -104,12 +118,12 @@ pub struct Outcome {
 }
 
 /// Runs an errand on a connection of its own.
-pub async fn run(server: Arc<Hostile>, dialect: Option<Dialect>, errand: Errand) -> Outcome {
+pub async fn run(server: Arc<Hostile>, version: Option<Version>, errand: Errand) -> Outcome {
     let (ours, theirs) = memory::pair(BUFFER);
     let served = tokio::spawn(async move { server.serve(theirs).await });
     let options = Options { timeout: Some(TIMEOUT), msize: MSIZE, dir_entries_max: ENTRIES_MAX, ..Options::default() };
     let began = Instant::now();
-    let attach = Attach { dialect: dialect.map(Into::into), ..Attach::default() };
+    let attach = Attach { dialect: version, ..Attach::default() };
     let mut rested = Duration::ZERO;
     let (result, client) = match Client::over(ours, &attach, options).await {
         Ok(client) => (go(&client, errand, &mut rested).await, Some(client)),
@@ -181,13 +195,57 @@ async fn go(client: &Client, errand: Errand, rested: &mut Duration) -> Result<Op
             let file = client.walk("/greeting", Follow::All).await?.open(Mode::READ).await?;
             // Dropped before the timeout of its own.
             let _ = timeout(TIMEOUT / 2, file.read_at(0, 100)).await;
-            client.root().await?.metadata().await?;
-            let rest = Instant::now();
-            tokio::time::sleep(FLUSH_PATIENCE).await;
-            *rested = rest.elapsed();
-            client.root().await?.metadata().await.map(|_| None)
+            lives_on(client, rested).await
+        }
+        Errand::Chain => chain(client).await,
+        Errand::ChainCancel => {
+            let mut chain = client.chain();
+            let (spot, walked) = chain.walk_root(&[b"greeting"]).await?;
+            let opened = chain.open(&spot, Mode::READ).await?;
+            walked.take().await?;
+            opened.take().await?;
+            let read = chain.read(&spot, 0, 100).await?;
+            let _stat = chain.stat(&spot).await?;
+            let _clunked = chain.clunk(spot).await?;
+            let _ = timeout(TIMEOUT / 2, read.take()).await;
+            drop(chain);
+            lives_on(client, rested).await
         }
     }
+}
+
+/// Whether the connection is of use, at once and when the server has had its time to answer a Tflush.
+async fn lives_on(client: &Client, rested: &mut Duration) -> Result<Option<String>, Error> {
+    client.root().await?.metadata().await?;
+    let rest = Instant::now();
+    tokio::time::sleep(FLUSH_PATIENCE).await;
+    *rested = rest.elapsed();
+    client.root().await?.metadata().await.map(|_| None)
+}
+
+async fn chain(client: &Client) -> Result<Option<String>, Error> {
+    let mut chain = client.chain();
+    let (spot, walked) = chain.walk_root(&[b"greeting"]).await?;
+    let opened = chain.open(&spot, Mode::READ).await?;
+    let read = chain.read(&spot, 0, 100).await?;
+    let metadata = chain.stat(&spot).await?;
+    let clunked = chain.clunk(spot).await?;
+    let walked = walked.take().await?;
+    opened.take().await?;
+    let (got, size) = (read.take().await?, metadata.take().await?.size);
+    clunked.take().await?;
+    if walked.len() != 1 || got != tree::GREETING || size != got.len() as u64 {
+        return Ok(Some(format!("{} names, {} bytes of {size}", walked.len(), got.len())));
+    }
+    let (new, walked) = chain.walk_root(&[]).await?;
+    let made = chain.create(&new, b"chained", Mode::WRITE, 0o644).await?;
+    let written = chain.write(&new, 0, Bytes::from_static(&[b'w'; 100])).await?;
+    let clunked = chain.clunk(new).await?;
+    walked.take().await?;
+    made.take().await?;
+    let written = written.take().await?;
+    clunked.take().await?;
+    Ok(odd(written == 100, || format!("{written} bytes were written")))
 }
 
 fn odd(expected: bool, what: impl FnOnce() -> String) -> Option<String> {
