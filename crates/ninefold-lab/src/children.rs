@@ -3,9 +3,8 @@
 //!
 //! One thread waits for all of them and tells those who started one what became of it. While a command is being started, it waits for
 //! none but those that are listed: whether another is the one that is started, for which std waits when its program cannot be
-//! executed, nobody can tell. So a program on a file system that hangs keeps no other command from starting or from ending; only
-//! what the lab has adopted stays a zombie meanwhile, and one that was being started at the very instant at which the other was may
-//! wait for it: until it is executed, that holds a copy of the pipe by which std hears of the first.
+//! executed, nobody can tell. So a program on a file system that hangs keeps no other command from starting or from ending (see
+//! [`program`](crate::program)); only what the lab has adopted stays a zombie meanwhile.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};

@@ -21,6 +21,7 @@ mod keeper;
 mod lab;
 mod line;
 mod netns;
+mod program;
 mod pump;
 mod run;
 mod shape;

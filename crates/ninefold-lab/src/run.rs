@@ -7,7 +7,6 @@
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use nix::sched::{CloneFlags, setns, unshare};
@@ -18,6 +17,7 @@ use rustix::io::Errno;
 use crate::channel::Channel;
 use crate::children::{Children, Running};
 use crate::control::{Answer, Reply, Request, Run};
+use crate::program::Program;
 
 /// How a shell tells of a command that was not found, and of one that is no program: POSIX, Shell Command Language, 2.8.2.
 const NOT_FOUND: u8 = 127;
@@ -85,16 +85,16 @@ fn start(
     if !is_same(&mounts()?, &theirs)? {
         bail!("the lab was made among other mounts (mount_namespaces(7)): ask for a command from where it was made");
     }
-    let Some((program, arguments)) = run.words.split_first() else { bail!("no command is given") };
+    if run.words.is_empty() {
+        bail!("no command is given");
+    }
     // A directory and a umask of this thread's own: clone(2), CLONE_FS.
     unshare(CloneFlags::CLONE_FS).context("cannot leave the lab's directory")?;
     rustix::process::fchdir(&directory).context("cannot enter the directory in which the command was asked for")?;
     rustix::process::umask(Mode::from_raw_mode(run.umask & 0o777));
     setns(network, CloneFlags::CLONE_NEWNET).context("cannot enter the end's network")?;
-    let mut command = Command::new(program);
-    let environment = run.environment.iter().map(|(name, value)| (name, value));
-    command.args(arguments).env_clear().envs(environment).stdin(stdin).stdout(stdout).stderr(stderr);
-    Ok(children.spawn(&mut command))
+    let (words, environment, descriptors) = (&run.words, &run.environment, [stdin, stdout, stderr]);
+    Ok(Program { words, environment, descriptors }.begin(|command| children.spawn(command)))
 }
 
 /// Are both the same namespace?

@@ -5,11 +5,12 @@ mod support;
 use std::io::{BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use ninefold_lab::{End, Lab, Options};
 use rustix::process::{Pid, Signal, kill_process};
-use support::{BENCH, ended, first_line, inhabitants, lab, processes, skip, state, until, within};
+use support::{BENCH, ended, first_line, inhabitants, keepers, lab, processes, skip, state, until, within};
 
 /// Says its network and goes on, a child beside it.
 const STAYS: &str = "sleep 1000 & readlink /proc/self/ns/net; exec sleep 1000";
@@ -190,6 +191,46 @@ fn a_command_is_run_in_a_directory_that_may_be_entered_but_not_read() {
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim_end(), path.to_str().unwrap(), "{told}");
 }
 
+/// The number of a process's parent.
+fn parent(process: &Path) -> String {
+    let status = std::fs::read_to_string(process.join("status")).unwrap();
+    status.lines().find_map(|line| line.strip_prefix("PPid:")).unwrap().trim().to_owned()
+}
+
+/// What a process holds beside its standard input, output and error.
+fn descriptors(process: &Path) -> Vec<String> {
+    let directory = std::fs::read_dir(process.join("fd")).unwrap().flatten();
+    let others = directory.filter(|entry| entry.file_name().to_str().unwrap().parse::<u32>().unwrap() > 2);
+    others.filter_map(|entry| Some(std::fs::read_link(entry.path()).ok()?.to_str()?.to_owned())).collect()
+}
+
+#[test]
+fn a_program_is_looked_up_and_executed_as_a_shell_does_it() {
+    let name = "a_program_is_looked_up_and_executed_as_a_shell_does_it";
+    let Some(lab) = lab(name, Options::default()) else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str, content: &str, mode: u32| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    // Without a line that says who executes it.
+    file("greets", "echo \"$0 $*\"; exit 6", 0o755);
+    file("no-program", "", 0o644);
+    let run = |program: &str, path: &str| {
+        let mut command = lab.command(End::Server, program);
+        let output = command.args(["x", "y z"]).env("PATH", path).current_dir(&directory).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    let dir = directory.path().to_str().unwrap();
+    assert_eq!(run("greets", &format!("/nowhere:{dir}:/bin")), (Some(6), format!("{dir}/greets x y z\n")));
+    assert_eq!(run("greets", "/nowhere::/bin"), (Some(6), "./greets x y z\n".into()));
+    assert_eq!(run("./greets", "/nowhere"), (Some(6), "./greets x y z\n".into()));
+    assert_eq!(run("greets", "/bin"), (Some(127), String::new()));
+    assert_eq!(run("no-program", dir), (Some(126), String::new()));
+    assert_eq!(run("echo", &format!("{dir}:/bin")), (Some(0), "x y z\n".into()));
+}
+
 #[test]
 fn a_program_that_hangs_as_it_is_executed_holds_up_no_other_command() {
     let name = "a_program_that_hangs_as_it_is_executed_holds_up_no_other_command";
@@ -217,9 +258,20 @@ fn a_program_that_hangs_as_it_is_executed_holds_up_no_other_command() {
     let mut short = short.spawn().unwrap();
     let (_ready, line) = first_line(BufReader::new(short.stdout.take().unwrap()));
     assert_eq!(line, "ready");
-    let mut hangs = lab.command(End::Client, &program).spawn().unwrap();
+    // By its name: std forks where it has to look one up itself.
+    let mut hangs = lab.command(End::Client, "program").env("PATH", directory.path()).spawn().unwrap();
     let (_output, line) = first_line(output);
     assert_eq!(line, "asked");
+    // It holds nothing that the lab does not: where std forks, that would be the socket by which it hears of the program's start,
+    // and another that is forked at the same instant would hold it too.
+    let begin = keepers(lab.name());
+    assert_eq!(begin.len(), 3, "the lab, and what has not executed its program yet: {begin:?}");
+    let parents: Vec<String> = begin.iter().map(|process| parent(process)).collect();
+    let is_parent = |process: &&PathBuf| parents.iter().any(|parent| process.ends_with(parent));
+    let (lab_itself, hung): (Vec<&PathBuf>, Vec<&PathBuf>) = begin.iter().partition(is_parent);
+    let kept: Vec<String> = lab_itself.iter().flat_map(|process| descriptors(process)).collect();
+    let held = descriptors(hung[0]);
+    assert!(hung.len() == 1 && held.iter().all(|held| kept.contains(held)), "{held:?} beside {kept:?}");
     drop(short.stdin.take());
     assert_eq!(ended(&mut short), Some(3));
     for end in [End::Client, End::Server] {
