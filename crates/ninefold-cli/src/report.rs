@@ -46,6 +46,7 @@ impl std::error::Error for Failure {}
 /// What to do about an error, where its own words do not say it.
 fn hint(error: &Error) -> Option<&'static str> {
     Some(match error {
+        Error::InDoubt(_) => "look whether it was, and try again if not",
         Error::TimedOut(_) => "try again, or give it longer with --timeout",
         Error::Lost(Loss::Closed) => "is it a 9P server?",
         Error::Lost(_) => "the server, or the way to it, is gone: try again",

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
-use ninefold::client::{Client, Error, Options};
+use ninefold::client::{Client, Error, Memory, Options};
 use ninefold::proto::dialect::Version;
 use ninefold::transport::{Address, Place};
 use serde_json::json;
@@ -42,7 +42,7 @@ pub struct Servers {
 impl Servers {
     /// A `timeout` of 0 waits for ever; one that is given holds for logins too.
     pub fn new(timeout: Option<Duration>, stats: Option<PathBuf>) -> Servers {
-        let mut options = Options::default();
+        let mut options = Options { memory: Memory::of_user(), ..Options::default() };
         if let Some(timeout) = timeout {
             let limit = Some(timeout).filter(|timeout| !timeout.is_zero());
             (options.timeout, options.login_timeout) = (limit, limit);
@@ -61,6 +61,36 @@ impl Servers {
         let client = client.map_err(|e| self.not_connected(address, e));
         clients.insert(key, client.clone());
         client
+    }
+
+    /// The same, and what comes of `op`, which goes with the handshake where this is the first use ([`Client::first`]): it
+    /// may be called twice, and is done once.
+    pub async fn first<T>(
+        &self,
+        address: &Address,
+        op: impl AsyncFn(&Client) -> Result<T, Error>,
+    ) -> Result<(Client, Result<T, Error>), Failure> {
+        let key = (address.place.clone(), address.aname.clone(), address.dialect);
+        let mut clients = self.clients.lock().await;
+        if let Some(known) = clients.get(&key) {
+            let client = known.clone()?;
+            drop(clients);
+            let done = op(&client).await;
+            return Ok((client, done));
+        }
+        match Client::first(address, self.options.clone(), op).await {
+            Ok((client, done)) => {
+                clients.insert(key, Ok(client.clone()));
+                Ok((client, done))
+            }
+            // What may have been done is the file's, and not the server's.
+            Err(e @ Error::InDoubt(_)) => Err(Failure::new(address, "", e)),
+            Err(e) => {
+                let failure = self.not_connected(address, e);
+                clients.insert(key, Err(failure.clone()));
+                Err(failure)
+            }
+        }
     }
 
     fn not_connected(&self, address: &Address, error: Error) -> Failure {
@@ -129,7 +159,7 @@ impl Servers {
             None => Ok(()),
         };
         // Whatever a farewell comes to, the work is done: a server that failed told so before.
-        let farewells = clients.into_values().map(|client| client.close(patience));
+        let farewells = clients.into_values().map(|client| client.leave(patience));
         let _ = futures_util::future::join_all(farewells).await;
         written
     }

@@ -1,14 +1,14 @@
 //! `ninefold cat`: files, one after another, on standard output.
 
 use bytes::Bytes;
-use futures_util::future::join;
-use ninefold::client::{Error, File, Follow, Metadata, Mode};
+use ninefold::client::{Begun, Error, File, Follow, Metadata};
 use ninefold::proto::Errno;
 
 use super::World;
 use crate::args::Cat;
 use crate::given::{self, Remote};
 use crate::out::Out;
+use crate::place::{self, says_directory};
 use crate::report::Failure;
 
 pub async fn run(args: Cat, world: &World) -> anyhow::Result<()> {
@@ -33,16 +33,20 @@ enum Trouble {
 
 async fn one(given: &Remote, world: &World, out: &mut Out) -> Result<(), Trouble> {
     let file_failed = |e: Error| Trouble::File(given.failed("", e));
-    let node = given.walk(world, Follow::All).await.map_err(Trouble::File)?;
-    if node.qid().is_dir() {
-        return Err(file_failed(Errno::EISDIR.into()));
-    }
-    let file = node.open(Mode::READ).await.map_err(file_failed)?;
-    // Together: a small file then takes no round trip more, and a large one is known for what it is.
-    let (first, metadata) = join(file.read_at(0, u32::MAX), file.metadata()).await;
-    let first = first.map_err(file_failed)?;
+    let path = &given.address.path;
+    let begun = world.servers.first(&given.address, async |client| {
+        if says_directory(path) {
+            place::walk(client, path, Follow::All).await?;
+            return Err(Errno::EISDIR.into());
+        }
+        client.begin_read(path, u32::MAX).await
+    });
+    let (_, begun) = begun.await.map_err(Trouble::File)?;
+    let Begun { file, data: first, metadata } = begun.map_err(|e| {
+        let tried = if e.errno() == Errno::EISDIR { "" } else { "cannot access" };
+        Trouble::File(given.failed(tried, e))
+    })?;
     // Without attributes it is read one message after another.
-    let metadata = metadata.ok();
     let done = is_all(&file, &first, metadata.as_ref());
     let mut reader = file.reader(first.len() as u64, metadata.as_ref());
     out.data(first).await.map_err(Trouble::Output)?;

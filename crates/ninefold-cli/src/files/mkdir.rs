@@ -21,11 +21,21 @@ pub async fn run(args: Mkdir, world: &World) -> anyhow::Result<()> {
     let change = args.mode.as_deref().map(str::parse::<ModeChange>).transpose().map_err(Usage::error)?;
     let making = Making { mode: change.map(|change| change.apply(NEW_DIR, true, world.umask)), umask: world.umask };
     for address in addresses {
-        let Some(client) = world.client(address).await else { continue };
-        let made = match args.parents {
-            false => making.one(&client, address).await,
-            true => making.all(&client, address).await,
+        let made = match (args.parents, making.mode) {
+            (false, None) => {
+                let perm = NEW_DIR & !making.umask;
+                world.first(address, async |client| client.mkdir(&address.path, perm).await).await.map(|(_, made)| made)
+            }
+            (false, Some(_)) => match world.client(address).await {
+                Some(client) => Some(making.one(&client, address).await),
+                None => None,
+            },
+            (true, _) => match world.client(address).await {
+                Some(client) => Some(making.all(&client, address).await),
+                None => None,
+            },
         };
+        let Some(made) = made else { continue };
         if let Err(e) = made {
             world.complain(address, "cannot make the directory", e).await;
         }

@@ -71,6 +71,15 @@ impl World {
         self.servers.client(address).await.map_err(|failure| self.report.complain(failure)).ok()
     }
 
+    /// What comes of the first operation on a server, and its client, or a complaint; see [`Servers::first`].
+    pub async fn first<T>(
+        &self,
+        address: &Address,
+        op: impl AsyncFn(&Client) -> Result<T, Error>,
+    ) -> Option<(Client, Result<T, Error>)> {
+        self.servers.first(address, op).await.map_err(|failure| self.report.complain(failure)).ok()
+    }
+
     /// Complains that `address` could not be worked on; where something on its way is missing, says what.
     pub async fn complain(&self, address: &Address, tried: &'static str, error: Error) {
         let advice = match error.is_not_found() {

@@ -9,7 +9,7 @@ use super::cp;
 use super::destination::{into_directory, new_name, same_tree};
 use super::replace::{Replacement, pour};
 use super::rm::{self, NAME_IT};
-use super::target::Target;
+use super::target::{Target, is_refusal};
 use super::{World, is_one_file};
 use crate::args::Mv;
 use crate::failure::Usage;
@@ -26,7 +26,17 @@ pub async fn run(args: Mv, world: &World) -> anyhow::Result<()> {
     }
     let dialect = addresses.iter().find_map(|address| address.dialect);
     let tree = Address { dialect, ..to.clone() };
-    let Some(client) = world.client(&tree).await else { return Ok(()) };
+    let client = match sources {
+        [from] if is_plain(&from.path) && is_plain(&to.path) => {
+            let Some((client, moved)) = at_once(&tree, from, world).await else { return Ok(()) };
+            if moved {
+                return Ok(());
+            }
+            Some(client)
+        }
+        _ => world.client(&tree).await,
+    };
+    let Some(client) = client else { return Ok(()) };
     let moving = Moving { client, tree, to, into: sources.len() > 1, no_clobber: args.no_clobber, world };
     for from in sources {
         if let Err(trouble) = moving.one(from).await {
@@ -38,6 +48,42 @@ pub async fn run(args: Mv, world: &World) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether a path names something in a directory, be it one or not.
+fn is_plain(path: &[u8]) -> bool {
+    !says_directory(path)
+}
+
+/// Renames where nothing has the new name, which needs no look at anything first. What is refused has done nothing: then
+/// whatever stands in the way is looked at.
+async fn at_once(tree: &Address, from: &Address, world: &World) -> Option<(Client, bool)> {
+    // Told only if the command is cut short meanwhile.
+    let entry = world.temporaries.enter(moved_perhaps(from, tree));
+    let moved = world.first(tree, async |client| client.rename_new(&from.path, &tree.path).await).await;
+    let Some((client, moved)) = moved else {
+        // It was complained of, with all that is known.
+        entry.gone();
+        return None;
+    };
+    match moved {
+        Ok(()) => {
+            entry.gone();
+            Some((client, true))
+        }
+        Err(e) if is_refusal(&e) => {
+            entry.gone();
+            Some((client, false))
+        }
+        Err(e) => {
+            world.complain(from, "cannot move", e).await;
+            None
+        }
+    }
+}
+
+fn moved_perhaps(from: &Address, to: &Address) -> String {
+    format!("{from}: nobody knows whether it was moved to {to}: look for both")
 }
 
 fn remote(place: &Place) -> anyhow::Result<&Address> {
@@ -180,8 +226,7 @@ impl Moving<'_> {
 
     async fn rename(&self, from: &Target, to: &Target) -> Result<(), Error> {
         let temporaries = self.world.temporaries.clone();
-        let warning =
-            format!("{}: nobody knows whether it was moved to {}: look for both", from.own_address(), to.own_address());
+        let warning = moved_perhaps(&from.own_address(), &to.own_address());
         let (from, to) = (from.clone(), to.clone());
         let work = async move { to.take(&temporaries, &from.dir, &from.name).await };
         // A rename is done or not, whoever waits for it.

@@ -1,6 +1,6 @@
 //! `ninefold rm`: files and trees, through no symbolic link.
 
-use ninefold::client::{Error, FileType, Node};
+use ninefold::client::{Client, Error, FileType, Node};
 use ninefold::proto::{Dialect, Errno};
 use ninefold::transport::Address;
 
@@ -41,6 +41,15 @@ struct Removal<'a> {
 
 impl Removal<'_> {
     async fn one(&self, address: &Address) -> Result<(), Error> {
+        let is_plain = !says_directory(&address.path) && !self.recursive && !self.dir;
+        if is_plain {
+            // Refused, it has done nothing: then it may be a directory.
+            let unlink = async |client: &Client| client.unlink(&address.path, false).await;
+            let Some((_, done)) = self.world.first(address, unlink).await else { return Ok(()) };
+            if !matches!(&done, Err(e) if e.errno() == Errno::EISDIR) {
+                return done;
+            }
+        }
         let Some(client) = self.world.client(address).await else { return Ok(()) };
         if ends_in_dots(&address.path) {
             self.world

@@ -3,6 +3,7 @@
 
 use futures_util::stream::{self, StreamExt};
 use ninefold::client::{Client, FileType, Follow, Metadata, Node};
+use ninefold::proto::Errno;
 
 use super::World;
 use super::look::json;
@@ -13,6 +14,7 @@ use super::look::tree::{self, Item};
 use crate::args::Stat;
 use crate::given::{self, Remote};
 use crate::out::Out;
+use crate::place::says_directory;
 use crate::report::Failure;
 
 /// Files that are asked for at a time.
@@ -26,12 +28,18 @@ pub async fn run(args: Stat, world: &World) -> anyhow::Result<()> {
     let (names, clock, mut owners) = (Names::for_stdout(), Clock::local(), Owners::default());
     let mut out = Out::new();
     let follow = if args.dereference { Follow::All } else { Follow::NotLast };
-    let asked = stream::iter(given).map(|given| look(given, follow, world)).buffered(AT_A_TIME);
-    let mut asked = std::pin::pin!(asked);
+    let is_one = given.len() == 1;
+    let asked = stream::iter(given).map(async |given| match is_one {
+        true => look_first(given, follow, world).await,
+        false => look(given, follow, world).await,
+    });
+    let mut asked = std::pin::pin!(asked.buffered(AT_A_TIME));
     while let Some(found) = asked.next().await {
         let (given, item) = match found {
-            Ok((given, item, node, client)) => {
-                client.join(node.client());
+            Ok((given, item, beside)) => {
+                if let Some((node, client)) = beside {
+                    client.join(node.client());
+                }
                 (given, item)
             }
             Err(failure) => {
@@ -53,11 +61,30 @@ pub async fn run(args: Stat, world: &World) -> anyhow::Result<()> {
     Ok(out.finish().await?)
 }
 
-async fn look(given: Remote, follow: Follow, world: &World) -> Result<(Remote, Item, Node, Client), Failure> {
+/// A file, and what it was asked with where that was beside others.
+type Found = (Remote, Item, Option<(Node, Client)>);
+
+async fn look(given: Remote, follow: Follow, world: &World) -> Result<Found, Failure> {
     let (node, client) = given.walk_beside(world, follow).await?;
     let item = tree::single(&node, given.word.clone().into_bytes(), true).await;
     let item = item.map_err(|e| given.failed("cannot access", e))?;
-    Ok((given, item, node, client))
+    Ok((given, item, Some((node, client))))
+}
+
+/// The same for the only one: with the handshake.
+async fn look_first(given: Remote, follow: Follow, world: &World) -> Result<Found, Failure> {
+    let path = &given.address.path;
+    // A slash at the end asks for a directory, through a link if need be, as Linux has it.
+    let is_dir = says_directory(path);
+    let follow = if is_dir { Follow::All } else { follow };
+    let (_, looked) = world.servers.first(&given.address, async |client| client.look(path, follow).await).await?;
+    let looked = match looked {
+        Ok(looked) if is_dir && looked.metadata.kind != FileType::Dir => Err(Errno::ENOTDIR.into()),
+        other => other,
+    };
+    let looked = looked.map_err(|e| given.failed("cannot access", e))?;
+    let item = tree::looked(looked, given.word.clone().into_bytes());
+    Ok((given, item, None))
 }
 
 fn text(names: Names, item: &Item, metadata: &Metadata, owners: &Owners, clock: &Clock) -> Vec<u8> {

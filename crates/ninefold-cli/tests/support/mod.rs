@@ -23,7 +23,8 @@ pub fn ninefold(args: &[&str]) -> Command {
     // Another place where a test runs as a user who does not reach this one.
     let program = std::env::var_os("NINEFOLD_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_ninefold").into());
     let mut command = Command::new(program);
-    command.args(args).env_remove("RUST_LOG");
+    // Nothing is remembered from one test to another, whose servers may have the same port.
+    command.args(args).env_remove("RUST_LOG").env("XDG_CACHE_HOME", "/dev/null/none");
     command
 }
 

@@ -3,8 +3,9 @@
 use super::ServerMisbehaved;
 use crate::dialect::Dialect;
 use crate::message::{R, T};
+use crate::open::lflags;
 use crate::plus::plus_entries;
-use crate::stat::{Stat, dir_entries, dm};
+use crate::stat::{Stat, dir_entries, dm, omode};
 use crate::types::Fid;
 
 /// What is remembered of a request until its reply is there.
@@ -23,6 +24,8 @@ pub(super) struct Expect {
     pub creates: Option<Fid>,
     /// The fid that its reply, success or error, forgets.
     pub ends: Option<Fid>,
+    /// The fid through which something may be written from then on: its Tclunk may end in an error, or do something.
+    pub writes: Option<Fid>,
 }
 
 /// How a request ended.
@@ -75,6 +78,7 @@ impl Expect {
             makes: None,
             creates: None,
             ends: None,
+            writes: None,
         };
         match *request {
             T::Version { .. } | T::Flush { .. } => {}
@@ -127,6 +131,7 @@ impl Expect {
             }
             T::Create { fid, perm, extension, .. } => {
                 expect.creates = Some(fid);
+                expect.writes = Some(fid);
                 // The fid of the file to link to is in the extension, and must not come to mean another meanwhile.
                 let link = Some(extension).filter(|_| dialect == Dialect::Unix && perm.0 & dm::LINK != 0);
                 let target = link.and_then(|text| str::from_utf8(text).ok()?.trim().parse().ok());
@@ -134,16 +139,27 @@ impl Expect {
             }
             T::Lcreate { fid, .. } => {
                 expect.creates = Some(fid);
+                expect.writes = Some(fid);
                 expect.uses = [Some(fid), None];
             }
-            T::Open { fid, .. }
-            | T::Wstat { fid, .. }
+            T::Open { fid, mode } => {
+                expect.uses = [Some(fid), None];
+                expect.writes = Some(fid).filter(|_| !matches!(mode, omode::READ | omode::EXEC));
+            }
+            T::Lopen { fid, flags } => {
+                expect.uses = [Some(fid), None];
+                let harmless = lflags::LARGEFILE | lflags::DIRECTORY | lflags::NOFOLLOW;
+                expect.writes = Some(fid).filter(|_| flags.0 & !harmless != 0);
+            }
+            T::Xattrcreate { fid, .. } => {
+                expect.uses = [Some(fid), None];
+                expect.writes = Some(fid);
+            }
+            T::Wstat { fid, .. }
             | T::Statfs { fid }
-            | T::Lopen { fid, .. }
             | T::Readlink { fid }
             | T::Getattr { fid, .. }
             | T::Setattr { fid, .. }
-            | T::Xattrcreate { fid, .. }
             | T::Fsync { fid, .. }
             | T::Allocate { fid, .. }
             | T::Seek { fid, .. }

@@ -46,6 +46,8 @@ struct Holding {
     parting: Option<Parting>,
     /// A create on it made nothing, or has made nothing yet.
     uncreated: bool,
+    /// Something may have been written through it.
+    written: bool,
 }
 
 /// See the module.
@@ -72,8 +74,15 @@ impl Fids {
                 fid
             }
         };
-        let holding =
-            Holding { state: State::New, ending: false, kept: false, uses: 0, parting: None, uncreated: false };
+        let holding = Holding {
+            state: State::New,
+            ending: false,
+            kept: false,
+            uses: 0,
+            parting: None,
+            uncreated: false,
+            written: false,
+        };
         self.held.insert(fid, holding);
         Some(fid)
     }
@@ -161,9 +170,17 @@ impl Fids {
         if let Some(holding) = expect.creates.and_then(|fid| self.held.get_mut(&fid)) {
             holding.uncreated = true;
         }
+        if let Some(holding) = expect.writes.and_then(|fid| self.held.get_mut(&fid)) {
+            holding.written = true;
+        }
         if let Some(holding) = expect.ends.and_then(|fid| self.held.get_mut(&fid)) {
             holding.ending = true;
         }
+    }
+
+    /// Whether something may have been written through it.
+    pub fn is_written(&self, fid: Fid) -> bool {
+        self.held.get(&fid).is_some_and(|holding| holding.written)
     }
 
     /// A request is answered; `waited`: its caller is told.

@@ -232,6 +232,17 @@ impl Session {
         self.pending.is_empty() && !self.fids.has_leaving()
     }
 
+    /// Whether nothing is left to send, and nothing outstanding but clunks of fids through which nothing was written: their
+    /// replies tell nothing, and the end of the connection does what they do.
+    pub fn is_done(&self) -> bool {
+        let is_farewell = |line: &Line| {
+            let clunk = line.members.front().filter(|_| line.waiter == Waiter::Clunk);
+            let fid = clunk.filter(|clunk| clunk.number == TCLUNK).and_then(|clunk| clunk.expect.ends);
+            fid.is_some_and(|fid| !self.fids.is_written(fid))
+        };
+        self.pending.values().all(is_farewell) && !self.fids.has_leaving() && self.to_flush.is_empty()
+    }
+
     /// Messages sent and received, by number (T even, R odd).
     pub fn counts(&self) -> &[u64; 256] {
         &self.counts
@@ -653,6 +664,9 @@ fn with_text(errno: Errno, text: &[u8]) -> Error {
     let text = printable(text, TEXT_MAX);
     if text.trim().is_empty() { Error::new(errno) } else { Error::with_text(errno, Cow::Owned(text)) }
 }
+
+/// The number of Tclunk.
+const TCLUNK: u8 = 120;
 
 /// Characters of a server's text that are kept. Plan 9's own are at most 128 bytes (ERRMAX, errstr(2)).
 const TEXT_MAX: usize = 1024;

@@ -160,7 +160,14 @@ impl Client {
     pub async fn close(self, patience: Duration) -> Result<(), Error> {
         let Client { handle, root, .. } = self;
         drop(root);
-        handle.close(patience).await
+        handle.close(patience, false).await
+    }
+
+    /// The same, but waits for no clunk of a file that was only looked at or read: it would tell nothing, and take a round trip.
+    pub async fn leave(self, patience: Duration) -> Result<(), Error> {
+        let Client { handle, root, .. } = self;
+        drop(root);
+        handle.close(patience, true).await
     }
 
     /// The connection, for calls that know their own cause.

@@ -215,6 +215,8 @@ pub(super) struct State {
     /// When the last bytes came.
     pub heard_at: Instant,
     pub closing: bool,
+    /// Clunks that tell nothing are not waited for at the end.
+    pub in_haste: bool,
     /// How long the end waits for the last clunks and flushes to be answered.
     pub linger: Duration,
     ended: Option<Error>,
@@ -452,6 +454,7 @@ impl Handle {
             bytes_received: prelude.bytes_received,
             heard_at: Instant::now(),
             closing: false,
+            in_haste: false,
             linger: LINGER,
             ended: None,
         };
@@ -774,10 +777,14 @@ impl Handle {
         (state.session.fids(), state.session.calls())
     }
 
-    /// Ends the connection once its last clunks are answered, unless nothing is heard of the server for `patience`.
-    pub async fn close(self, patience: Duration) -> Result<(), Error> {
+    /// Ends the connection once its last clunks are answered, unless nothing is heard of the server for `patience`. `in_haste`:
+    /// once those are sent that tell nothing.
+    pub async fn close(self, patience: Duration, in_haste: bool) -> Result<(), Error> {
         let shared = self.0.shared.clone();
-        shared.lock().linger = patience.max(LINGER);
+        {
+            let mut state = shared.lock();
+            (state.linger, state.in_haste) = (patience.max(LINGER), in_haste);
+        }
         drop(self);
         shared.lock().closing = true;
         shared.waker.wake();

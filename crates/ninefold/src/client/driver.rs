@@ -131,7 +131,9 @@ impl Driver {
             state.queue_own();
             // A server of which nothing is known is told nothing more.
             let presumed = state.presumption().is_some();
-            if state.closing && (presumed || state.session.is_idle() && state.outbox.is_empty()) {
+            let done = if state.in_haste { state.session.is_done() } else { state.session.is_idle() };
+            let sent = state.outbox.is_empty() && (!state.in_haste || !self.unflushed);
+            if state.closing && (presumed || done && sent) {
                 return Poll::Ready(Error::Lost(Loss::ClosedHere));
             }
             state.outbox.claim(SLICES, &mut self.slices);

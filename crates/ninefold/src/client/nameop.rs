@@ -165,6 +165,12 @@ impl Client {
 
     async fn rename_across(&self, path: &[u8], new_path: &[u8], new: bool) -> Result<(), Error> {
         let ((from, name), (to, new_name)) = (parted(path)?, parted(new_path)?);
+        if new && !self.version().is_n1() {
+            return Err(Error::Unsupported {
+                what: "rename a file without replacing another",
+                dialect: self.dialect(),
+            });
+        }
         if self.version().is_n1() && self.goes_at_once(&from) && self.goes_at_once(&to) {
             let mut chain = self.chain();
             let (from_spot, walked_from) = chain.walk_root(&slices(&from)).await?;

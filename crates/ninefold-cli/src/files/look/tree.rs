@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 
 use futures_util::future::{BoxFuture, join};
 use futures_util::stream::{self, FuturesUnordered, StreamExt};
-use ninefold::client::{Client, Error, FileType, Metadata, Node, Suspicion};
+use ninefold::client::{Client, Error, FileType, Looked, Metadata, Node, Suspicion};
 use ninefold::proto::Qid;
 
 use crate::files::are_same_file;
@@ -475,6 +475,13 @@ async fn ask(dir: &Node, client: &Client, item: &Item, targets: bool) -> Result<
     let target = async { if wants_target { Some(node.read_link().await) } else { None } };
     let (metadata, target) = join(node.metadata(), target).await;
     Ok((metadata?, target))
+}
+
+/// What was looked at, by a name that it is known by.
+pub fn looked(looked: Looked, name: Vec<u8>) -> Item {
+    let Looked { metadata, target } = looked;
+    let (kind, qid) = (metadata.kind, metadata.qid);
+    Item { name, kind, qid, attributes: Attributes::Known(Box::new(metadata)), target, descends: false }
 }
 
 /// The file itself, by a name that it is known by.
