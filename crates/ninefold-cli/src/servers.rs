@@ -1,5 +1,6 @@
 //! The servers that one command uses: one connection to each, whatever the number of files.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -78,19 +79,24 @@ impl Servers {
             let done = op(&client).await;
             return Ok((client, done));
         }
-        match Client::first(address, self.options.clone(), op).await {
-            Ok((client, done)) => {
-                clients.insert(key, Ok(client.clone()));
-                Ok((client, done))
+        // It is known from the moment when it is used: where the command is cut short, leave is taken of it.
+        let clients = RefCell::new(clients);
+        let known = async |client: &Client| {
+            clients.borrow_mut().insert(key.clone(), Ok(client.clone()));
+            op(client).await
+        };
+        let done = Client::first(address, self.options.clone(), known).await;
+        let mut clients = clients.borrow_mut();
+        done.map_err(|e| {
+            if let Error::InDoubt(_) = e {
+                // What may have been done is the file's, and not the server's.
+                clients.remove(&key);
+                return Failure::new(address, "", e);
             }
-            // What may have been done is the file's, and not the server's.
-            Err(e @ Error::InDoubt(_)) => Err(Failure::new(address, "", e)),
-            Err(e) => {
-                let failure = self.not_connected(address, e);
-                clients.insert(key, Err(failure.clone()));
-                Err(failure)
-            }
-        }
+            let failure = self.not_connected(address, e);
+            clients.insert(key.clone(), Err(failure.clone()));
+            failure
+        })
     }
 
     fn not_connected(&self, address: &Address, error: Error) -> Failure {

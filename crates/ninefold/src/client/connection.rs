@@ -102,6 +102,8 @@ pub(super) struct Shared {
     /// Told when the version that was presumed is agreed, and when the connection is over.
     agreed: Notify,
     pub version: Version,
+    /// See [`Handle::prelude_depth`].
+    prelude_depth: u32,
     /// The session's, to be looked at without a lock: it changes once, when what was presumed is agreed.
     msize: AtomicU32,
     /// The longest silence; see [`Progress`].
@@ -439,6 +441,7 @@ impl Handle {
         prelude: Prelude,
     ) -> Handle {
         let limits = Limits::default();
+        let prelude_depth = if matches!(standing, Standing::Presumed(_)) { 0 } else { prelude.offers };
         let state = State {
             session: Session::new(version, msize, limits),
             standing,
@@ -465,6 +468,7 @@ impl Handle {
             over: Notify::new(),
             agreed: Notify::new(),
             version,
+            prelude_depth,
             msize: AtomicU32::new(msize),
             timeout,
             windows: Windows::default(),
@@ -490,10 +494,9 @@ impl Handle {
         self.0.shared.msize()
     }
 
-    /// The depth that the handshake left for what comes first: nothing where its answer is not waited for.
+    /// The depth that the handshake left for what comes first: nothing where its answer was not waited for.
     pub fn prelude_depth(&self) -> u32 {
-        let mut state = self.0.shared.lock();
-        if state.presumption().is_some() { 0 } else { state.round_trips }
+        self.0.shared.prelude_depth
     }
 
     /// Waits until the server has agreed on what was presumed, or the connection is over. Without a bound.

@@ -131,8 +131,10 @@ impl Driver {
             state.queue_own();
             // A server of which nothing is known is told nothing more.
             let presumed = state.presumption().is_some();
-            let done = if state.in_haste { state.session.is_done() } else { state.session.is_idle() };
-            let sent = state.outbox.is_empty() && (!state.in_haste || !self.unflushed);
+            // A process of ours is seen to its end, which only what it answers shows.
+            let in_haste = state.in_haste && !matches!(self.stream, Stream::Process(_));
+            let done = if in_haste { state.session.is_done() } else { state.session.is_idle() };
+            let sent = state.outbox.is_empty() && (!in_haste || !self.unflushed);
             if state.closing && (presumed || done && sent) {
                 return Poll::Ready(Error::Lost(Loss::ClosedHere));
             }

@@ -1,0 +1,149 @@
+//! Commands at a server that is remembered: how many round trips they take, and that they do what they do without.
+
+mod support;
+
+use std::path::Path;
+
+use support::{Running, ninefold};
+
+/// A server of a directory with a file of 4 KiB in `d`.
+struct Fixture {
+    dir: tempfile::TempDir,
+    cache: tempfile::TempDir,
+    _server: Running,
+    url: String,
+}
+
+impl Fixture {
+    fn new() -> Fixture {
+        let (dir, cache) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::fs::create_dir_all(dir.path().join("d/sub")).unwrap();
+        std::fs::write(dir.path().join("d/f"), vec![b'x'; 4096]).unwrap();
+        std::os::unix::fs::symlink("f", dir.path().join("d/link")).unwrap();
+        let server = Running::start(&["serve", "--listen", "9p://127.0.0.1:0", dir.path().to_str().unwrap()]);
+        let url = format!("9p://{}", server.tcp());
+        Fixture { dir, cache, _server: server, url }
+    }
+
+    fn at(&self, path: &str) -> String {
+        format!("{}/{path}", self.url)
+    }
+
+    fn here(&self, path: &str) -> std::path::PathBuf {
+        self.dir.path().join(path)
+    }
+
+    /// Runs a command: its exit status, the round trips that it took, and what it printed.
+    fn run(&self, args: &[&str]) -> (Option<i32>, u64, String) {
+        let stats = self.cache.path().join("stats");
+        let mut command = ninefold(&["--stats", stats.to_str().unwrap()]);
+        let output = command.args(args).env("XDG_CACHE_HOME", self.cache.path()).output().unwrap();
+        let text = std::fs::read_to_string(&stats).unwrap_or_default();
+        let told: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+        let printed = [output.stdout, output.stderr].concat();
+        let _ = std::fs::remove_file(stats);
+        (output.status.code(), told["round_trips"].as_u64().unwrap_or(0), String::from_utf8(printed).unwrap())
+    }
+
+    fn forget(&self) {
+        std::fs::remove_dir_all(self.cache.path().join("ninefold")).unwrap();
+    }
+
+    /// The round trips of a command that must succeed, where the server is remembered and where it is not; `undo` between.
+    fn trips(&self, args: &[&str], undo: impl Fn(&Path)) -> [u64; 2] {
+        let trips = [true, false].map(|warm| {
+            if !warm {
+                self.forget();
+            }
+            let (status, trips, printed) = self.run(args);
+            assert_eq!(status, Some(0), "{args:?}: {printed}");
+            undo(self.dir.path());
+            trips
+        });
+        // The memory is there again.
+        assert!(self.cache.path().join("ninefold/servers").is_file());
+        trips
+    }
+}
+
+#[test]
+fn one_file_takes_one_round_trip_where_the_server_is_remembered_and_else_two() {
+    let site = Fixture::new();
+    assert_eq!(site.run(&["stat", &site.at("d")]).1, 2);
+    let nothing = |_: &Path| {};
+    assert_eq!(site.trips(&["stat", &site.at("d/f")], nothing), [1, 2]);
+    assert_eq!(site.trips(&["stat", &site.at("d/link")], nothing), [1, 2]);
+    assert_eq!(site.trips(&["cat", &site.at("d/f")], nothing), [1, 2]);
+    let file = |dir: &Path| {
+        assert!(!dir.join("d/f").exists());
+        std::fs::write(dir.join("d/f"), vec![b'x'; 4096]).unwrap();
+    };
+    assert_eq!(site.trips(&["rm", &site.at("d/f")], file), [1, 2]);
+    let back = |dir: &Path| std::fs::rename(dir.join("d/sub/g"), dir.join("d/f")).unwrap();
+    assert_eq!(site.trips(&["mv", &site.at("d/f"), &site.at("d/sub/g")], back), [1, 2]);
+    assert_eq!(
+        site.trips(&["mkdir", &site.at("d/new")], |dir| std::fs::remove_dir(dir.join("d/new")).unwrap()),
+        [1, 2]
+    );
+}
+
+#[test]
+fn what_cannot_go_at_once_is_done_as_ever() {
+    let site = Fixture::new();
+    site.run(&["stat", &site.at("d")]);
+    // A directory is not removed by rm, empty or not.
+    let (status, _, said) = site.run(&["rm", &site.at("d/sub")]);
+    assert!(status == Some(1) && said.contains("it is a directory: give -r") && site.here("d/sub").is_dir(), "{said}");
+    assert_eq!(site.run(&["rm", "-d", &site.at("d/sub")]).0, Some(0));
+    assert!(!site.here("d/sub").exists());
+    // Into a directory that is there.
+    std::fs::create_dir(site.here("d/into")).unwrap();
+    assert_eq!(site.run(&["mv", &site.at("d/f"), &site.at("d/into")]).0, Some(0));
+    assert_eq!(std::fs::read(site.here("d/into/f")).unwrap().len(), 4096);
+    // A directory is moved into an empty one, and does not replace it.
+    std::fs::create_dir(site.here("d/empty")).unwrap();
+    assert_eq!(site.run(&["mv", &site.at("d/into"), &site.at("d/empty")]).0, Some(0));
+    assert!(site.here("d/empty/into/f").is_file());
+    // A file that is there is replaced, or not.
+    std::fs::write(site.here("d/one"), "1").unwrap();
+    std::fs::write(site.here("d/two"), "2").unwrap();
+    assert_eq!(site.run(&["mv", "-n", &site.at("d/one"), &site.at("d/two")]).0, Some(0));
+    assert_eq!(std::fs::read_to_string(site.here("d/two")).unwrap(), "2");
+    assert_eq!(site.run(&["mv", &site.at("d/one"), &site.at("d/two")]).0, Some(0));
+    assert_eq!(std::fs::read_to_string(site.here("d/two")).unwrap(), "1");
+    // Through a link on the way, and up from where it leads.
+    std::os::unix::fs::symlink("empty/into", site.here("d/way")).unwrap();
+    assert_eq!(site.run(&["mkdir", &site.at("d/way/new")]).0, Some(0));
+    assert!(site.here("d/empty/into/new").is_dir());
+    assert_eq!(site.run(&["rm", &site.at("d/way/f")]).0, Some(0));
+    assert_eq!(site.run(&["mv", &site.at("d/two"), &site.at("d/way/three")]).0, Some(0));
+    assert!(site.here("d/empty/into/three").is_file() && !site.here("d/empty/into/f").exists());
+    let (status, _, read) = site.run(&["cat", &site.at("d/way/three")]);
+    assert_eq!((status, read.as_str()), (Some(0), "1"));
+    // Deeper than one walk goes.
+    let deep = ["n"; 20].join("/");
+    std::fs::create_dir_all(site.here(&deep)).unwrap();
+    assert_eq!(site.run(&["mkdir", &site.at(&format!("{deep}/new"))]).0, Some(0));
+    assert_eq!(site.run(&["stat", &site.at(&format!("{deep}/new"))]).0, Some(0));
+    // What is not there.
+    for args in [["rm", "d/none"], ["stat", "d/none"], ["cat", "none/x"], ["mkdir", "none/x"]] {
+        let (status, _, said) = site.run(&[args[0], &site.at(args[1])]);
+        assert!(status == Some(1) && said.contains("file does not exist"), "{args:?}: {said}");
+    }
+}
+
+#[test]
+fn a_server_that_speaks_less_than_it_did_is_asked_again() {
+    let site = Fixture::new();
+    site.run(&["stat", &site.at("d")]);
+    // As if it had been met at an address where another one is now, by the name of its port.
+    let servers = site.cache.path().join("ninefold/servers");
+    let text = std::fs::read_to_string(&servers).unwrap();
+    assert!(text.contains("9P2000.L.n1"), "{text}");
+    let pinned = format!("{}?dialect=9P2000.L", site.at("d/f"));
+    let (status, trips, said) = site.run(&["stat", &pinned]);
+    assert!(status == Some(0) && trips > 2, "{trips} {said}");
+    // What was pinned changes nothing of what is remembered.
+    assert_eq!(std::fs::read_to_string(&servers).unwrap(), text);
+    assert_eq!(site.run(&["stat", &site.at("d/f")]).1, 1);
+}
