@@ -10,7 +10,7 @@ pub(super) const TABLE: &[Misbehaviour] = &[
         "attach-silent",
         DialectSet::PUL,
         Hook::Request(|scene, request| {
-            if !matches!(request.message, T::Attach { .. }) {
+            if !matches!(request.message, T::Attach { .. } | T::Session { .. }) {
                 scene.forward(request.tag, request.frame);
             }
         }),
@@ -21,7 +21,7 @@ pub(super) const TABLE: &[Misbehaviour] = &[
         "attach-closed",
         DialectSet::PUL,
         Hook::Request(|scene, request| match request.message {
-            T::Attach { .. } => scene.hang_up(),
+            T::Attach { .. } | T::Session { .. } => scene.hang_up(),
             _ => scene.forward(request.tag, request.frame),
         }),
         "closes the connection at Tattach",
@@ -33,6 +33,13 @@ pub(super) const TABLE: &[Misbehaviour] = &[
             R::Attach { qid } => {
                 let qid = Qid { kind: QidType::FILE, ..qid };
                 scene.answer(reply.tag, &R::Attach { qid });
+            }
+            R::Session { .. } => {
+                // `qid[13]` is the last field.
+                let mut frame = reply.frame.to_vec();
+                let at = frame.len() - 13;
+                frame[at] = QidType::FILE.0;
+                scene.say(frame);
             }
             _ => scene.say(reply.frame),
         }),

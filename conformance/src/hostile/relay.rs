@@ -111,14 +111,21 @@ async fn requests(
 
 fn take_request(scene: &mut Scene, frame: &[u8], hook: &Hook) {
     let decoded =
-        split_frame(frame).and_then(|(header, body)| Ok((header.tag, T::decode(header.kind, body, scene.dialect)?)));
+        split_frame(frame).and_then(|(header, body)| Ok((header.tag, T::decode(header.kind, body, scene.version)?)));
     // What is no message here is the honest server's to refuse.
     let Ok((tag, message)) = decoded else { return scene.to_server.push(frame.to_vec()) };
-    if let T::Attach { fid, afid, uname, n_uname, .. } = message {
-        let aname = tree::name_for(scene.dialect).as_bytes();
-        let mut attach = Vec::new();
-        T::Attach { fid, afid, uname, aname, n_uname }.encode(tag, scene.dialect, &mut attach);
-        return hooked_request(scene, &Request { tag, message, frame: &attach }, hook);
+    let aname = tree::name_for(scene.dialect).as_bytes();
+    let attach = match message {
+        T::Attach { fid, afid, uname, n_uname, .. } => Some(T::Attach { fid, afid, uname, aname, n_uname }),
+        T::Session { flags, session, caps, fid, uname, n_uname, .. } => {
+            Some(T::Session { flags, session, caps, fid, uname, aname, n_uname })
+        }
+        _ => None,
+    };
+    if let Some(attach) = attach {
+        let mut frame = Vec::new();
+        attach.encode(tag, scene.version, &mut frame);
+        return hooked_request(scene, &Request { tag, message, frame: &frame }, hook);
     }
     hooked_request(scene, &Request { tag, message, frame }, hook);
 }
@@ -147,9 +154,9 @@ fn take_reply(scene: &mut Scene, frame: &[u8], hook: &Hook) -> io::Result<()> {
     let request = scene.take_outstanding(tag).ok_or_else(|| wrong("a reply to nothing"))?;
     let (asked, asked_body) = split_frame(&request).map_err(|e| wrong(&e.to_string()))?;
     // Of the dialect in which it was asked: an Rversion may change it.
-    let dialect = scene.dialect;
-    let to = T::decode(asked.kind, asked_body, dialect).map_err(|e| wrong(&e.to_string()))?;
-    let message = R::decode(header.kind, body, dialect).map_err(|e| wrong(&e.to_string()))?;
+    let version = scene.version;
+    let to = T::decode(asked.kind, asked_body, version).map_err(|e| wrong(&e.to_string()))?;
+    let message = R::decode(header.kind, body, version).map_err(|e| wrong(&e.to_string()))?;
     scene.learn(&to, &message);
     let reply = Reply { tag, message, frame, to };
     match hook {

@@ -48,7 +48,7 @@ pub(super) const TABLE: &[Misbehaviour] = &[
                 return scene.say(reply.frame);
             }
             let mut frame = Vec::new();
-            reply.to.encode(reply.tag, scene.dialect, &mut frame);
+            reply.to.encode(reply.tag, scene.version, &mut frame);
             scene.say(frame);
         }),
         "sends each request back",

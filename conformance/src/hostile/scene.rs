@@ -45,6 +45,8 @@ pub(super) enum Act {
 #[derive(Debug)]
 pub(super) struct Scene {
     pub dialect: Dialect,
+    /// What the layouts of its messages are.
+    pub version: Version,
     /// Bytes of the largest frame that client and honest server agreed to.
     pub msize: u32,
     /// The qid of what was attached last.
@@ -71,6 +73,7 @@ impl Scene {
     pub fn new() -> Scene {
         Scene {
             dialect: Dialect::Plan9,
+            version: Dialect::Plan9.into(),
             msize: 0,
             root: None,
             fids: HashMap::new(),
@@ -88,7 +91,7 @@ impl Scene {
     /// Says a message to the client.
     pub fn answer(&mut self, tag: Tag, message: &R<'_>) {
         let mut frame = Vec::new();
-        message.encode(tag, self.dialect, &mut frame);
+        message.encode(tag, self.version, &mut frame);
         self.say(frame);
     }
 
@@ -110,7 +113,7 @@ impl Scene {
     /// Asks the honest server.
     pub fn ask(&mut self, tag: Tag, message: &T<'_>) {
         let mut frame = Vec::new();
-        message.encode(tag, self.dialect, &mut frame);
+        message.encode(tag, self.version, &mut frame);
         self.forward(tag, &frame);
     }
 
@@ -162,11 +165,12 @@ impl Scene {
     pub fn learn(&mut self, request: &T<'_>, reply: &R<'_>) {
         match (*request, *reply) {
             (T::Version { .. }, R::Version { msize, version }) => {
-                self.dialect = Version::parse(version).map_or(Dialect::Plan9, |version| version.dialect);
+                self.version = Version::parse(version).unwrap_or(Dialect::Plan9.into());
+                self.dialect = self.version.dialect;
                 self.msize = msize;
                 self.fids.clear();
             }
-            (T::Attach { fid, .. }, R::Attach { qid }) => {
+            (T::Attach { fid, .. }, R::Attach { qid }) | (T::Session { fid, .. }, R::Session { qid, .. }) => {
                 self.root = Some(qid);
                 self.fids.insert(fid, qid);
             }

@@ -72,7 +72,7 @@ impl Servers {
         op: impl AsyncFn(&Client) -> Result<T, Error>,
     ) -> Result<(Client, Result<T, Error>), Failure> {
         let key = (address.place.clone(), address.aname.clone(), address.dialect);
-        let mut clients = self.clients.lock().await;
+        let clients = self.clients.lock().await;
         if let Some(known) = clients.get(&key) {
             let client = known.clone()?;
             drop(clients);

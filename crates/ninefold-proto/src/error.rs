@@ -182,7 +182,7 @@ impl fmt::Display for Errno {
 }
 
 /// An error reply: the number, and a text where the number's own says too little.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Error {
     pub errno: Errno,
     /// When to ask again, in milliseconds from now, as .n1 tells with `ETRYLATER`; 0 is no hint.
@@ -214,6 +214,17 @@ impl Error {
     /// The text for 9P2000 and .u.
     pub fn text(&self) -> Cow<'static, str> {
         self.text.clone().unwrap_or_else(|| self.errno.text())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut error = f.debug_struct("Error");
+        error.field("errno", &self.errno).field("text", &self.text);
+        if self.retry_ms > 0 {
+            error.field("retry_ms", &self.retry_ms);
+        }
+        error.finish()
     }
 }
 
