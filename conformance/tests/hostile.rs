@@ -45,7 +45,9 @@ const UL: &[Version] = &[UNIX, LINUX];
 const PUL: &[Version] = &[PLAIN, UNIX, LINUX];
 /// With groups. What no row of these says is as in the same dialect without.
 const UIX: &[Version] = &[Version { groups: true, ..UNIX }];
-const G: &[Version] = &[Version { groups: true, ..PLAIN }, Version { groups: true, ..UNIX }];
+const IX: &[Version] = &[Version { groups: true, ..PLAIN }, Version { groups: true, ..UNIX }];
+const N1: &[Version] = &[Version::N1];
+const G: &[Version] = &[Version { groups: true, ..PLAIN }, Version { groups: true, ..UNIX }, Version::N1];
 
 /// Everything that is done on a connection.
 const WORK: &[Errand] =
@@ -108,6 +110,7 @@ survived! {
         U [Connect] => r#"NoDialect("9P2000.u")"#;
         L [Connect] => r#"NoDialect("9P2000.L")"#;
         UIX [Connect] => r#"NoDialect("9P2000.u.ix")"#;
+        N1 [Connect] => r#"NoDialect("9P2000.L.n1")"#;
     }
     // "SSH-" as a number, and the longest answer to a Tversion: an Rerror with a text of 65,535 bytes.
     banner { PUL [Connect] => "Misbehaved(Frame(SizeTooLarge { size: 759714643, msize: 65548 }))"; }
@@ -137,7 +140,8 @@ survived! {
     tag_twice {
         PUL WORK => "Misbehaved(UnknownTag(Tag(*)))";
         // The second one has the tag of what is answered next.
-        G [Chain, ChainCancel] => r#"Misbehaved(WrongType { request: "Topen", reply: "Rwalk" })"#;
+        IX [Chain, ChainCancel] => r#"Misbehaved(WrongType { request: "Topen", reply: "Rwalk" })"#;
+        N1 [Chain, ChainCancel] => r#"Misbehaved(WrongType { request: "Tlopen", reply: "Rwalk" })"#;
     }
 
     walk_too_many {
@@ -192,7 +196,8 @@ survived! {
     write_nothing {
         PUL [Write, WriteLarge] => "Suspect(NoProgress)";
         // Out of its turn.
-        G [Chain] => r#"Misbehaved(WrongType { request: "Tcreate", reply: "Rwrite" })"#;
+        IX [Chain] => r#"Misbehaved(WrongType { request: "Tcreate", reply: "Rwrite" })"#;
+        N1 [Chain] => r#"Misbehaved(WrongType { request: "Twalk", reply: "Rwrite" })"#;
     }
     write_one_byte {
         PUL [WriteLarge] => "ok: the caller stopped";

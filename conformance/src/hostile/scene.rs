@@ -29,7 +29,7 @@ pub(super) struct Reply<'f> {
 impl Reply<'_> {
     /// Whether the connection had been set up when it was asked for.
     pub fn is_work(&self) -> bool {
-        !matches!(self.to, T::Version { .. } | T::Attach { .. } | T::Auth { .. })
+        !matches!(self.to, T::Version { .. } | T::Attach { .. } | T::Session { .. } | T::Auth { .. })
     }
 }
 

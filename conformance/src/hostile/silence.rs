@@ -65,7 +65,7 @@ pub(super) const TABLE: &[Misbehaviour] = &[
         "deaf",
         DialectSet::PUL,
         Hook::Request(|scene, request| {
-            scene.deaf = !matches!(request.message, T::Version { .. } | T::Attach { .. });
+            scene.deaf = !matches!(request.message, T::Version { .. } | T::Attach { .. } | T::Session { .. });
             scene.forward(request.tag, request.frame);
         }),
         "reads nothing behind the first request after Tattach",

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use super::op::{FarewellId, RecordEnd, RequestId, XattrWrite};
 use crate::error::{Errno, Error};
-use crate::open::Access;
+use crate::open::{Access, Open, lflags};
 use crate::types::{Fid, Qid, QidType};
 
 /// Index of a handle. Held only by fids and by requests that are counted in `uses`, so it never dangles.
@@ -26,8 +26,8 @@ impl From<FarewellId> for HandleId {
 pub(super) enum Mode {
     /// Walked, not open.
     Walked,
-    /// Open; `remove`: 9P2000's ORCLOSE.
-    Open { access: Access, remove: bool },
+    /// Open; `remove`: 9P2000's ORCLOSE; `appends`: whatever is written goes to the end.
+    Open { access: Access, remove: bool, appends: bool },
     /// Made by Txattrwalk: the value is read.
     XattrRead { value: Vec<u8> },
     /// Made by Txattrcreate: the value is written, and set at the clunk.
@@ -35,6 +35,10 @@ pub(super) enum Mode {
 }
 
 impl Mode {
+    pub fn open(how: Open) -> Mode {
+        Mode::Open { access: how.access, remove: how.remove_on_clunk, appends: how.has(lflags::APPEND) }
+    }
+
     /// Bytes of an attribute's value that it holds or has promised room for.
     fn value_bytes(&self) -> usize {
         match self {
@@ -87,6 +91,8 @@ pub(super) struct Fate {
     pub remove: bool,
     /// Known beforehand to fail with this.
     pub error: Option<Error>,
+    /// The request is not carried out: nothing but the end of the fid comes of it, no attribute is set and no file removed.
+    pub refused: bool,
 }
 
 #[derive(Debug)]
@@ -114,6 +120,11 @@ impl<F> Handle<F> {
 
     pub fn is_open(&self) -> bool {
         matches!(self.mode, Mode::Open { .. })
+    }
+
+    /// Whether what is written goes to the end, whatever its offset.
+    pub fn appends(&self) -> bool {
+        self.kind.has(QidType::APPEND) || matches!(self.mode, Mode::Open { appends: true, .. })
     }
 
     /// The access it is open with.

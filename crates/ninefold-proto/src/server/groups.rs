@@ -263,6 +263,11 @@ impl<B: AsRef<[u8]> + Clone + From<Vec<u8>>> Groups<B> {
         self.cancelled.insert(tag, Cancelled { left, serial });
     }
 
+    /// Tags whose Tguard did not hold, and of which not all that it guards has come.
+    pub fn guards(&self) -> usize {
+        self.cancelled.len()
+    }
+
     /// Whether the next of `tag` is not to be carried out.
     pub fn is_cancelled(&self, tag: Tag) -> bool {
         self.cancelled.contains_key(&tag)

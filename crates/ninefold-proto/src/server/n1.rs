@@ -13,7 +13,7 @@ use super::session::{After, Outstanding, Session};
 use crate::error::Errno;
 use crate::message::T;
 use crate::n1::{access, allocate, rename2, seek, writex};
-use crate::types::Fid;
+use crate::types::{Fid, QidType};
 use crate::wire::READ_OVERHEAD;
 
 /// What a completion must hold its result against.
@@ -105,6 +105,9 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
                     return Err(Errno::EISDIR.into());
                 }
                 let (to, target) = self.written(dstfid)?;
+                if self.fids.get(to).is_some_and(|handle| handle.appends()) {
+                    return refused(Errno::EBADF, "fid is open for appending");
+                }
                 range(srcoffset, length)?;
                 range(dstoffset, length)?;
                 // Of two fids only the file server knows whether they are one file.
@@ -122,6 +125,10 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
                     return refused(Errno::EINVAL, "a hole is punched with KEEP_SIZE, and nothing else");
                 }
                 let (id, file) = self.written(fid)?;
+                let destroys = mode & (allocate::PUNCH_HOLE | allocate::ZERO_RANGE) != 0;
+                if destroys && self.fids.get(id).is_some_and(|handle| handle.kind.has(QidType::APPEND)) {
+                    return refused(Errno::EPERM, "the file is append-only");
+                }
                 if length == 0 {
                     return refused(Errno::EINVAL, "nothing to allocate");
                 }

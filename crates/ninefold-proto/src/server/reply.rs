@@ -256,13 +256,13 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
             (After::Open { how }, Done::Opened { qid }) => {
                 if let Some(handle) = request.handles[0].and_then(|h| self.fids.get(h)) {
                     handle.kind = qid.kind;
-                    handle.mode = Mode::Open { access: how.access, remove: how.remove_on_clunk };
+                    handle.mode = Mode::open(how);
                 }
                 Reply::Open(qid)
             }
             (After::Create { fid, how }, Done::Created { qid, file, opened }) => {
                 let mode = match opened {
-                    true => Mode::Open { access: how.access, remove: how.remove_on_clunk },
+                    true => Mode::open(how),
                     false => Mode::Walked,
                 };
                 // The directory's own file is taken leave of; the fid stands for the new one. A fid that was
@@ -341,7 +341,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
             Ok(Done::Created { qid, file, .. }) => {
                 let remove = matches!(request.after, After::Create { how, .. } if how.remove_on_clunk);
                 let access = crate::open::Access::Read;
-                let mode = if remove { Mode::Open { access, remove } } else { Mode::Walked };
+                let mode = if remove { Mode::Open { access, remove, appends: false } } else { Mode::Walked };
                 self.orphan(file, qid, mode, false);
             }
             _ => {}

@@ -721,7 +721,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
             Some(refusal) => Some(refusal.error()),
             None => (remove && read_only).then(|| Errno::EROFS.into()),
         };
-        self.retire(id, Fate { request: Some(request), remove, error });
+        self.retire(id, Fate { request: Some(request), remove, error, refused: refused.is_some() });
     }
 
     /// Tguard: its reply, and where it does not hold, that nothing of what it guards is carried out.

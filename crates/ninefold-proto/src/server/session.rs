@@ -46,6 +46,8 @@ pub enum Violation {
     FrameTimeout,
     #[error("too many requests share tags with one that waits")]
     TooManyMembers,
+    #[error("too many guards that did not hold, and nothing behind them")]
+    TooManyGuards,
 }
 
 /// What the driver does about a frame.
@@ -355,11 +357,13 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         if self.joins(tag) {
             return self.wait_in_turn(tag, None, Refused::Other, parked);
         }
-        let error = match self.tags.contains_key(&tag) {
-            true => duplicate_tag(),
-            false => unknown_fid(),
+        let error = match () {
+            () if self.is_cancelled(tag) => Refusal::Cancelled.error(),
+            () if self.tags.contains_key(&tag) => duplicate_tag(),
+            () => unknown_fid(),
         };
         self.refuse(tag, error, out);
+        self.answered(tag);
         Ok(Event::Handled)
     }
 
@@ -473,6 +477,10 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
                 let event = self.flush(tag, oldtag, out);
                 self.answered_at_once(tag);
                 Ok(event)
+            }
+            // Each holds a little memory until what it guards has come.
+            T::Guard { .. } if self.groups.as_ref().is_some_and(|groups| groups.guards() >= self.limits.waiting) => {
+                Err(Violation::TooManyGuards)
             }
             message if self.is_cancelled(tag) => {
                 Ok(self.refuse_in_turn(tag, Refused::of(&message), Refusal::Cancelled, out))
@@ -635,8 +643,9 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         let handle = self.fids.get(id)?;
         let fate = handle.fate.get_or_insert_default();
         let (remove_asked, mut error) = (fate.remove, fate.error.take());
-        let remove_on_clunk = matches!(handle.mode, Mode::Open { remove: true, .. });
-        let clunked = fate.request.is_some();
+        let refused = fate.refused;
+        let remove_on_clunk = matches!(handle.mode, Mode::Open { remove: true, .. }) && !refused;
+        let clunked = fate.request.is_some() && !refused;
         let xattr = match handle.take_xattr() {
             // A connection that was lost before its Tclunk sets nothing and removes nothing.
             Some(Ok(write)) => clunked.then_some(write),

@@ -15,7 +15,7 @@ use ninefold_proto::{Dialect, Errno, Error, Name, Qid};
 
 use super::exports::Target;
 use super::file_server::{Create, Lock, LockKind, LockStatus};
-use super::{Answer, Attach, Cx, Data, File, Server, Written, fallback};
+use super::{Answer, Attach, Cx, Data, File, FileServer, Server, Written, fallback};
 use crate::transport::Peer;
 
 /// The session's handle on a file.
@@ -187,30 +187,41 @@ fn attach(server: &Arc<Server>, peer: &Peer, cx: &Cx, who: Claim, aname: &[u8]) 
             move || server.policy.decide(&peer, &uname, n_uname)
         };
         let user = Answer::blocking(decide).wait().await?;
-        if let Some((session, create)) = session {
-            server.sessions.bind(cx.connection(), session, user.uid, create)?;
-        }
+        let uid = user.uid;
         let who = Attach { user: Arc::new(user), dialect };
-        let (qid, root) = export.tree.attach(&cx, &who).wait().await?;
-        let done = |qid, file| Attached { qid, file, read_only: export.read_only };
-        if rest.is_empty() {
-            return Ok(done(qid, root));
+        let (qid, file) = root_of(&cx, &*export.tree, &who, rest).await?;
+        // Last: what fails is no connection of the session.
+        if let Some((session, create)) = session
+            && let Err(error) = server.sessions.bind(cx.connection(), session, uid, create)
+        {
+            // An error is told already.
+            let _ = file.clunk(&cx).wait().await;
+            return Err(error);
         }
-        let elems: Vec<_> = rest.into_iter().map(WalkElem::Name).collect();
-        let walked = root.walk(&cx, &elems).wait().await;
-        let left = root.clunk(&cx).wait().await;
-        let super::Walked { qids, file } = walked?;
-        let unknown = || Error::with_text(Errno::ENOENT, "unknown aname: no such directory in the export");
-        match (file, left) {
-            (Some(file), Ok(())) if qids.len() == elems.len() => Ok(done(qids[elems.len() - 1], file)),
-            (Some(file), left) => {
-                // An error is told already.
-                let _ = file.clunk(&cx).wait().await;
-                Err(left.err().unwrap_or_else(unknown))
-            }
-            (None, left) => Err(left.err().unwrap_or_else(unknown)),
-        }
+        Ok(Attached { qid, file, read_only: export.read_only })
     })
+}
+
+/// The directory of a tree that an attach names below its root.
+async fn root_of(cx: &Cx, tree: &dyn FileServer, who: &Attach, rest: Vec<Name<'_>>) -> Result<(Qid, Handle), Error> {
+    let (qid, root) = tree.attach(cx, who).wait().await?;
+    if rest.is_empty() {
+        return Ok((qid, root));
+    }
+    let elems: Vec<_> = rest.into_iter().map(WalkElem::Name).collect();
+    let walked = root.walk(cx, &elems).wait().await;
+    let left = root.clunk(cx).wait().await;
+    let super::Walked { qids, file } = walked?;
+    let unknown = || Error::with_text(Errno::ENOENT, "unknown aname: no such directory in the export");
+    match (file, left) {
+        (Some(file), Ok(())) if qids.len() == elems.len() => Ok((qids[elems.len() - 1], file)),
+        (Some(file), left) => {
+            // An error is told already.
+            let _ = file.clunk(cx).wait().await;
+            Err(left.err().unwrap_or_else(unknown))
+        }
+        (None, left) => Err(left.err().unwrap_or_else(unknown)),
+    }
 }
 
 fn create(cx: &Cx, dir: &Handle, what: Create<'_>) -> Outcome {

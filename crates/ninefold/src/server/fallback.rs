@@ -85,6 +85,7 @@ pub(crate) enum Told {
 pub(super) async fn readdirplus(cx: Cx, dir: Handle, offset: u64, max: u32, mask: u64) -> Result<Bytes, Error> {
     let mut plus = Plus::new(dir.readdir(&cx, offset, plain_room(max)).wait().await?, max);
     while let Some(entry) = plus.peek()? {
+        tokio::task::yield_now().await;
         let attr =
             if cx.is_cancelled() { Err(Errno::EINTR.into()) } else { attributes(&cx, &dir, entry.name, mask).await };
         if plus.tell(attr)? == Told::Stop {
@@ -107,6 +108,10 @@ async fn attributes(cx: &Cx, dir: &Handle, name: &[u8], mask: u64) -> Result<Att
     attr
 }
 
+/// The kind in a mode, and that of a plain file: inode(7).
+const S_IFMT: u32 = 0o170000;
+const S_IFREG: u32 = 0o100000;
+
 /// Copies by reading and writing, up to [`COPY_MOST`] bytes. EINVAL when the ranges lie in one file and overlap.
 pub(super) async fn copyrange(
     cx: Cx,
@@ -119,12 +124,20 @@ pub(super) async fn copyrange(
     if length == 0 {
         return Ok(0);
     }
+    for file in [&from, &to] {
+        // A pipe would be waited for, with a piece in hand that counts nowhere.
+        if file.getattr(&cx, getattr::MODE).wait().await?.mode & S_IFMT != S_IFREG {
+            return Err(Error::with_text(Errno::EINVAL, "only plain files have ranges that can be copied"));
+        }
+    }
     if offset.abs_diff(to_offset) < length && may_be_one(&cx, &from, &to).await? {
         return Err(Error::with_text(Errno::EINVAL, "ranges of one file overlap"));
     }
     let length = length.min(COPY_MOST);
     let mut done = 0;
     while done < length && !cx.is_cancelled() {
+        // Where every answer is there at once a Tflush would not be read before the end.
+        tokio::task::yield_now().await;
         match copy_piece(&cx, &from, offset + done, &to, to_offset + done, length - done).await {
             Ok(0) => return Ok(done),
             Ok(n) => done += n,

@@ -140,6 +140,63 @@ fn a_clunk_that_is_not_carried_out_forgets_its_fid_and_a_remove_removes_nothing(
 }
 
 #[test]
+fn a_clunk_that_is_not_carried_out_sets_no_attribute() {
+    let mut b = n1();
+    b.walk(1, PLAIN);
+    assert_eq!(b.ask("Txattrcreate tag 5 fid 1 name 'user.a' attr_size 1 flags 0"), "Rxattrcreate tag 5");
+    assert_eq!(b.ask("Twrite tag 5 fid 1 offset 0 count 1 'x'"), "Rwrite tag 5 count 1");
+    b.ask(&guard(1, 1));
+    assert_eq!(b.send("Tclunk tag 5 fid 1"), Did::Handled);
+    let farewell = b.session.poll_farewell().unwrap();
+    assert_eq!((farewell.xattr, farewell.remove), (None, false));
+    b.session.farewell_done(farewell.id, Err(farewell.error.unwrap()), &mut b.out);
+    assert_eq!(b.replies(), [CANCELLED]);
+}
+
+#[test]
+fn a_request_that_is_too_large_is_one_of_those_that_are_not_carried_out() {
+    let mut b = Bench::new();
+    b.send("Tversion tag -1 msize 1048576 version '9P2000.L.n1'");
+    b.replies();
+    assert_eq!(b.ask(&guard(1, 2)), CANCELLED);
+    let header = [&600_000_u32.to_le_bytes()[..], &[118, 5, 0]].concat();
+    Did::of(b.session.handle_large(&header, &|_| false, &mut b.out));
+    assert_eq!(b.replies(), [CANCELLED]);
+    assert_eq!(b.ask("Tgetattr tag 5 fid 0 request_mask 0x1"), CANCELLED);
+    assert!(b.ask("Tgetattr tag 5 fid 0 request_mask 0x1").contains("ecode 9 "));
+}
+
+#[test]
+fn guards_without_what_they_guard_are_bounded() {
+    let mut b = n1();
+    let most = Limits::default().waiting;
+    for tag in 0..most {
+        b.ask(&guard(1, 1).replace("tag 5", &format!("tag {tag}")));
+    }
+    let one_more = guard(1, 1).replace("tag 5", &format!("tag {most}"));
+    assert_eq!(b.send(&one_more), Did::Closed(Violation::TooManyGuards));
+}
+
+#[test]
+fn what_a_fid_appends_to_is_no_place_to_copy_to() {
+    for (kind, flags) in [(PLAIN, "02002"), (Qid { kind: QidType::APPEND, ..PLAIN }, "02")] {
+        let mut b = n1();
+        b.walk(1, PLAIN);
+        b.walk(2, PLAIN);
+        for (fid, qid, flags) in [(1, PLAIN, "02"), (2, kind, flags)] {
+            let id = b.begin(&format!("Tlopen tag 900 fid {fid} flags {flags}"));
+            b.done(id, Done::Opened { qid });
+            b.replies();
+        }
+        let refused = b.ask("Tcopyrange tag 5 srcfid 1 srcoffset 0 dstfid 2 dstoffset 0 length 1 flags 0");
+        assert!(refused.contains("ecode 9 "), "{refused}");
+        b.begin("Tcopyrange tag 5 srcfid 2 srcoffset 0 dstfid 1 dstoffset 0 length 1 flags 0");
+        let punch = b.send("Tallocate tag 6 fid 2 mode 03 offset 0 length 1");
+        assert_eq!(matches!(punch, Did::Execute(_)), kind == PLAIN);
+    }
+}
+
+#[test]
 fn a_guard_behind_one_that_does_not_hold_guards_all_the_same() {
     let mut b = n1();
     b.ask(&guard(1, 1));

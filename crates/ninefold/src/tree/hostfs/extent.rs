@@ -77,6 +77,8 @@ impl OpenFile {
             Answer::blocking(move || match rustix::fs::fsync(&file.fd) {
                 // FIFOs and devices have nothing to sync.
                 Ok(()) | Err(Os::INVAL) => Ok(written),
+                // Who writes in this one's stead where it cannot would write once more.
+                Err(Os::OPNOTSUPP) => Err(Errno::EIO.into()),
                 Err(error) => Err(os(error)),
             })
         })

@@ -137,8 +137,8 @@ impl File for HostFile {
         self.read_entries(offset, max)
     }
 
-    fn readdirplus(&self, _cx: &Cx, offset: u64, max: u32, mask: u64) -> Answer<Bytes> {
-        self.read_plus(offset, max, mask)
+    fn readdirplus(&self, cx: &Cx, offset: u64, max: u32, mask: u64) -> Answer<Bytes> {
+        self.read_plus(cx, offset, max, mask)
     }
 
     fn access(&self, _cx: &Cx, mode: u32) -> Answer<u32> {

@@ -18,27 +18,29 @@ use super::attr::attr_of;
 use super::file::HostFile;
 use super::open::OpenFile;
 use super::{Pace, os};
-use crate::server::Answer;
 use crate::server::fallback::{Plus, Told, plain_room};
+use crate::server::{Answer, Cx};
 
 impl HostFile {
     /// Entries of `.n1` from the cookie `offset` on; without attributes where the `mask` asks for none.
-    pub(super) fn read_plus(&self, offset: u64, max: u32, mask: u64) -> Answer<Bytes> {
-        let file = self.clone();
+    pub(super) fn read_plus(&self, cx: &Cx, offset: u64, max: u32, mask: u64) -> Answer<Bytes> {
+        let (file, cx) = (self.clone(), cx.clone());
         self.read_entries(offset, plain_room(max)).and_then(move |entries| {
             if entries.is_empty() {
                 return Answer::ok(entries);
             }
-            file.blocking(move |dir| dir.add_attributes(entries, max, mask))
+            file.blocking(move |dir| dir.add_attributes(&cx, entries, max, mask))
         })
     }
 
-    fn add_attributes(&self, entries: Bytes, max: u32, mask: u64) -> Result<Bytes, Error> {
+    fn add_attributes(&self, cx: &Cx, entries: Bytes, max: u32, mask: u64) -> Result<Bytes, Error> {
         let open = self.opened()?;
         let mounted = self.session.export.tree.mounts.points(open.fd.as_fd());
         let mut plus = Plus::new(entries, max);
         while let Some(entry) = plus.peek()? {
             let attr = match entry.name {
+                // What was told so far is an answer, too.
+                _ if cx.is_cancelled() => Err(Errno::EINTR.into()),
                 _ if mask == 0 => Err(Errno::ENODATA.into()),
                 b"." => self.attributes(Pace::MayWait),
                 b".." => self.step(&WalkElem::Parent, Pace::MayWait).and_then(|(_, up)| up.attributes(Pace::MayWait)),

@@ -71,7 +71,10 @@ pub(super) fn copy(
     let mut done = 0;
     while done < length {
         if cx.is_cancelled() {
-            return if done > 0 { Ok(done) } else { Err(Errno::EINTR) };
+            if done == 0 {
+                return Err(Errno::EINTR);
+            }
+            break;
         }
         let data = from.content()?.read(offset + done, (length - done).min(PIECE) as u32);
         if data.is_empty() {

@@ -352,13 +352,14 @@ impl File for RamFile {
             Err(errno) => return Answer::err(errno),
         };
         let (cx, user, from) = (cx.clone(), self.user.clone(), self.node.clone());
-        Answer::in_place(move || Ok(extent::copy(&cx, &user, &from, offset, &target, target_offset, length)?))
+        // Up to 64 MiB, and a Tflush is to be read meanwhile.
+        Answer::blocking(move || Ok(extent::copy(&cx, &user, &from, offset, &target, target_offset, length)?))
     }
 
     fn allocate(&self, _cx: &Cx, mode: u32, offset: u64, length: u64) -> Answer<()> {
         let (user, node) = (self.user.clone(), self.node.clone());
         // Clearing a gigabyte takes longer than others are to wait.
-        Answer::in_place(move || Ok(extent::allocate(&node, &user, mode, offset, length)?))
+        Answer::blocking(move || Ok(extent::allocate(&node, &user, mode, offset, length)?))
     }
 
     fn seek(&self, _cx: &Cx, offset: u64, hole: bool) -> Answer<u64> {
