@@ -2,6 +2,7 @@
 
 mod groups;
 mod guards;
+mod n1;
 mod random_groups;
 
 use alloc::format;
