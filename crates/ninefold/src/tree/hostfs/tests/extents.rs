@@ -270,3 +270,31 @@ async fn two_appends_through_one_fid_are_told_apart() {
         assert!(part.iter().all(|b| *b == byte), "{count} bytes at {offset}");
     }
 }
+
+#[tokio::test]
+async fn a_program_that_somebody_changes_loses_the_rights_that_it_lends() {
+    if !have("root, to act as other users", is_root()) {
+        return;
+    }
+    let host = Host::new();
+    host.put("from", &[1; 8192]);
+    let chmod = |name: &str, mode| {
+        std::fs::set_permissions(host.path(name), std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+    };
+    chmod("", 0o755);
+    let alice = host.attach(Dialect::Linux, somebody(54_321)).await;
+    for way in ["append", "copy", "allocate"] {
+        host.put("tool", &[2; 8192]);
+        chmod("tool", 0o4777);
+        let (from, tool) = (open(&host, &alice, "from", 0).await, open(&host, &alice, "tool", lflags::WRONLY).await);
+        match way {
+            "append" => drop(tool.writex(&host.cx, 0, Bytes::from_static(b"x"), true, false).wait().await.unwrap()),
+            "copy" => assert_eq!(copy(&host, &from, 0, &tool, 0, 4096).await, Ok(4096)),
+            _ => match tool.allocate(&host.cx, 0, 0, 10_000).wait().await {
+                Err(error) if error.errno == Errno::EOPNOTSUPP => continue,
+                done => done.unwrap(),
+            },
+        }
+        assert_eq!(host.path("tool").metadata().unwrap().mode() & 0o7777, 0o777, "{way}");
+    }
+}
