@@ -1,5 +1,6 @@
 //! The command line: the one definition from which parser, help, completions and manual are made.
 
+mod apart;
 mod files;
 mod more;
 mod words;
@@ -255,9 +256,18 @@ fn dialect(text: &str) -> Result<Dialect, String> {
     Dialect::from_version(text.as_bytes()).ok_or_else(|| "expected 9P2000, 9P2000.u or 9P2000.L".to_owned())
 }
 
-/// Writes the manual: the page of the command, then one of each subcommand.
-pub fn manual(out: &mut dyn io::Write) -> io::Result<()> {
-    let mut command = Args::command().disable_help_subcommand(true);
+/// The whole definition, for completions and manual: with the commands of the program that `bench` and `lab` become, where it tells
+/// them.
+pub fn whole(described: Option<&serde_json::Value>) -> clap::Command {
+    match described {
+        Some(described) => apart::with(Args::command(), described),
+        None => Args::command(),
+    }
+}
+
+/// Writes the manual of the [whole]: the page of the command, then one of each subcommand.
+pub fn manual(whole: clap::Command, out: &mut dyn io::Write) -> io::Result<()> {
+    let mut command = whole.disable_help_subcommand(true);
     command.build();
     let man = clap_mangen::Man::new(command.clone());
     man.render_title(out)?;
@@ -268,10 +278,16 @@ pub fn manual(out: &mut dyn io::Write) -> io::Result<()> {
     man.render_subcommands_section(out)?;
     more::manual(out)?;
     man.render_version_section(out)?;
+    pages(&command, "ninefold", out)
+}
+
+/// A page of each subcommand of `command`, and of theirs.
+fn pages(command: &clap::Command, name: &str, out: &mut dyn io::Write) -> io::Result<()> {
     for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
-        let name = format!("ninefold-{}", sub.get_name());
-        let man = clap_mangen::Man::new(sub.clone().display_name(&name)).title(name);
+        let name = format!("{name}-{}", sub.get_name());
+        let man = clap_mangen::Man::new(sub.clone().display_name(&name)).title(name.clone());
         man.render(out)?;
+        pages(sub, &name, out)?;
     }
     Ok(())
 }
@@ -337,7 +353,7 @@ mod tests {
     #[test]
     fn the_manual_has_every_subcommand() {
         let mut page = Vec::new();
-        manual(&mut page).unwrap();
+        manual(whole(None), &mut page).unwrap();
         let page = String::from_utf8(page).unwrap();
         for name in ["serve", "trace", "iostat", "check", "demo", "completions", "man"] {
             assert!(page.contains(&format!(".TH ninefold-{name} ")), "{name}");

@@ -28,7 +28,7 @@ use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::{CommandFactory, Parser};
+use clap::Parser;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
 
@@ -60,12 +60,12 @@ fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Demo => block_on(demo::run()),
         Command::Completions { shell } => {
             let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Args::command(), "ninefold", &mut script);
+            clap_complete::generate(shell, &mut args::whole(bench::described().as_ref()), "ninefold", &mut script);
             print(&script)
         }
         Command::Man => {
             let mut page = Vec::new();
-            args::manual(&mut page)?;
+            args::manual(args::whole(bench::described().as_ref()), &mut page)?;
             print(&page)
         }
         command => {

@@ -125,3 +125,66 @@ fn the_manual_renders_without_a_complaint() {
         assert!(text.contains(part), "{part}");
     }
 }
+
+/// What `ninefold-bench describe` says, in short.
+const DESCRIBED: &str = r#"{"name":"ninefold-bench","about":"","long_about":"","arguments":[],"commands":[
+    {"name":"loopback","about":"Beside others","long_about":"","arguments":[
+        {"id":"out","long":"out","help":"Where to","takes":["DIR"],"values":[],"is_rest":false,"is_required":false}],"commands":[]},
+    {"name":"lab","about":"","long_about":"","arguments":[],"commands":[
+        {"name":"up","about":"Make a lab","long_about":"","arguments":[
+            {"id":"rtt","long":"rtt","help":"There and back","takes":["TIME"],"values":[],"is_rest":false,"is_required":false}],
+         "commands":[]},
+        {"name":"cut","about":"Cut the link","long_about":"","arguments":[
+            {"id":"direction","long":null,"help":"","takes":["DIRECTION"],"values":["to-server","to-client"],"is_rest":false,
+             "is_required":false}],"commands":[]},
+        {"name":"client","about":"Run a command","long_about":"","arguments":[
+            {"id":"words","long":null,"help":"It","takes":["COMMAND"],"values":[],"is_rest":true,"is_required":true}],
+         "commands":[]}]}]}"#;
+
+/// The output of our program where that program, or nothing, lies beside it.
+fn beside(bench: Option<&str>, words: &[&str]) -> String {
+    use std::os::unix::fs::PermissionsExt;
+
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("ninefold");
+    std::fs::copy(env!("CARGO_BIN_EXE_ninefold"), &program).unwrap();
+    if let Some(script) = bench {
+        let path = dir.path().join("ninefold-bench");
+        std::fs::write(&path, format!("#!/bin/sh\n{script}")).unwrap();
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let output = Command::new("timeout").arg(PATIENCE.as_secs().to_string()).arg(program).args(words).output().unwrap();
+    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn the_commands_of_a_lab_are_completed_and_in_the_manual_where_the_program_that_has_them_lies_beside() {
+    let describes = format!("[ \"$1\" = describe ] && cat <<'END'\n{DESCRIBED}\nEND\n");
+    let script = beside(Some(&describes), &["completions", "bash"]);
+    let asks = r#"
+        offer() {
+            COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMPREPLY=()
+            _ninefold ninefold "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
+            echo "${COMPREPLY[@]}"
+        }
+        offer ninefold lab c
+        offer ninefold lab up --
+        offer ninefold lab cut to
+        offer ninefold bench l
+        offer ninefold bench loopback --o"#;
+    let output = Command::new("bash").args(["--norc", "-c", &format!("{script}\n{asks}")]).output().unwrap();
+    let offered = "cut client\n--rtt\nto-server to-client\nloopback\n--out\n";
+    assert_eq!(String::from_utf8_lossy(&output.stdout), offered, "{}", String::from_utf8_lossy(&output.stderr));
+
+    let page = beside(Some(&describes), &["man"]);
+    for part in ["ninefold\\-lab\\-up", "Make a lab", "There and back", "ninefold\\-bench\\-loopback"] {
+        assert!(page.contains(part), "{part}");
+    }
+    // Elsewhere there is all the rest.
+    for bench in [None, Some("exit 1"), Some("echo '{'"), Some("echo '[3]'")] {
+        let script = beside(bench, &["completions", "bash"]);
+        assert!(script.contains("trust-uids") && !script.contains("--rtt TIME"), "{bench:?}");
+        assert!(beside(bench, &["man"]).contains("ninefold\\-lab"), "{bench:?}");
+    }
+}

@@ -4,12 +4,13 @@
 //! little of another.
 #![forbid(unsafe_code)]
 
+mod describe;
 mod loopback;
 
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 #[derive(Parser)]
 #[command(name = "ninefold-bench", about = "Measures ninefold beside its peers", version)]
@@ -25,6 +26,9 @@ enum Bench {
     /// The bare socket pump, as the loopback bench starts it
     #[command(hide = true)]
     Pump(loopback::pump::Options),
+    /// This command line in JSON, for `ninefold completions` and `ninefold man`
+    #[command(hide = true)]
+    Describe,
     /// Two networks of this machine, joined by a link of a given delay, rate and loss
     #[command(subcommand)]
     Lab(ninefold_lab::command::Command),
@@ -36,6 +40,7 @@ fn main() -> ExitCode {
     let name = if matches!(bench, Bench::Lab(_)) { "ninefold lab" } else { "ninefold-bench" };
     let result = match bench {
         Bench::Loopback(options) => loopback::run(&options).map(|()| ExitCode::SUCCESS),
+        Bench::Describe => describe(),
         Bench::Pump(options) => loopback::pump::serve(&options).map(|()| ExitCode::SUCCESS),
         Bench::Lab(command) => ninefold_lab::command::run(&command),
     };
@@ -43,4 +48,10 @@ fn main() -> ExitCode {
         let _ = writeln!(std::io::stderr(), "{name}: {e:#}");
         ExitCode::FAILURE
     })
+}
+
+fn describe() -> anyhow::Result<ExitCode> {
+    let document = serde_json::to_string(&describe::command(&Arguments::command()))?;
+    writeln!(std::io::stdout(), "{document}")?;
+    Ok(ExitCode::SUCCESS)
 }
