@@ -147,3 +147,32 @@ fn a_server_that_speaks_less_than_it_did_is_asked_again() {
     assert_eq!(std::fs::read_to_string(&servers).unwrap(), text);
     assert_eq!(site.run(&["stat", &site.at("d/f")]).1, 1);
 }
+
+#[test]
+fn a_change_that_is_in_doubt_is_told_and_is_made_by_the_next_command() {
+    let site = Fixture::new();
+    site.run(&["stat", &site.at("d")]);
+    // Where our server was remembered is one that reads what comes and is gone.
+    let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = other.local_addr().unwrap();
+    let servers = site.cache.path().join("ninefold/servers");
+    let text = std::fs::read_to_string(&servers).unwrap();
+    let port = site.url.rsplit_once(':').unwrap().1;
+    std::fs::write(&servers, text.replace(port, &address.port().to_string())).unwrap();
+    let gone = std::thread::spawn(move || {
+        let (mut stream, _) = other.accept().unwrap();
+        // To the end of the Tunlinkat, whose name is the file's and whose flags are 0.
+        let mut read = Vec::new();
+        while !read.windows(5).any(|bytes| bytes == [b'f', 0, 0, 0, 0]) {
+            let mut byte = [0];
+            std::io::Read::read_exact(&mut stream, &mut byte).unwrap();
+            read.push(byte[0]);
+        }
+    });
+    let (status, _, said) = site.run(&["rm", &format!("9p://{address}/d/f")]);
+    gone.join().unwrap();
+    assert_eq!(status, Some(1));
+    assert!(said.contains("d/f") && said.contains("it may or may not have been done: look whether it was"), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(!std::fs::read_to_string(&servers).unwrap().contains("9P2000.L.n1"));
+}

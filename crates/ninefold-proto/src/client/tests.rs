@@ -874,3 +874,42 @@ fn clunks_are_sent_so_many_at_a_time_and_flushes_before_them() {
     b.reply(sent[1].0, "Rclunk");
     b.is_at_rest();
 }
+
+#[test]
+fn a_session_is_done_when_only_clunks_are_owed_that_tell_nothing() {
+    for (open, tells) in [
+        ("Tlopen fid 1 flags 0100000", false),
+        ("Tlopen fid 1 flags 0100001", true),
+        ("Tlopen fid 1 flags 01000", true),
+        ("Tlcreate fid 1 name 'f' flags 0 mode 0644 gid 0", true),
+    ] {
+        let mut b = Bench::attached(Dialect::Linux);
+        assert!(b.session.is_done());
+        assert_eq!(b.session.new_fid(), Some(Fid(1)));
+        let walk = b.call("Twalk fid 0 newfid 1 nwname 1 0:x");
+        assert!(!b.session.is_done());
+        b.reply(walk, "Rwalk nwqid 1 0:(2 1 )");
+        let tag = b.call(open);
+        b.reply(tag, &format!("R{} qid (2 1 ) iounit 0", open[1..].split(' ').next().unwrap()));
+        b.session.abandon(Fid(1), Parting::Clunk);
+        b.session.abandon(Fid(0), Parting::Clunk);
+        assert!(!b.session.is_done(), "they are not sent");
+        while b.session.poll_transmit(&mut Vec::new()) {}
+        assert_eq!((b.session.is_done(), b.session.is_idle()), (!tells, false), "{open}");
+    }
+}
+
+#[test]
+fn a_tremove_and_a_flush_are_waited_for_at_the_end() {
+    let mut b = Bench::attached(Dialect::Linux);
+    b.session.abandon(Fid(0), Parting::Remove);
+    while b.session.poll_transmit(&mut Vec::new()) {}
+    assert!(!b.session.is_done());
+
+    let mut b = Bench::attached(Dialect::Linux);
+    let tag = b.call("Tgetattr fid 0 request_mask 0x1");
+    b.session.cancel(tag);
+    assert!(!b.session.is_done());
+    while b.session.poll_transmit(&mut Vec::new()) {}
+    assert!(!b.session.is_done());
+}

@@ -507,11 +507,13 @@ impl Handle {
             tokio::pin!(agreed);
             // Registered before the look, so that a change between the two is not missed.
             agreed.as_mut().enable();
-            let mut state = shared.lock();
-            if state.ended.is_some() || state.presumption().is_none() {
+            let is_known = {
+                let mut state = shared.lock();
+                state.ended.is_some() || state.presumption().is_none()
+            };
+            if is_known {
                 return;
             }
-            drop(state);
             agreed.await;
         }
     }

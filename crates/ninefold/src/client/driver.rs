@@ -138,13 +138,14 @@ impl Driver {
             if state.closing && (presumed || done && sent) {
                 return Poll::Ready(Error::Lost(Loss::ClosedHere));
             }
+            let last_flush = state.closing && in_haste && self.unflushed;
             state.outbox.claim(SLICES, &mut self.slices);
             drop(state);
             match self.poll_write(cx) {
                 Poll::Ready(Err(e)) => return Poll::Ready(Error::Lost(Loss::Io(Arc::new(e)))),
                 // What is written may have made room, and what is read may have asked for more: until both wait.
                 Poll::Ready(Ok(wrote)) if wrote => {}
-                _ if read => {}
+                _ if read || last_flush && !self.unflushed => {}
                 _ => return Poll::Pending,
             }
         }

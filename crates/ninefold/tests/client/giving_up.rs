@@ -468,3 +468,23 @@ async fn a_file_that_is_to_be_removed_on_drop_is_removed_even_when_its_last_writ
     settled(&client, 1).await;
     client.walk("/f", Follow::All).await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_leaves_in_haste_waits_for_clunks_only_where_something_was_written() {
+    for (mode, waits) in [(None, false), (Some(Mode::READ), false), (Some(Mode::WRITE), true)] {
+        let (ours, theirs) = memory::pair(BUFFER);
+        // It answers no Tclunk.
+        fake::serve(theirs, 7, |_, _, request| matches!(request, T::Clunk { .. }));
+        let client = over(ours, Dialect::Linux, Options::default()).await;
+        let node = client.walk("f", Follow::All).await.unwrap();
+        match mode {
+            None => drop(node),
+            Some(mode) => drop(node.open(mode).await.unwrap()),
+        }
+        let began = Instant::now();
+        let patience = Duration::from_secs(5);
+        let left = client.leave(patience).await;
+        assert_eq!(left.is_err(), waits, "{mode:?}: {left:?}");
+        assert_eq!(began.elapsed() >= patience, waits, "{mode:?}: {:?}", began.elapsed());
+    }
+}
