@@ -13,6 +13,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join;
 use ninefold_proto::types::SessionId;
 use tokio::time::Instant;
 
@@ -93,10 +94,14 @@ impl Client {
             Ok::<_, Error>((client, offered))
         };
         let (client, offered) = deadline.bound(connected).await??;
-        if let Some(memory) = memory {
-            memory.learn(address, known, (client.version(), client.msize()), offered).await;
-        }
-        let done = client.attached_with(deadline, &op).await?;
+        // Beside the operation: a disk must not hold it up.
+        let learn = async {
+            if let Some(memory) = memory {
+                memory.learn(address, known, (client.version(), client.msize()), offered).await;
+            }
+        };
+        let (done, ()) = join(client.attached_with(deadline, &op), learn).await;
+        let done = done?;
         Ok((client, done))
     }
 

@@ -7,7 +7,7 @@ use ninefold_proto::message::{self, RVERSION};
 use ninefold_proto::print::{self, Data};
 use ninefold_proto::types::Tag;
 use ninefold_proto::wire::{self, HEADER};
-use ninefold_proto::{Dialect, R};
+use ninefold_proto::{Dialect, R, T};
 
 /// Which way a message goes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -90,6 +90,8 @@ impl fmt::Display for Text<'_> {
 #[derive(Debug)]
 pub(super) struct Session {
     version: Version,
+    /// Offered and not answered: a client that knows its server speaks it already.
+    offered: Option<Version>,
     /// Longer frames are not held.
     frame_max: u32,
     limit: u32,
@@ -98,11 +100,28 @@ pub(super) struct Session {
 impl Session {
     /// Before a version is agreed: frames up to `limit` bytes are held.
     pub(super) fn new(limit: u32) -> Session {
-        Session { version: Dialect::Plan9.into(), frame_max: limit, limit }
+        Session { version: Dialect::Plan9.into(), offered: None, frame_max: limit, limit }
+    }
+
+    /// What is spoken in a direction.
+    fn version(&self, direction: Direction) -> Version {
+        match direction {
+            Direction::ToServer => self.offered.unwrap_or(self.version),
+            Direction::ToClient => self.version,
+        }
     }
 
     fn learn(&mut self, direction: Direction, frame: &[u8]) {
-        if direction != Direction::ToClient || frame.get(4) != Some(&RVERSION) {
+        if direction == Direction::ToServer {
+            if let Ok((header, body)) = wire::split_frame(frame)
+                && let Ok(T::Version { version, .. }) = T::decode(header.kind, body, self.version(direction))
+            {
+                self.offered = Version::parse(version);
+            }
+            return;
+        }
+        self.offered = None;
+        if frame.get(4) != Some(&RVERSION) {
             return;
         }
         let Ok((_, body)) = wire::split_frame(frame) else { return };
@@ -142,7 +161,7 @@ impl Tap {
         let direction = self.direction;
         while !bytes.is_empty() {
             if self.lost {
-                show(&Seen { direction, part: Part::Raw(bytes), version: session.version });
+                show(&Seen { direction, part: Part::Raw(bytes), version: session.version(direction) });
                 return;
             }
             if self.skip > 0 {
@@ -158,7 +177,7 @@ impl Tap {
                     self.lost = true;
                     let mut raw = std::mem::take(&mut self.held);
                     raw.extend_from_slice(bytes);
-                    show(&Seen { direction, part: Part::Raw(&raw), version: session.version });
+                    show(&Seen { direction, part: Part::Raw(&raw), version: session.version(direction) });
                     return;
                 }
                 Some(size) if size > session.frame_max => HEADER,
@@ -183,7 +202,7 @@ impl Tap {
                     Part::Whole(whole)
                 }
             };
-            show(&Seen { direction, part, version: session.version });
+            show(&Seen { direction, part, version: session.version(direction) });
             self.held.clear();
         }
     }
@@ -191,7 +210,8 @@ impl Tap {
     /// The stream has ended: shows what is left of a frame that will never be whole.
     pub(super) fn end(&mut self, session: &Session, mut show: impl FnMut(&Seen<'_>)) {
         if !self.held.is_empty() {
-            show(&Seen { direction: self.direction, part: Part::Raw(&self.held), version: session.version });
+            let direction = self.direction;
+            show(&Seen { direction, part: Part::Raw(&self.held), version: session.version(direction) });
             self.held.clear();
         }
     }
@@ -207,7 +227,7 @@ fn size_of(held: &[u8], next: &[u8]) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ninefold_proto::T;
+    use ninefold_proto::message::{Mask, Octal};
     use ninefold_proto::types::Fid;
 
     fn frame(f: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
@@ -278,6 +298,32 @@ mod tests {
         assert_eq!(session.version, Dialect::Linux.into());
         lines(&mut tap, &mut session, &[&version(b"9P2000.u")]);
         assert_eq!(session.version, Dialect::Unix.into());
+    }
+
+    #[test]
+    fn what_is_sent_before_the_rversion_is_read_as_what_was_offered() {
+        let offer = |version: &'static [u8]| {
+            frame(|out| T::Version { msize: 8192, version }.encode(Tag::NONE, Dialect::Plan9, out))
+        };
+        let session = frame(|out| {
+            let id = ninefold_proto::types::SessionId([1; 16]);
+            let (flags, caps) = (Octal(1), Mask(0));
+            T::Session { flags, session: id, caps, fid: Fid(1), uname: b"u", aname: b"", n_uname: 0 }.encode(
+                Tag(0),
+                Version::N1,
+                out,
+            );
+        });
+        let mut state = Session::new(8192);
+        let mut tap = Tap::new(Direction::ToServer);
+        let early = lines(&mut tap, &mut state, &[&offer(b"9P2000.L.n1"), &session]);
+        assert!(early[1].starts_with("Tsession tag 0"), "{early:?}");
+        // Refused, what was offered is nothing.
+        let refused =
+            frame(|out| R::Lerror { ecode: 5, retry_ms: 0, text: b"" }.encode(Tag::NONE, Dialect::Linux, out));
+        lines(&mut Tap::new(Direction::ToClient), &mut state, &[&refused]);
+        let late = lines(&mut tap, &mut state, &[&session]);
+        assert!(late[0].starts_with("raw"), "{late:?}");
     }
 
     #[test]
