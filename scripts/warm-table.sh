@@ -23,7 +23,10 @@ down() {
 }
 trap down EXIT
 
+# Beyond loopback root is nobody there.
+chmod 755 "$out"
 mkdir -p "$out/tree/d"
+chmod 777 "$out/tree/d"
 head -c 4096 /dev/zero >"$out/tree/d/f"
 lab up --rtt "${RTT}ms" >"$out/up"
 lab server -- "$NINEFOLD" serve "$out/tree" --listen "$url" --insecure >"$out/server" 2>&1 &
@@ -35,7 +38,7 @@ done
 # once COMMAND...: runs it in the client's end; its round trips and milliseconds.
 once() {
     # shellcheck disable=SC2016
-    lab client -- bash -c 'begun=$EPOCHREALTIME; "$@" >/dev/null; ended=$EPOCHREALTIME
+    lab client -- bash -c 'begun=$EPOCHREALTIME; "$@" >/dev/null || exit; ended=$EPOCHREALTIME
         echo $(((${ended/./} - ${begun/./}) / 100))' bash "$NINEFOLD" --stats "$out/stats" "$@" >"$out/took"
     echo "$(jq .round_trips "$out/stats") $(cat "$out/took")"
 }
@@ -68,7 +71,7 @@ for kind in warm cold .L; do
     if [ "$kind" = .L ]; then query='?dialect=9P2000.L'; fi
     row "stat" "$kind" : stat "$url/d/f$query"
     row "read of 4 KiB" "$kind" : cat "$url/d/f$query"
-    row "remove" "$kind" "touch $tree/g" rm "$url/d/g$query"
-    row "rename" "$kind" "rm -f $tree/h; touch $tree/g" mv "$url/d/g$query" "$url/d/h$query"
+    row "remove" "$kind" "touch $tree/g; chmod 666 $tree/g" rm "$url/d/g$query"
+    row "rename" "$kind" "rm -f $tree/h; touch $tree/g; chmod 666 $tree/g" mv "$url/d/g$query" "$url/d/h$query"
     row "mkdir" "$kind" "rm -rf $tree/new" mkdir "$url/d/new$query"
 done

@@ -88,6 +88,33 @@ fn one_file_takes_one_round_trip_where_the_server_is_remembered_and_else_two() {
 }
 
 #[test]
+fn without_groups_one_file_takes_as_few_round_trips_as_its_messages_allow() {
+    let site = Fixture::new();
+    let at = |path: &str| format!("{}?dialect=9P2000.L", site.at(path));
+    std::fs::write(site.here("d/old"), "").unwrap();
+    // Beside the Tversion and the Tattach: a walk and what follows from it; a file is opened before it is read.
+    for (args, trips) in [
+        (vec!["stat", &*at("d/f")], 4),
+        (vec!["cat", &*at("d/f")], 5),
+        (vec!["mv", &*at("d/old"), &*at("d/new")], 4),
+        (vec!["mv", &*at("d/new"), &*at("newer")], 4),
+        (vec!["rm", &*at("newer")], 4),
+        (vec!["mkdir", &*at("d/dir")], 4),
+    ] {
+        let (status, took, printed) = site.run(&args);
+        assert_eq!((status, took), (Some(0), trips), "{args:?}: {printed}");
+    }
+    assert!(site.here("d/dir").is_dir() && !site.here("newer").exists());
+    // What is there is moved into, or replaced, as ever.
+    std::fs::write(site.here("d/one"), "1").unwrap();
+    assert_eq!(site.run(&["mv", &at("d/one"), &at("d/dir")]).0, Some(0));
+    std::fs::write(site.here("two"), "2").unwrap();
+    std::fs::write(site.here("d/two"), "").unwrap();
+    assert_eq!(site.run(&["mv", &at("two"), &at("d/two")]).0, Some(0));
+    assert!(site.here("d/dir/one").is_file() && std::fs::read_to_string(site.here("d/two")).unwrap() == "2");
+}
+
+#[test]
 fn what_cannot_go_at_once_is_done_as_ever() {
     let site = Fixture::new();
     site.run(&["stat", &site.at("d")]);

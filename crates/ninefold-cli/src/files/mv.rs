@@ -1,6 +1,7 @@
 //! `ninefold mv`: renames within one server.
 
-use ninefold::client::{Client, Error, FileType, Follow, Metadata, Mode, Node};
+use futures_util::future::join3;
+use ninefold::client::{Client, Error, FileType, Follow, Metadata, Mode, Node, components};
 use ninefold::proto::attr::{SetAttr, SetTime};
 use ninefold::proto::{Dialect, Errno, QidType};
 use ninefold::transport::Address;
@@ -60,7 +61,11 @@ fn is_plain(path: &[u8]) -> bool {
 async fn at_once(tree: &Address, from: &Address, world: &World) -> Option<(Client, bool)> {
     // Told only if the command is cut short meanwhile.
     let entry = world.temporaries.enter(moved_perhaps(from, tree));
-    let moved = world.first(tree, async |client| client.rename_new(&from.path, &tree.path).await).await;
+    let rename = async |client: &Client| match client.rename_new(&from.path, &tree.path).await {
+        Err(Error::Unsupported { dialect: Dialect::Linux, .. }) => to_free_name(client, &from.path, &tree.path).await,
+        other => other,
+    };
+    let moved = world.first(tree, rename).await;
     let Some((client, moved)) = moved else {
         // It was complained of, with all that is known.
         entry.gone();
@@ -80,6 +85,33 @@ async fn at_once(tree: &Address, from: &Address, world: &World) -> Option<(Clien
             None
         }
     }
+}
+
+/// The same by .L, which cannot ask that nothing be replaced: it is looked for first, while the two directories are walked to.
+/// `EEXIST` where something has the name, or where it cannot be told at once.
+async fn to_free_name(client: &Client, from: &[u8], to: &[u8]) -> Result<(), Error> {
+    let (source, target, look) = (client.fork(), client.fork(), client.fork());
+    let names = components(to)?;
+    let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
+    let found = async {
+        let mut chain = look.chain();
+        let (_spot, walked) = chain.walk_root(&names).await?;
+        walked.take().await
+    };
+    let (from, to, found) = join3(source.walk_parent(from), target.walk_parent(to), found).await;
+    let is_free = match found {
+        // All of it is there but the name itself.
+        Ok(qids) => qids.len() + 1 == names.len() && qids.last().is_some_and(|qid| qid.is_dir()),
+        Err(e) => names.len() == 1 && e.is_not_found(),
+    };
+    client.join(&source);
+    client.join(&target);
+    client.join(&look);
+    if !is_free {
+        return Err(Errno::EEXIST.into());
+    }
+    let ((from, name), (to, new_name)) = (from?, to?);
+    from.with_client(client).rename(&name, &to, &new_name).await
 }
 
 fn moved_perhaps(from: &Address, to: &Address) -> String {

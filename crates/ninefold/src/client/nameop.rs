@@ -13,7 +13,7 @@ use super::client::Client;
 use super::error::Error;
 use super::file::File;
 use super::metadata::{FileType, Metadata};
-use super::node::Mode;
+use super::node::{Mode, metadata};
 use super::resolve::{Follow, components, walk_names};
 
 impl Client {
@@ -230,7 +230,9 @@ impl Client {
         }
         let file = node.open(Mode::READ).await?;
         // Together: a small file then takes no round trip more, and a large one is known for what it is.
-        let (data, metadata) = join(file.read_at(0, count), file.metadata()).await;
+        let beside = self.fork();
+        let (data, metadata) = join(file.read_at(0, count), metadata(&beside, file.fid.fid())).await;
+        self.join(&beside);
         Ok(Begun { file, data: data?, metadata: told(metadata)? })
     }
 
