@@ -86,7 +86,7 @@ async fn a_range_is_copied_without_passing_through_the_client() {
         assert_eq!(from.copy_range(8, &to, 9, 100).await.unwrap(), 2, "up to the end");
         assert_eq!(from.copy_range(10, &to, 0, 5).await.unwrap(), 0, "at the end");
         assert!(client.stats().bytes_received - before.bytes_received < 100);
-        assert_eq!(&content(&client, b"to").await[..], b"abc\0\0234589");
+        assert_eq!(&content(&client, b"to").await[..], b"abc\x00\x00234589");
         let overlap = from.copy_range(0, &from, 5, 6).await.unwrap_err();
         assert_eq!(overlap.errno(), Errno::EINVAL);
         assert_eq!(&content(&client, b"from").await[..], b"0123456789");
