@@ -34,7 +34,7 @@ mod session;
 pub use fids::Parting;
 pub use handshake::Handshake;
 pub use misbehaved::ServerMisbehaved;
-pub use presumption::{Presumption, Verdict};
+pub use presumption::{Presumption, Verdict, changes};
 pub use queue::Queue;
 pub use session::{Answer, Due, Limits, Refused, Session, Turn};
 

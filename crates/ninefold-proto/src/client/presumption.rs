@@ -97,10 +97,11 @@ impl Presumption {
         }
         if header.kind == RVERSION
             && let Ok(R::Version { version, .. }) = R::decode(RVERSION, body, Dialect::Plan9)
-            && version.len() > self.version.as_str().len()
-            && version.starts_with(self.version.as_str().as_bytes())
+            && version != self.version.as_str().as_bytes()
         {
-            return Ok(Verdict::Unclear);
+            // Before its msize: whatever that is, it has done nothing.
+            let goes_on = version.starts_with(self.version.as_str().as_bytes());
+            return Ok(if goes_on { Verdict::Unclear } else { Verdict::Fails });
         }
         Ok(match self.handshake.handle_frame(frame)? {
             Step::Agreed { msize, .. } if msize as usize >= self.largest => Verdict::Holds { msize },
@@ -111,7 +112,7 @@ impl Presumption {
 }
 
 /// Whether a request may change what is in a tree.
-fn changes(request: &T<'_>) -> bool {
+pub fn changes(request: &T<'_>) -> bool {
     match *request {
         T::Version { .. }
         | T::Auth { .. }
@@ -242,6 +243,49 @@ mod tests {
         assert_eq!(said(Tag(0), R::Unlinkat {}, Version::N1), early);
         assert_eq!(said(Tag(0), R::Version { msize: OFFER, version: b"9P2000.L.n1" }, Version::N1), early);
         assert!(matches!(said(Tag::NONE, R::Unlinkat {}, Version::N1), Err(ServerMisbehaved::WrongType { .. })));
+    }
+
+    #[test]
+    fn a_server_of_another_version_has_done_nothing_whatever_its_msize() {
+        for msize in [0, 2048, OFFER + 1, u32::MAX] {
+            assert_eq!(version(msize, "9P2000.L"), Ok(Verdict::Fails), "{msize}");
+        }
+    }
+
+    /// Every message of the table, all its numbers 0.
+    #[test]
+    fn every_request_is_known_to_change_files_or_not_to() {
+        let looks = [
+            "Tversion",
+            "Tauth",
+            "Tattach",
+            "Tsession",
+            "Tflush",
+            "Twalk",
+            "Topen",
+            "Tlopen",
+            "Tread",
+            "Tclunk",
+            "Tstat",
+            "Tstatfs",
+            "Treadlink",
+            "Tgetattr",
+            "Txattrwalk",
+            "Treaddir",
+            "Treaddirplus",
+            "Taccess",
+            "Tseek",
+            "Tfsync",
+            "Tguard",
+            "Tlock",
+            "Tgetlock",
+        ];
+        for row in T::TABLE {
+            let version = Version::LAYOUTS.into_iter().find(|version| row.dialects.has(*version)).unwrap();
+            let decoded =
+                (0..200).find_map(|n| T::decode(row.number, &[0; 200][..n], version).map(|t| changes(&t)).ok());
+            assert_eq!(decoded, Some(!looks.contains(&row.name)), "{}", row.name);
+        }
     }
 
     #[test]

@@ -16,7 +16,9 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::task::AtomicWaker;
-use ninefold_proto::client::{Due, Limits, Parting, Presumption, Queue, Refused, ServerMisbehaved, Session, Turn};
+use ninefold_proto::client::{
+    Due, Limits, Parting, Presumption, Queue, Refused, ServerMisbehaved, Session, Turn, changes,
+};
 use ninefold_proto::dialect::Version;
 use ninefold_proto::message::info;
 use ninefold_proto::wire::{HEADER, split_frame};
@@ -222,6 +224,8 @@ pub(super) struct State {
     /// How long the end waits for the last clunks and flushes to be answered.
     pub linger: Duration,
     ended: Option<Error>,
+    /// Something was asked for that changes files.
+    changes: bool,
 }
 
 impl State {
@@ -460,6 +464,7 @@ impl Handle {
             in_haste: false,
             linger: LINGER,
             ended: None,
+            changes: false,
         };
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
@@ -525,6 +530,15 @@ impl Handle {
             Standing::Refuted => Fate::Refuted,
             Standing::Presumed(presumption) => Fate::Unknown { changes: presumption.changes() },
         }
+    }
+
+    /// What an error of the connection means for an operation that was on its way with it: where that changes files, nobody
+    /// knows whether it was done.
+    pub fn doubt(&self, error: Error) -> Error {
+        let of_the_peer =
+            matches!(error, Error::Lost(_) | Error::TimedOut(_) | Error::Misbehaved(_) | Error::Suspect(_));
+        let changes = self.0.shared.lock().changes;
+        if of_the_peer && changes { Error::InDoubt(Box::new(error)) } else { error }
     }
 
     /// Ends the connection as it stands, whoever has a part in it.
@@ -683,6 +697,7 @@ impl Handle {
         };
         // The session gives it back, when the call is done.
         room.permit.forget();
+        state.changes |= changes(request);
         if let Some(presumption) = state.presumption() {
             presumption.note(request, head.len() + payload.len());
         }

@@ -229,6 +229,10 @@ impl Driver {
 
     /// Notes that a frame which is not whole has grown.
     fn note_part(&mut self) {
+        if self.first_max.is_some() {
+            // Of an Rversion, whatever tag it has: no sign of life for what was asked.
+            return;
+        }
         let grown = self.arrived.len() - self.noted >= STEP;
         // `size[4] type[1] tag[2]`.
         if let &[_, _, _, _, _, low, high, ..] = &self.arrived[..]

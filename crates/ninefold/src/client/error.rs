@@ -27,8 +27,8 @@ pub enum Error {
     /// The connection ended.
     #[error("the connection is lost: {0}")]
     Lost(Loss),
-    /// The connection ended, or the server broke the protocol, before it said which version it speaks, and what it was asked
-    /// changes files: it may have done it all the same. It was not asked again.
+    /// The connection ended, or the server was silent or broke the protocol, before it had agreed and taken the client in, and
+    /// what it was asked on the way changes files: it may have done it all the same. It was not asked again.
     #[error("{0}: it may or may not have been done")]
     InDoubt(Box<Error>),
     /// No connection was made.

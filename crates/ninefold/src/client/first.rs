@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join;
+use ninefold_proto::Errno;
 use ninefold_proto::types::SessionId;
 use tokio::time::Instant;
 
@@ -52,8 +53,8 @@ impl Client {
     /// [`Client::remove`]) or begins with a [chain](Client::chain) from the root. An error is one of the connection;
     /// beside the client is what came of the operation.
     ///
-    /// `op` may be called twice, on two clients. What it does to files is done once at most: [`Error::InDoubt`] where nobody
-    /// knows whether it was. If it gives up its first chain before the attach is answered, the attach is given up too.
+    /// `op` may be called twice, on two clients, and must leave no work of its own behind, as a task that it spawns would. What it
+    /// does to files is done once at most: [`Error::InDoubt`] where nobody knows whether it was. If it gives up its first chain before the attach is answered, the attach is given up too.
     pub async fn first<T>(
         address: &Address,
         options: Options,
@@ -93,7 +94,14 @@ impl Client {
             }
             Ok::<_, Error>((client, offered))
         };
-        let (client, offered) = deadline.bound(connected).await??;
+        let connected = deadline.bound(connected).await.flatten();
+        // What is remembered may be what it failed by. Where nobody answers it is not.
+        if let (Some(memory), Some(_), Err(e)) = (memory, &known, &connected)
+            && !matches!(e, Error::Dial(_))
+        {
+            memory.forget(address).await;
+        }
+        let (client, offered) = connected?;
         // Beside the operation: a disk must not hold it up.
         let learn = async {
             if let Some(memory) = memory {
@@ -101,7 +109,7 @@ impl Client {
             }
         };
         let (done, ()) = join(client.attached_with(deadline, &op), learn).await;
-        let done = done?;
+        let done = done.map_err(|e| client.handle().doubt(e))?;
         Ok((client, done))
     }
 
@@ -124,7 +132,8 @@ impl Client {
         };
         match (deadline.bound(self.attached()).await, done) {
             (Ok(Ok(_)), done) => Ok(done),
-            // The attach was given up with it.
+            // The attach was given up with the operation's first chain: what is wrong with that the operation says.
+            (Ok(Err(e)), Err(done)) if e.errno() == Errno::ECANCELED => Ok(Err(done)),
             (_, Err(e @ (Error::TimedOut(_) | Error::Lost(_) | Error::Misbehaved(_)))) => Err(e),
             (Ok(Err(e)) | Err(e), _) => Err(e),
         }
@@ -164,7 +173,7 @@ impl Client {
         // Looked at once: what the server says from now on comes too late.
         match (handle.fate(), done) {
             (Fate::Agreed, Ok(done)) => Early::Done(client, done),
-            (Fate::Agreed, Err(e)) => Early::Failed(e),
+            (Fate::Agreed, Err(e)) => Early::Failed(handle.doubt(e)),
             (Fate::Unknown { changes: true }, done) => {
                 handle.cut();
                 let why = done.err().unwrap_or(Error::Lost(Loss::ClosedHere));

@@ -67,11 +67,14 @@ async fn connect_within(
         (_, pinned) => Handshake::new(options.offer(), pinned),
     };
     let mut prelude = Prelude::default();
+    // What is offered first where something is remembered tells nothing of the others.
+    let mut again = first.filter(|_| known.is_some());
     loop {
         let stream = reach(address).await.map_err(|e| Error::Dial(Arc::new(e)))?;
         let negotiated = match negotiate(stream, &mut handshake, &mut prelude, (options, &mut first)).await {
             Err(Error::TimedOut(_)) => {
                 warn!(server = %address.place, "no answer to the first offer of a version; another is offered next");
+                first = again.take();
                 Negotiated::Closed(handshake.handle_close())
             }
             other => other?,

@@ -165,11 +165,14 @@ impl Memory {
 
     fn try_put(&self, place: String, entry: Option<Entry>) -> std::io::Result<()> {
         let dir = self.file.parent().unwrap_or(Path::new("/"));
+        let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         // Two that write at a time would each forget what the other learned: so they do where one hangs.
         let lock = File::open(dir)?;
         let until = Instant::now() + LOCK_PATIENCE;
-        while flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() && Instant::now() < until {
+        // Where it cannot be locked at all nothing is waited for.
+        let busy = || flock(&lock, FlockOperation::NonBlockingLockExclusive) == Err(rustix::io::Errno::WOULDBLOCK);
+        while busy() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
         }
         let mut content = self.content();

@@ -27,6 +27,8 @@ enum Kind {
     N1Smaller,
     /// The same, which carries out the operation and is gone before any of its replies is sent.
     DoneAndGone,
+    /// The same, but for its Rversion.
+    AgreedDoneAndGone,
     /// Our server, which cuts the offer to .L.
     Linux,
     /// It knows some fids from before, and does what names one.
@@ -216,6 +218,14 @@ async fn serve(mut stream: TcpStream, kind: Kind, server: Arc<Server>) {
                 do_all(&server, &offer, &requests).await;
                 return;
             }
+            Kind::AgreedDoneAndGone => {
+                let Some((_, requests)) = group(&mut stream, &mut buffer).await else { return };
+                do_all(&server, &offer, &requests).await;
+                let agreed = encoded(Tag::NONE, R::Version { msize: 65_536, version: b"9P2000.L.n1" }, Dialect::Plan9);
+                // Whether or not the client is still there.
+                let _ = stream.write_all(&agreed).await;
+                return;
+            }
             Kind::AnswersEarly | Kind::SucceedsEarly => {
                 let Some((tag, _)) = group(&mut stream, &mut buffer).await else { return };
                 let refused = R::Lerror { ecode: 2, retry_ms: 0, text: b"" };
@@ -382,7 +392,7 @@ async fn what_refuses_the_version_is_asked_again_and_every_change_is_made_once()
 
 #[tokio::test]
 async fn a_change_of_which_nobody_knows_is_not_made_again_and_the_next_one_begins_cold() {
-    for kind in DOUBTFUL {
+    for kind in DOUBTFUL.into_iter().chain([Kind::AgreedDoneAndGone]) {
         for change in CHANGES {
             let site = Site::remembered(kind).await;
             let error = site.first(async |client| change.make(client).await).await.unwrap_err();
@@ -395,7 +405,7 @@ async fn a_change_of_which_nobody_knows_is_not_made_again_and_the_next_one_begin
                 _ => assert!(matches!(**why, Error::Lost(_)), "{kind:?}: {why}"),
             }
             assert!(error.to_string().contains("it may or may not have been done") && error.is_fatal());
-            let was_made = kind == Kind::DoneAndGone;
+            let was_made = matches!(kind, Kind::DoneAndGone | Kind::AgreedDoneAndGone);
             let left: &[&str] = if was_made { change.leaves() } else { &["f"] };
             assert_eq!(site.names().await, left, "{change:?} at {kind:?}");
             assert_eq!(site.dials(), 1, "{change:?} at {kind:?}");
