@@ -184,6 +184,8 @@ stage check-doc make -s check-doc
 
 echo "== cargo test"
 export NINEFOLD_SKIPS=$tmp/skips
+# Nothing is remembered from one test to another, whose servers may have the same port.
+export XDG_CACHE_HOME=/dev/null/none
 : >"$NINEFOLD_SKIPS"
 status=0
 bounded "$CARGO_BOUND" "$tmp/test.log" "$tmp/test.log" \

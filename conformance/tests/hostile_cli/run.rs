@@ -71,6 +71,8 @@ pub async fn ninefold(words: &[String], stdout: Stdout, expected: Ended, patienc
     let mut command = Command::new("sh");
     // Arenas take addresses by the number of processors.
     command.args(["-c", &format!("ulimit -v {ADDRESSES}; exec \"$0\" \"$@\"")]).env("MALLOC_ARENA_MAX", "2");
+    // Nothing is remembered from one server to another, which may have the same port.
+    command.env("XDG_CACHE_HOME", "/dev/null/none");
     command.arg(&*NINEFOLD).args(["--timeout", patience.timeout]).args(words).current_dir(dir);
     command.env_remove("RUST_LOG").stdin(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
     let interrupt = expected == Ended::Interrupted;
