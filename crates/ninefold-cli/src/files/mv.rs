@@ -1,5 +1,7 @@
 //! `ninefold mv`: renames within one server.
 
+use std::cell::RefCell;
+
 use futures_util::future::join3;
 use ninefold::client::{Client, Error, FileType, Follow, Metadata, Mode, Node, components};
 use ninefold::proto::attr::{SetAttr, SetTime};
@@ -59,27 +61,45 @@ fn is_plain(path: &[u8]) -> bool {
 /// Renames where nothing has the new name, which needs no look at anything first. What is refused has done nothing: then
 /// whatever stands in the way is looked at.
 async fn at_once(tree: &Address, from: &Address, world: &World) -> Option<(Client, bool)> {
-    // Told only if the command is cut short meanwhile.
-    let entry = world.temporaries.enter(moved_perhaps(from, tree));
-    let rename = async |client: &Client| match client.rename_new(&from.path, &tree.path).await {
-        Err(Error::Unsupported { dialect: Dialect::Linux, .. }) => to_free_name(client, &from.path, &tree.path).await,
-        other => other,
+    // Told if the command is cut short from when it is asked for, or nothing but a refusal came.
+    let asked = RefCell::new(None);
+    let rename = async |client: &Client| {
+        if client.dialect() == Dialect::Linux && !client.version().is_n1() {
+            return free_name(client, &from.path, &tree.path).await.map(Some);
+        }
+        if client.version().is_n1() {
+            asked.borrow_mut().get_or_insert_with(|| world.temporaries.enter(moved_perhaps(from, tree)));
+        }
+        client.rename_new(&from.path, &tree.path).await.map(|()| None)
     };
     let moved = world.first(tree, rename).await;
-    let Some((client, moved)) = moved else {
-        // It was complained of, with all that is known.
+    let entry = asked.into_inner();
+    let is_known = moved.as_ref().is_none_or(|(_, moved)| moved.as_ref().err().is_none_or(is_refusal));
+    if let Some(entry) = entry
+        && is_known
+    {
+        // Done or not, or complained of with all that is known.
         entry.gone();
-        return None;
+    }
+    let (client, moved) = moved?;
+    let moved = match moved {
+        Ok(None) => Ok(()),
+        Ok(Some(Free { from: (dir, name), to: (new_dir, new_name) })) => {
+            let work = async move { dir.rename(&name, &new_dir, &new_name).await };
+            // A rename is done or not, whoever waits for it.
+            let undo = async { Ok(()) };
+            world.temporaries.see_through(moved_perhaps(from, tree), &client, work, undo).await
+        }
+        Err(e) => Err(e),
     };
+    settled(client, moved, from, world).await
+}
+
+/// What came of it: a refusal leaves all to be looked at.
+async fn settled(client: Client, moved: Result<(), Error>, from: &Address, world: &World) -> Option<(Client, bool)> {
     match moved {
-        Ok(()) => {
-            entry.gone();
-            Some((client, true))
-        }
-        Err(e) if is_refusal(&e) => {
-            entry.gone();
-            Some((client, false))
-        }
+        Ok(()) => Some((client, true)),
+        Err(e) if is_refusal(&e) => Some((client, false)),
         Err(e) => {
             world.complain(from, "cannot move", e).await;
             None
@@ -87,9 +107,15 @@ async fn at_once(tree: &Address, from: &Address, world: &World) -> Option<(Clien
     }
 }
 
+/// A file that is to be renamed, and the name for it, which nothing had: each in its directory.
+struct Free {
+    from: (Node, Vec<u8>),
+    to: (Node, Vec<u8>),
+}
+
 /// The same by .L, which cannot ask that nothing be replaced: it is looked for first, while the two directories are walked to.
 /// `EEXIST` where something has the name, or where it cannot be told at once.
-async fn to_free_name(client: &Client, from: &[u8], to: &[u8]) -> Result<(), Error> {
+async fn free_name(client: &Client, from: &[u8], to: &[u8]) -> Result<Free, Error> {
     let (source, target, look) = (client.fork(), client.fork(), client.fork());
     let names = components(to)?;
     let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
@@ -110,8 +136,8 @@ async fn to_free_name(client: &Client, from: &[u8], to: &[u8]) -> Result<(), Err
     if !is_free {
         return Err(Errno::EEXIST.into());
     }
-    let ((from, name), (to, new_name)) = (from?, to?);
-    from.with_client(client).rename(&name, &to, &new_name).await
+    let ((from, name), to) = (from?, to?);
+    Ok(Free { from: (from.with_client(client), name), to })
 }
 
 fn moved_perhaps(from: &Address, to: &Address) -> String {
