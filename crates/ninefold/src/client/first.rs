@@ -132,9 +132,10 @@ impl Client {
         };
         match (deadline.bound(self.attached()).await, done) {
             (Ok(Ok(_)), done) => Ok(done),
-            // The attach was given up with the operation's first chain: what is wrong with that the operation says.
-            (Ok(Err(e)), Err(done)) if e.errno() == Errno::ECANCELED => Ok(Err(done)),
+            // The attach was given up with it.
             (_, Err(e @ (Error::TimedOut(_) | Error::Lost(_) | Error::Misbehaved(_)))) => Err(e),
+            // It was given up with the operation's first chain: what is wrong with that the operation says.
+            (Ok(Err(e)), Err(done)) if e.errno() == Errno::ECANCELED => Ok(Err(done)),
             (Ok(Err(e)) | Err(e), _) => Err(e),
         }
     }
@@ -176,7 +177,7 @@ impl Client {
             (Fate::Agreed, Err(e)) => Early::Failed(handle.doubt(e)),
             (Fate::Unknown { changes: true }, done) => {
                 handle.cut();
-                let why = done.err().unwrap_or(Error::Lost(Loss::ClosedHere));
+                let why = done.and_then(|done| done).err().unwrap_or(Error::Lost(Loss::ClosedHere));
                 Early::Failed(Error::InDoubt(Box::new(why)))
             }
             (Fate::Refuted | Fate::Unknown { changes: false }, _) => {

@@ -37,6 +37,12 @@ fn now<T>(answer: Answer<T>) -> Result<T, Errno> {
     }
 }
 
+/// The same of what is carried out on another thread.
+fn in_runtime<T: Send + 'static>(ask: impl FnOnce() -> Answer<T>) -> Result<T, Errno> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async { ask().wait().await }).map_err(|error| error.errno)
+}
+
 fn cx() -> Cx {
     Cx::detached()
 }

@@ -11,11 +11,11 @@ const STEP: u64 = CHUNK as u64;
 
 impl Fid {
     fn copy(&self, at: u64, to: &Fid, to_at: u64, length: u64) -> Result<u64, Errno> {
-        now(self.0.copyrange(&cx(), at, &*to.0, to_at, length))
+        in_runtime(|| self.0.copyrange(&cx(), at, &*to.0, to_at, length))
     }
 
     fn allocate(&self, mode: u32, offset: u64, length: u64) -> Result<(), Errno> {
-        now(self.0.allocate(&cx(), mode, offset, length))
+        in_runtime(|| self.0.allocate(&cx(), mode, offset, length))
     }
 
     fn data(&self, offset: u64) -> Result<u64, Errno> {
@@ -67,7 +67,7 @@ fn a_copy_is_bounded_ends_when_it_is_cancelled_and_tells_what_had_room() {
     let cancel: Arc<Cancel> = Arc::default();
     cancel.cancel();
     let cancelled = Cx::new(1, cancel, Parking::new(1, 1, None));
-    assert_eq!(now(from.0.copyrange(&cancelled, 0, &*to.0, 0, 1)), Err(Errno::EINTR));
+    assert_eq!(in_runtime(|| from.0.copyrange(&cancelled, 0, &*to.0, 0, 1)), Err(Errno::EINTR));
 }
 
 #[test]
