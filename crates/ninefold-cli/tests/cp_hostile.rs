@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ninefold::proto::Dialect;
-use support::meddler::{RREAD, RREADDIR, kind, meddle, replace};
+use support::meddler::{RREAD, RREADDIR, RREADDIRPLUS, kind, meddle, replace};
 use support::share::Share;
 use support::tree::picture;
 use support::{ninefold, run, skip, until};
@@ -62,7 +62,9 @@ impl Trap {
 #[test]
 fn a_server_that_lists_a_link_and_then_a_directory_or_a_file_of_its_name_writes_nothing_behind_it() {
     // Which of the two comes first is the served file system's choice: each has its turn.
-    for (link, other) in [("xa", "xb"), ("xb", "xa")] {
+    for (link, other, dialect) in
+        [("xa", "xb", "9P2000.L"), ("xb", "xa", "9P2000.L"), ("xa", "xb", "9P2000.L.n1"), ("xb", "xa", "9P2000.L.n1")]
+    {
         for other_is_dir in [true, false] {
             let trap = Trap::new();
             fs::create_dir(trap.share.path("t")).unwrap();
@@ -71,13 +73,13 @@ fn a_server_that_lists_a_link_and_then_a_directory_or_a_file_of_its_name_writes_
             let planted = if other_is_dir { format!("t/{other}/file") } else { format!("t/{other}") };
             trap.share.make(&planted, "planted");
             let relay = meddle(trap.share.address(), move |_, frame| {
-                if kind(frame) == RREADDIR {
+                if matches!(kind(frame), RREADDIR | RREADDIRPLUS) {
                     replace(frame, other.as_bytes(), link.as_bytes());
                 }
                 true
             });
-            let said = bad(&["-r", &format!("9p://{relay}/t"), &trap.out()]);
-            assert!(said.contains(&format!("/t/{link}: the server listed it twice")), "{said}");
+            let said = bad(&["-r", &format!("9p://{relay}/t?dialect={dialect}"), &trap.out()]);
+            assert!(said.contains(&format!("/t/{link}?dialect={dialect}: the server listed it twice")), "{said}");
             trap.check();
         }
     }

@@ -22,6 +22,7 @@ pub const TRENAMEAT: u8 = 74;
 pub const TWSTAT: u8 = 126;
 pub const RREAD: u8 = 117;
 pub const RREADDIR: u8 = 41;
+pub const RREADDIRPLUS: u8 = 173;
 pub const RGETATTR: u8 = 25;
 
 /// The type of a frame.

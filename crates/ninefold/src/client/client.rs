@@ -163,11 +163,13 @@ impl Client {
         handle.close(patience, false).await
     }
 
-    /// The same, but waits for no clunk of a file that was only looked at or read: it would tell nothing, and take a round trip.
+    /// The same, but by .n1 it waits for no clunk of a file that was only looked at or read: that would tell nothing, and take a
+    /// round trip. Of other servers there is one, diod, that ends when a connection does before it has answered a clunk.
     pub async fn leave(self, patience: Duration) -> Result<(), Error> {
+        let in_haste = self.version().is_n1();
         let Client { handle, root, .. } = self;
         drop(root);
-        handle.close(patience, true).await
+        handle.close(patience, in_haste).await
     }
 
     /// The connection, for calls that know their own cause.
