@@ -257,15 +257,15 @@ pub struct Begun {
     pub file: File,
     /// Its beginning; nothing at its end only.
     pub data: Bytes,
-    /// `None` where the server refused it.
+    /// `None` where the server refused it, or what it says of the file is not to be believed.
     pub metadata: Option<Metadata>,
 }
 
-/// It spares reading on, and no more: what may be read is read where it is refused.
+/// It spares reading on, and no more: what may be read is read where it is refused, or is nonsense.
 fn told(metadata: Result<Metadata, Error>) -> Result<Option<Metadata>, Error> {
     match metadata {
         Ok(metadata) => Ok(Some(metadata)),
-        Err(Error::Refused(_)) => Ok(None),
+        Err(Error::Refused(_) | Error::Suspect(_)) => Ok(None),
         Err(e) => Err(e),
     }
 }
