@@ -2,6 +2,7 @@
 //! waits in queues, and steps are drawn at random.
 
 pub mod hostile;
+mod messages;
 mod server;
 mod tree;
 
@@ -9,11 +10,11 @@ use std::collections::{BTreeMap, VecDeque};
 
 use ninefold_proto::client::{Answer, Due, Limits, Parting, Refused, Session, Turn};
 use ninefold_proto::dialect::Version;
-use ninefold_proto::message::{Names, Payload, Perm, R, StatBytes, T};
-use ninefold_proto::stat::Stat;
+use ninefold_proto::message::{R, T};
 use ninefold_proto::wire::split_frame;
-use ninefold_proto::{Dialect, Errno, Error, Fid, Tag};
+use ninefold_proto::{Dialect, Fid, Tag};
 
+use messages::{Place, brought, refused};
 use server::Server;
 use tree::{Alone, Brought, LONGEST, Step, To, Tree};
 
@@ -25,9 +26,6 @@ const CHAINS: u64 = 60;
 
 /// A step that does not come in so many others never will.
 const PATIENCE: usize = 200_000;
-
-/// Tcreate's mode under `.ix`: the name must be new.
-const EXCLUSIVE: u8 = 0x20;
 
 /// Choices: those that are given, one byte each, and then numbers that look random and are the same each time (xorshift64).
 pub struct Random<'b> {
@@ -95,6 +93,8 @@ struct Run<'b> {
     client: Session,
     server: Server,
     root: Fid,
+    /// Each user's directory, for Trename to name; .L only.
+    dirs: Vec<Fid>,
     chains: [Option<Chain>; USERS],
     /// What each user's files are when nothing is on its way.
     trees: [Tree; USERS],
@@ -113,27 +113,45 @@ pub fn play(version: Version, random: Random<'_>) -> Played {
         }
     }
     assert!(run.is_at_rest(), "something is on its way for ever");
-    assert_eq!((run.client.fids(), run.client.calls(), run.client.unattended()), (1, 0, 0));
-    assert_eq!(run.server.fids(), 1, "fids that nobody owns at the server");
+    let fids = 1 + run.dirs.len();
+    assert_eq!((run.client.fids(), run.client.calls(), run.client.unattended()), (fids, 0, 0));
+    assert_eq!(run.server.fids(), fids, "fids that nobody owns at the server");
     assert!(run.later.values().all(VecDeque::is_empty));
     run.played
 }
 
 impl<'b> Run<'b> {
     fn new(version: Version, random: Random<'b>) -> Run<'b> {
-        let mut client = Session::new(version, MSIZE, Limits::default());
-        let mut server = Server::new(version);
-        let root = client.new_fid().unwrap();
+        let client = Session::new(version, MSIZE, Limits::default());
+        let server = Server::new(version);
+        let (chains, trees, later, played, dirs) = Default::default();
+        let mut run = Run { random, version, client, server, root: Fid(0), dirs, chains, trees, later, played };
+        run.root = run.client.new_fid().unwrap();
+        let own = run.is_own();
+        run.establish(&messages::attach(own, run.root));
+        let with_dirs = if version.dialect == Dialect::Linux { USERS } else { 0 };
+        for user in 0..with_dirs {
+            let dir = run.client.new_fid().unwrap();
+            run.establish(&messages::walk(run.root, dir, user, To::Dir, &mut Vec::new()));
+            run.dirs.push(dir);
+        }
+        run
+    }
+
+    /// Calls what makes a fid, and waits for it.
+    fn establish(&mut self, request: &T<'_>) {
         let mut frame = Vec::new();
-        let attach = T::Attach { fid: root, afid: Fid::NONE, uname: b"u", aname: b"", n_uname: 0 };
-        client.call(&attach, &mut frame).unwrap();
-        server.incoming.push_back(frame);
-        server.receive();
-        server.finish_one(&mut Random::of_seed(0));
-        let reply = server.outgoing.pop_front().unwrap();
-        assert!(matches!(client.handle_frame(&reply), Ok(Answer::Reply { made: Some(_), .. })));
-        let (chains, trees, later, played) = Default::default();
-        Run { random, version, client, server, root, chains, trees, later, played }
+        self.client.call(request, &mut frame).unwrap();
+        self.server.incoming.push_back(frame);
+        self.server.receive();
+        self.server.finish_one(&mut Random::of_seed(0));
+        let reply = self.server.outgoing.pop_front().unwrap();
+        assert!(matches!(self.client.handle_frame(&reply), Ok(Answer::Reply { made: Some(_), .. })));
+    }
+
+    /// Whether the next request is one of `.n1`'s own, where it has one for the deed.
+    fn is_own(&mut self) -> bool {
+        self.version.is_n1() && self.random.below(2) == 0
     }
 
     fn is_at_rest(&self) -> bool {
@@ -196,8 +214,10 @@ impl<'b> Run<'b> {
             self.client.keep(fid, true);
             chain.fids[slot] = Some(fid);
         }
-        let (mut names, mut stat) = (Vec::new(), Vec::new());
-        let request = self.request(user, &step, chain.fids[slot].unwrap(), &mut names, &mut stat);
+        let (own, version, root) = (self.is_own(), self.version, self.root);
+        let dir = self.dirs.get(user).copied().unwrap_or(Fid::NONE);
+        let mut bytes = Vec::new();
+        let request = messages::request(&Place { version, own, user, root, dir, fids: &chain.fids }, &step, &mut bytes);
         let mut frame = Vec::new();
         // When all of it is answered the next one begins another.
         let is_first = chain.asked.is_empty();
@@ -212,7 +232,7 @@ impl<'b> Run<'b> {
         let turn = match turn {
             Ok(turn) => turn,
             // Its walk has failed already.
-            Err(Refused::UnknownFid(fid)) if chain.fids[slot] == Some(fid) => {
+            Err(Refused::UnknownFid(fid)) if chain.fids.contains(&Some(fid)) => {
                 return chain.brought.push(Some(Brought::NotMade));
             }
             Err(refused) => panic!("{request:?}: {refused}"),
@@ -230,6 +250,7 @@ impl<'b> Run<'b> {
     /// Up to ten requests on up to two fids, each of which begins with a walk.
     fn steps(&mut self) -> Vec<Step> {
         let random = &mut self.random;
+        let deeds = if self.version.dialect == Dialect::Linux { 16 } else { 12 };
         let mut steps = Vec::new();
         // Walked to, and not ended.
         let mut slots: Vec<usize> = Vec::new();
@@ -251,7 +272,7 @@ impl<'b> Run<'b> {
             }
             let Some(&slot) = slots.get(random.below(slots.len().max(1))) else { break };
             let offset = random.below(LONGEST) as u64;
-            let step = match random.below(12) {
+            let step = match random.below(deeds) {
                 0 | 1 => Step::Open { slot, write: random.below(2) == 0 },
                 2 | 3 => Step::Create { slot, name },
                 4 | 5 => Step::Read { slot, offset },
@@ -259,6 +280,13 @@ impl<'b> Run<'b> {
                 8 => Step::Stat { slot },
                 9 => Step::Rename { slot, name },
                 10 if !created[slot] => Step::Remove { slot },
+                // .L's alone.
+                12 | 13 => Step::List { slot },
+                14 => {
+                    let into = slots[random.below(slots.len())];
+                    Step::Move { slot, into, old: char::from(b'a' + random.below(3) as u8), new: name }
+                }
+                15 => Step::Unlink { slot, name },
                 _ => Step::Clunk { slot },
             };
             created[slot] |= matches!(step, Step::Create { .. });
@@ -268,46 +296,6 @@ impl<'b> Run<'b> {
             steps.push(step);
         }
         steps
-    }
-
-    fn request<'a>(
-        &self,
-        user: usize,
-        step: &'a Step,
-        fid: Fid,
-        names: &'a mut Vec<u8>,
-        stat: &'a mut Vec<u8>,
-    ) -> T<'a> {
-        const LETTERS: &[u8] = b"abc";
-        let letter = |name: char| &LETTERS[usize::from(name as u8 - b'a')..][..1];
-        match *step {
-            Step::Walk { to, .. } => {
-                let user = format!("u{user}").into_bytes();
-                let path: Vec<&[u8]> = match to {
-                    To::Nowhere => vec![b"nowhere", b"a"],
-                    To::Dir => vec![&user],
-                    To::File(name) => vec![&user, letter(name)],
-                };
-                T::Walk { fid: self.root, newfid: fid, wnames: Names::encode(path, names) }
-            }
-            Step::Open { write, .. } => T::Open { fid, mode: u8::from(write) },
-            Step::Create { name, .. } => {
-                let mode = 1 | if self.version.groups { EXCLUSIVE } else { 0 };
-                T::Create { fid, name: letter(name), perm: Perm(0o644), mode, extension: b"" }
-            }
-            Step::Read { offset, .. } => T::Read { fid, offset, count: LONGEST as u32 },
-            Step::Write { offset, byte, .. } => {
-                stat.push(byte);
-                T::Write { fid, offset, data: Payload(stat) }
-            }
-            Step::Stat { .. } => T::Stat { fid },
-            Step::Rename { name, .. } => {
-                Stat { name: letter(name), ..Stat::UNTOUCHED }.encode(self.version.dialect, stat);
-                T::Wstat { fid, stat: StatBytes(stat) }
-            }
-            Step::Remove { .. } => T::Remove { fid },
-            Step::Clunk { .. } => T::Clunk { fid },
-        }
     }
 
     /// A chain is given up: some of what has not left is taken back, from its end on; the rest is cancelled.
@@ -374,7 +362,7 @@ impl<'b> Run<'b> {
         let frames = [(tag, R::Version { msize: MSIZE, version: b"9P2000" }), (free, R::Clunk {})];
         for (tag, reply) in frames {
             let mut frame = Vec::new();
-            reply.encode(tag, self.version.dialect, &mut frame);
+            reply.encode(tag, self.version, &mut frame);
             assert!(self.client.handle_frame(&frame).is_err(), "{reply:?} is taken");
         }
     }
@@ -414,7 +402,7 @@ impl<'b> Run<'b> {
                 false => chain.called == chain.steps.len() && chain.asked.is_empty(),
             };
             let Some(chain) = self.chains[user].take_if(over) else { continue };
-            let mut alone = Alone::new(&self.trees[user]);
+            let mut alone = Alone::new(&self.trees[user], self.version.dialect);
             let now = &self.server.trees[user];
             let known = chain.asked.front().copied().unwrap_or(chain.steps.len());
             for (at, step) in chain.steps.iter().enumerate() {
@@ -436,19 +424,4 @@ impl<'b> Run<'b> {
             }
         }
     }
-}
-
-fn brought(reply: &R<'_>, dialect: Dialect) -> Brought {
-    match *reply {
-        R::Walk { wqids } => Brought::Walked(wqids.len()),
-        R::Read { data } => Brought::Data(data.0.to_vec()),
-        R::Write { count } => Brought::Count(count),
-        R::Stat { stat } => Brought::Length(Stat::decode(stat.0, dialect).unwrap().length),
-        _ => Brought::Done,
-    }
-}
-
-/// A fid that was not made is told in the same words everywhere.
-fn refused(error: &Error) -> Brought {
-    if error.errno == Errno::EBADF && error.text() == "unknown fid" { Brought::NotMade } else { Brought::Refused }
 }

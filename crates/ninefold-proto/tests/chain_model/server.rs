@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use ninefold_proto::attr::{Attr, Time, getattr};
 use ninefold_proto::message::T;
-use ninefold_proto::server::{Done, Event, Farewell, Limits, Op, Outbox, Request, RequestId, Session};
-use ninefold_proto::stat::StatBuf;
+use ninefold_proto::plus::PlusEntry;
+use ninefold_proto::server::{Begun, Done, Event, Farewell, Limits, Op, Outbox, Rename, Request, RequestId, Session};
+use ninefold_proto::stat::{DirEntry, StatBuf};
 use ninefold_proto::types::{Qid, QidType, WalkElem};
 use ninefold_proto::wire::{frame_size, split_frame};
 use ninefold_proto::{Errno, Error, Tag};
@@ -33,14 +35,24 @@ impl File {
 /// What is to be done to the files, when its time comes.
 enum Deed {
     Attach,
+    Session,
     Walk(File, Vec<String>),
     Open(File),
     Create(File, char),
     Read(File, u64),
     Write(File, u64, u8),
+    Writex(File, u64, u8),
     Stat(File),
+    Getattr(File),
     Rename(File, char),
+    /// With attributes, or without.
+    List(File, bool),
+    Move(File, char, File, char),
+    Unlink(File, char),
 }
+
+/// A plain file, as getdents(2) has it.
+const DT_REG: u8 = 8;
 
 pub struct Server {
     session: Session<File, Vec<u8>>,
@@ -153,8 +165,13 @@ impl Server {
 
     fn carry_out(&mut self, deed: Deed) -> Result<Done<File, Vec<u8>>, Error> {
         let opened = |file: File| Done::Opened { qid: file.qid() };
+        let (qid, file, read_only) = (File::Root.qid(), File::Root, false);
         Ok(match deed {
-            Deed::Attach => Done::Attached { qid: File::Root.qid(), file: File::Root, read_only: false },
+            Deed::Attach => Done::Attached { qid, file, read_only },
+            Deed::Session => {
+                let begun = Begun { epoch: 1, time: Time::default() };
+                Done::SessionBegun { qid, file, read_only, begun }
+            }
             Deed::Walk(from, names) => {
                 let (mut file, mut qids) = (from, Vec::new());
                 for name in &names {
@@ -187,16 +204,46 @@ impl Server {
             Deed::Read(File::Plain(user, id), offset) => Done::Data(self.trees[user].read(id, offset)),
             Deed::Read(..) => Done::Stats(Vec::new(), Vec::new()),
             Deed::Write(File::Plain(user, id), offset, byte) => Done::Count(self.trees[user].write(id, offset, byte)),
-            Deed::Stat(file) => {
-                let length = if let File::Plain(user, id) = file { self.trees[user].length(id) } else { 0 };
-                Done::Stat(StatBuf { qid: file.qid(), length, ..StatBuf::default() })
+            Deed::Writex(File::Plain(user, id), offset, byte) => {
+                Done::Written { offset, count: self.trees[user].write(id, offset, byte) }
             }
+            Deed::Stat(file) => {
+                Done::Stat(StatBuf { qid: file.qid(), length: self.attr(file).size, ..StatBuf::default() })
+            }
+            Deed::Getattr(file) => Done::Attr(self.attr(file)),
             Deed::Rename(File::Plain(user, id), name) => {
                 self.trees[user].rename(id, name)?;
                 Done::Unit
             }
+            Deed::List(File::Dir(user), plus) => Done::Data(self.entries(user, plus)),
+            Deed::Move(File::Dir(user), old, into, new) if into == File::Dir(user) => {
+                self.trees[user].rename_entry(old, new)?;
+                Done::Unit
+            }
+            Deed::Unlink(File::Dir(user), name) => {
+                self.trees[user].unlink(name)?;
+                Done::Unit
+            }
             _ => return Err(Errno::EPERM.into()),
         })
+    }
+
+    fn attr(&self, file: File) -> Attr {
+        let size = if let File::Plain(user, id) = file { self.trees[user].length(id) } else { 0 };
+        Attr { valid: getattr::SIZE, qid: file.qid(), size, ..Attr::default() }
+    }
+
+    fn entries(&self, user: usize, plus: bool) -> Vec<u8> {
+        let mut out = Vec::new();
+        for (at, name) in self.trees[user].names().chars().enumerate() {
+            let file = File::Plain(user, self.trees[user].find(name).expect("it is listed"));
+            let entry = DirEntry { qid: file.qid(), offset: at as u64 + 1, kind: DT_REG, name: &[name as u8] };
+            match plus {
+                true => PlusEntry { entry, attr: self.attr(file) }.encode(&mut out),
+                false => entry.encode(&mut out),
+            }
+        }
+        out
     }
 }
 
@@ -204,6 +251,7 @@ fn deed(op: &Op<'_, File>) -> Deed {
     let letter = |name: &[u8]| char::from(name[0]);
     match op {
         Op::Attach { .. } => Deed::Attach,
+        Op::Session { .. } => Deed::Session,
         Op::Walk { file, elems } => {
             let name = |elem: &WalkElem<'_>| match elem {
                 WalkElem::Name(name) => String::from_utf8(name.as_bytes().to_vec()).unwrap(),
@@ -221,6 +269,21 @@ fn deed(op: &Op<'_, File>) -> Deed {
         Op::Write { file, offset, data } => Deed::Write(*file, *offset, data[0]),
         Op::Stat { file } => Deed::Stat(*file),
         Op::Wstat { file, stat } => Deed::Rename(*file, letter(stat.name)),
+        Op::Getattr { file, .. } => Deed::Getattr(*file),
+        Op::Writex { file, offset, data, .. } => Deed::Writex(*file, *offset, data[0]),
+        Op::Readdir { file, .. } => Deed::List(*file, false),
+        Op::Readdirplus { file, .. } => Deed::List(*file, true),
+        Op::Rename { file, newdir, name } => {
+            if let File::Plain(user, _) = file {
+                assert_eq!(*newdir, File::Dir(*user), "another user's directory");
+            }
+            Deed::Rename(*file, letter(name.as_bytes()))
+        }
+        Op::RenameEntry { file, old, newdir, new }
+        | Op::RenameWith { file, old, newdir, new, how: Rename::NoReplace } => {
+            Deed::Move(*file, letter(old.as_bytes()), *newdir, letter(new.as_bytes()))
+        }
+        Op::Unlink { file, name, dir: false } => Deed::Unlink(*file, letter(name.as_bytes())),
         op => panic!("{op:?} was never asked"),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ninefold_proto::{Errno, Error};
+use ninefold_proto::{Dialect, Errno, Error};
 
 /// A request of a chain. `slot` is one of its fids, walked to by its first request from the root.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -42,6 +42,21 @@ pub enum Step {
     Clunk {
         slot: usize,
     },
+    /// All names of a directory.
+    List {
+        slot: usize,
+    },
+    /// A file gets another name, from one fid's directory into another's.
+    Move {
+        slot: usize,
+        into: usize,
+        old: char,
+        new: char,
+    },
+    Unlink {
+        slot: usize,
+        name: char,
+    },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,6 +74,7 @@ pub enum Brought {
     Data(Vec<u8>),
     Count(u32),
     Length(u64),
+    Names(String),
     Done,
     Refused,
     NotMade,
@@ -84,6 +100,11 @@ impl Tree {
 
     pub fn name_of(&self, file: u64) -> Option<char> {
         self.names.iter().find(|(_, id)| **id == file).map(|(name, _)| *name)
+    }
+
+    /// Of all files, in order.
+    pub fn names(&self) -> String {
+        self.names.keys().collect()
     }
 
     pub fn create(&mut self, name: char) -> Result<u64, Error> {
@@ -133,6 +154,14 @@ impl Tree {
         self.names.remove(&name);
         Ok(())
     }
+
+    pub fn rename_entry(&mut self, old: char, new: char) -> Result<(), Error> {
+        self.rename(self.find(old).ok_or(Errno::ENOENT)?, new)
+    }
+
+    pub fn unlink(&mut self, name: char) -> Result<(), Error> {
+        self.remove(self.find(name).ok_or(Errno::ENOENT)?)
+    }
 }
 
 /// A fid of the model.
@@ -145,12 +174,13 @@ enum Held {
 /// A chain carried out by itself, one request at a time.
 pub struct Alone {
     pub tree: Tree,
+    dialect: Dialect,
     fids: [Option<Held>; 2],
 }
 
 impl Alone {
-    pub fn new(tree: &Tree) -> Alone {
-        Alone { tree: tree.clone(), fids: [None; 2] }
+    pub fn new(tree: &Tree, dialect: Dialect) -> Alone {
+        Alone { tree: tree.clone(), dialect, fids: [None; 2] }
     }
 
     pub fn step(&mut self, step: &Step) -> Brought {
@@ -168,6 +198,11 @@ impl Alone {
         }
         let slot = step.slot();
         let Some(held) = self.fids[slot] else { return Brought::NotMade };
+        if let Step::Move { into, .. } = *step
+            && self.fids[into].is_none()
+        {
+            return Brought::NotMade;
+        }
         self.on_fid(step, slot, held).unwrap_or(Brought::Refused)
     }
 
@@ -189,8 +224,10 @@ impl Alone {
                 self.fids[slot] = Some(Held::File { file, open: Some(true) });
                 Brought::Done
             }
-            // A directory is read from its beginning (read(5)).
-            (Step::Read { offset: 0, .. }, Held::Dir { open: true }) => Brought::Data(Vec::new()),
+            // A directory is read from its beginning (read(5)); in .L by a message of its own.
+            (Step::Read { offset: 0, .. }, Held::Dir { open: true }) if self.dialect != Dialect::Linux => {
+                Brought::Data(Vec::new())
+            }
             (&Step::Read { offset, .. }, Held::File { file, open: Some(false) }) => {
                 Brought::Data(tree.read(file, offset))
             }
@@ -206,6 +243,17 @@ impl Alone {
             (Step::Remove { .. }, Held::File { file, .. }) => {
                 self.fids[slot] = None;
                 tree.remove(file)?;
+                Brought::Done
+            }
+            (Step::List { .. }, Held::Dir { open: true }) => Brought::Names(tree.names()),
+            (&Step::Move { into, old, new, .. }, Held::Dir { .. })
+                if matches!(self.fids[into], Some(Held::Dir { .. })) =>
+            {
+                tree.rename_entry(old, new)?;
+                Brought::Done
+            }
+            (&Step::Unlink { name, .. }, Held::Dir { .. }) => {
+                tree.unlink(name)?;
                 Brought::Done
             }
             (Step::Clunk { .. }, _) => {
@@ -228,7 +276,10 @@ impl Step {
             | Step::Stat { slot }
             | Step::Rename { slot, .. }
             | Step::Remove { slot }
-            | Step::Clunk { slot } => slot,
+            | Step::Clunk { slot }
+            | Step::List { slot }
+            | Step::Move { slot, .. }
+            | Step::Unlink { slot, .. } => slot,
         }
     }
 
