@@ -25,7 +25,7 @@ use crate::wire::split_frame;
 /// server has changed.
 const MSIZE_MAX: u32 = 64 * 1024;
 
-/// See the [module](self).
+/// What a session presumes, and what its server makes of it.
 #[derive(Clone, Debug)]
 pub struct Presumption {
     handshake: Handshake,
