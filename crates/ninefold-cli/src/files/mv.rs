@@ -2,8 +2,8 @@
 
 use std::cell::RefCell;
 
-use futures_util::future::join3;
-use ninefold::client::{Client, Error, FileType, Follow, Metadata, Mode, Node, components};
+use futures_util::future::join;
+use ninefold::client::{Client, Error, FileType, Follow, Metadata, Mode, Node};
 use ninefold::proto::attr::{SetAttr, SetTime};
 use ninefold::proto::{Dialect, Errno, QidType};
 use ninefold::transport::Address;
@@ -113,31 +113,19 @@ struct Free {
     to: (Node, Vec<u8>),
 }
 
-/// The same by .L, which cannot ask that nothing be replaced: it is looked for first, while the two directories are walked to.
-/// `EEXIST` where something has the name, or where it cannot be told at once.
+/// The same by .L, which cannot ask that nothing be replaced: it is looked for first, alone, for a walk of more names than one
+/// that comes short does not say why. `EEXIST` where something has the name, or where it cannot be told at once.
 async fn free_name(client: &Client, from: &[u8], to: &[u8]) -> Result<Free, Error> {
-    let (source, target, look) = (client.fork(), client.fork(), client.fork());
-    let names = components(to)?;
-    let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
-    let found = async {
-        let mut chain = look.chain();
-        let (_spot, walked) = chain.walk_root(&names).await?;
-        walked.take().await
-    };
-    let (from, to, found) = join3(source.walk_parent(from), target.walk_parent(to), found).await;
-    let is_free = match found {
-        // All of it is there but the name itself.
-        Ok(qids) => qids.len() + 1 == names.len() && qids.last().is_some_and(|qid| qid.is_dir()),
-        Err(e) => names.len() == 1 && e.is_not_found(),
-    };
+    let (source, target) = (client.fork(), client.fork());
+    let (from, to) = join(source.walk_parent(from), target.walk_parent(to)).await;
     client.join(&source);
     client.join(&target);
-    client.join(&look);
-    if !is_free {
-        return Err(Errno::EEXIST.into());
+    let ((from, name), (to, new_name)) = (from?, to?);
+    let to = to.with_client(client);
+    match to.walk(&[&new_name]).await {
+        Err(e) if e.is_not_found() => Ok(Free { from: (from.with_client(client), name), to: (to, new_name) }),
+        _ => Err(Errno::EEXIST.into()),
     }
-    let ((from, name), to) = (from?, to?);
-    Ok(Free { from: (from.with_client(client), name), to })
 }
 
 fn moved_perhaps(from: &Address, to: &Address) -> String {

@@ -54,7 +54,8 @@ impl Client {
     /// beside the client is what came of the operation.
     ///
     /// `op` may be called twice, on two clients, and must leave no work of its own behind, as a task that it spawns would. What it
-    /// does to files is done once at most: [`Error::InDoubt`] where nobody knows whether it was. If it gives up its first chain before the attach is answered, the attach is given up too.
+    /// does to files is done once at most: [`Error::InDoubt`] where nobody knows whether it was, until the attach is answered; from
+    /// then on errors are what they are on any connection. If it gives up its first chain before the attach is answered, the attach is given up too.
     pub async fn first<T>(
         address: &Address,
         options: Options,
@@ -95,16 +96,16 @@ impl Client {
             Ok::<_, Error>((client, offered))
         };
         let connected = deadline.bound(connected).await.flatten();
-        // What is remembered may be what it failed by. Where nobody answers it is not.
+        // What is remembered may be what it failed by. Where nobody answers, or somebody refuses to let us in, it is not.
         if let (Some(memory), Some(_), Err(e)) = (memory, &known, &connected)
-            && !matches!(e, Error::Dial(_))
+            && !matches!(e, Error::Dial(_) | Error::Refused(_))
         {
             memory.forget(address).await;
         }
         let (client, offered) = connected?;
         // Beside the operation: a disk must not hold it up.
         let learn = async {
-            if let Some(memory) = memory {
+            if let (Some(memory), Some(offered)) = (memory, offered) {
                 memory.learn(address, known, (client.version(), client.msize()), offered).await;
             }
         };

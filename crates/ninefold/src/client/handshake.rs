@@ -45,12 +45,12 @@ pub(super) fn first_offer(address: &Address, options: &Options) -> Option<Durati
 }
 
 /// Dials and negotiates, dialling again for a server that closes in place of refusing; what the server `known` took the last
-/// time is offered first. Gives the version whose offer was taken, too. Without a bound: see [`limit`].
+/// time is offered first. Gives the version whose offer was taken, too, unless one was left unanswered. Without a bound: see [`limit`].
 pub(super) async fn connect(
     address: &Address,
     options: &Options,
     known: Option<&Entry>,
-) -> Result<(Handle, Version), Error> {
+) -> Result<(Handle, Option<Version>), Error> {
     let first = first_offer(address, options).filter(|_| address.dialect.is_none());
     connect_within(address, options, known, first).await
 }
@@ -61,20 +61,23 @@ async fn connect_within(
     options: &Options,
     known: Option<&Entry>,
     mut first: Option<Duration>,
-) -> Result<(Handle, Version), Error> {
+) -> Result<(Handle, Option<Version>), Error> {
     let mut handshake = match (known, address.dialect) {
         (Some(entry), None) => Handshake::remembering(options.offer(), entry.offer),
         (_, pinned) => Handshake::new(options.offer(), pinned),
     };
     let mut prelude = Prelude::default();
-    // What is offered first where something is remembered tells nothing of the others.
-    let mut again = first.filter(|_| known.is_some());
+    // A lesser offer that is remembered tells nothing of the others, all of which follow.
+    let mut again = first.filter(|_| known.is_some_and(|entry| !entry.offer.is_n1()));
+    // What a server that is merely slow agrees on in the end is no more than that.
+    let mut is_slow = false;
     loop {
         let stream = reach(address).await.map_err(|e| Error::Dial(Arc::new(e)))?;
         let negotiated = match negotiate(stream, &mut handshake, &mut prelude, (options, &mut first)).await {
             Err(Error::TimedOut(_)) => {
                 warn!(server = %address.place, "no answer to the first offer of a version; another is offered next");
                 first = again.take();
+                is_slow = true;
                 Negotiated::Closed(handshake.handle_close())
             }
             other => other?,
@@ -82,7 +85,7 @@ async fn connect_within(
         match negotiated {
             Negotiated::Agreed(handle) => {
                 let offered = Version::parse(handshake.offered().as_bytes()).unwrap_or(handle.version());
-                return Ok((handle, offered));
+                return Ok((handle, Some(offered).filter(|_| !is_slow)));
             }
             // A second ssh would ask for the password again, and the first one's complaint is on standard error.
             Negotiated::Closed(Step::Redial) if !is_ssh(address) => {}
