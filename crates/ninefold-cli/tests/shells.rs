@@ -147,7 +147,9 @@ fn beside(bench: Option<&str>, words: &[&str]) -> String {
 
     let dir = tempfile::tempdir().unwrap();
     let program = dir.path().join("ninefold");
-    std::fs::copy(env!("CARGO_BIN_EXE_ninefold"), &program).unwrap();
+    // By a process of its own: while this one has it open for writing, a child that another test starts has, too, and nobody can
+    // execute it (execve(2), ETXTBSY).
+    assert!(Command::new("cp").arg(env!("CARGO_BIN_EXE_ninefold")).arg(&program).status().unwrap().success());
     if let Some(script) = bench {
         let path = dir.path().join("ninefold-bench");
         std::fs::write(&path, format!("#!/bin/sh\n{script}")).unwrap();

@@ -67,7 +67,10 @@ fn a_path_of_a_host_without_its_slash_is_told_as_a_slip() {
 fn what_another_program_does_is_told_with_that_program_where_it_is_missing() {
     let dir = tempfile::tempdir().unwrap();
     let alone = dir.path().join("ninefold");
-    std::fs::copy(env!("CARGO_BIN_EXE_ninefold"), &alone).unwrap();
+    // By a process of its own: while this one has it open for writing, a child that another test starts has, too, and nobody can
+    // execute it (execve(2), ETXTBSY).
+    let copied = std::process::Command::new("cp").arg(env!("CARGO_BIN_EXE_ninefold")).arg(&alone).status();
+    assert!(copied.unwrap().success());
     for words in [["lab", "stats"], ["bench", "loopback"]] {
         let output = std::process::Command::new(&alone).args(words).output().unwrap();
         let stderr = String::from_utf8(output.stderr).unwrap();

@@ -237,7 +237,9 @@ fn a_program_that_hangs_as_it_is_executed_holds_up_no_other_command() {
     let Some(lab) = lab(name, Options::default()) else { return };
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("program");
-    std::fs::copy("/bin/true", &program).unwrap();
+    // By a process of its own: while this one has it open for writing, a child that another test starts has, too, and nobody can
+    // execute it (execve(2), ETXTBSY).
+    assert!(Command::new("cp").arg("/bin/true").arg(&program).status().unwrap().success());
     // Who executes a program with a write lease waits until its holder gives it up, which the kernel does for it only after
     // /proc/sys/fs/lease-break-time, 45 s: fcntl(2), F_SETLEASE.
     let script = r#"use Fcntl; $| = 1; $SIG{IO} = sub { print "asked\n" }; open(F, '<', $ARGV[0]) or die;
