@@ -302,10 +302,12 @@ enum Change {
     Move,
     Mkdir,
     Create,
+    /// A file that is made, with content.
+    Write,
 }
 
-const CHANGES: [Change; 6] =
-    [Change::Remove, Change::Unlink, Change::Rename, Change::Move, Change::Mkdir, Change::Create];
+const CHANGES: [Change; 7] =
+    [Change::Remove, Change::Unlink, Change::Rename, Change::Move, Change::Mkdir, Change::Create, Change::Write];
 
 impl Change {
     async fn make(self, client: &Client) -> Result<(), Error> {
@@ -315,13 +317,20 @@ impl Change {
             Change::Rename => client.rename("d/f", b"g").await,
             Change::Move => client.rename_to("d/f", "d/g").await,
             Change::Mkdir => client.mkdir("d/g", 0o755).await,
-            Change::Create => {
+            Change::Create | Change::Write => {
                 let mut chain = client.chain();
                 let (spot, walked) = chain.walk_root(&[b"d"]).await?;
                 let made = chain.create(&spot, b"g", Mode::WRITE, 0o644).await?;
+                let written = match self {
+                    Change::Write => Some(chain.write(&spot, 0, Bytes::from_static(b"content")).await?),
+                    _ => None,
+                };
                 let clunked = chain.clunk(spot).await?;
                 walked.take().await?;
                 made.take().await?;
+                if let Some(written) = written {
+                    assert_eq!(written.take().await?, 7);
+                }
                 clunked.take().await
             }
         }
@@ -332,14 +341,14 @@ impl Change {
         match self {
             Change::Remove | Change::Unlink => &[],
             Change::Rename | Change::Move => &["g"],
-            Change::Mkdir | Change::Create => &["f", "g"],
+            Change::Mkdir | Change::Create | Change::Write => &["f", "g"],
         }
     }
 
     /// What it says when it was made before.
     fn says_again(self) -> Errno {
         match self {
-            Change::Mkdir | Change::Create => Errno::EEXIST,
+            Change::Mkdir | Change::Create | Change::Write => Errno::EEXIST,
             _ => Errno::ENOENT,
         }
     }
@@ -418,6 +427,32 @@ async fn a_change_of_which_nobody_knows_is_not_made_again_and_the_next_one_begin
             assert!(was_made || client.stats().round_trips == 2, "{:?}", client.stats());
             assert_eq!(site.names().await, change.leaves(), "{change:?} at {kind:?}");
         }
+    }
+}
+
+/// What .n1 alone can do, and what cannot be told from a second time by its names.
+#[tokio::test]
+async fn a_rename_that_replaces_nothing_and_a_file_that_is_cut_are_in_doubt_too_and_never_asked_again() {
+    for kind in [Kind::DoneAndGone, Kind::AgreedDoneAndGone] {
+        let site = Site::remembered(kind).await;
+        let error = site.first(async |client| client.rename_new("d/f", "d/g").await).await.unwrap_err();
+        assert!(matches!(error, Error::InDoubt(_)), "{kind:?}: {error}");
+        assert_eq!((site.dials(), site.names().await), (1, vec!["g".to_owned()]), "{kind:?}");
+
+        let site = Site::remembered(kind).await;
+        let cut = site.first(async |client| {
+            let mut chain = client.chain();
+            let (spot, walked) = chain.walk_root(&[b"d", b"f"]).await?;
+            let opened = chain.open(&spot, Mode::REPLACE).await?;
+            let clunked = chain.clunk(spot).await?;
+            walked.take().await?;
+            opened.take().await?;
+            clunked.take().await
+        });
+        let error = cut.await.unwrap_err();
+        assert!(matches!(error, Error::InDoubt(_)), "{kind:?}: {error}");
+        let near = connect(&site.server, Dialect::Linux, Options::default()).await;
+        assert_eq!((site.dials(), near.metadata("d/f", Follow::All).await.unwrap().size), (1, 0), "{kind:?}");
     }
 }
 
