@@ -5,13 +5,39 @@ SECONDS ?= 20
 CARGO ?= cargo
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help build demo test fuzz siege check check-fmt check-clippy check-doc
+# Where `make install` puts things; DESTDIR in front of all of it is for packages.
+PREFIX ?= /usr/local
+LIBDIR ?= $(PREFIX)/lib
+INCLUDEDIR ?= $(PREFIX)/include
+MANDIR ?= $(PREFIX)/share/man
+RELEASE := $(TARGET_DIR)/release
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+
+.PHONY: help build install demo test fuzz siege check check-fmt check-clippy check-doc
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | awk -F'|' '{ printf "make %-13s %s\n", $$1, $$2 }'
 
-build: ## build the ninefold command into target/release
+build: ## build the ninefold command and the C library into target/release
 	$(CARGO) build --locked --release
+
+install: ## install what `make build` built: PREFIX=/usr/local, DESTDIR=
+	@test -x $(RELEASE)/ninefold && test -e $(RELEASE)/libninefold.so || { echo 'nothing is built: run `make build` first' >&2; exit 1; }
+	install -d '$(DESTDIR)$(PREFIX)/bin' '$(DESTDIR)$(LIBDIR)/pkgconfig' '$(DESTDIR)$(INCLUDEDIR)' \
+		'$(DESTDIR)$(MANDIR)/man1' '$(DESTDIR)$(MANDIR)/man3'
+	install $(RELEASE)/ninefold '$(DESTDIR)$(PREFIX)/bin/ninefold'
+	install -m 755 $(RELEASE)/libninefold.so '$(DESTDIR)$(LIBDIR)/libninefold.so.0'
+	ln -sf libninefold.so.0 '$(DESTDIR)$(LIBDIR)/libninefold.so'
+	install -m 644 $(RELEASE)/libninefold.a '$(DESTDIR)$(LIBDIR)/libninefold.a'
+	install -m 644 crates/ninefold-capi/include/ninefold.h '$(DESTDIR)$(INCLUDEDIR)/ninefold.h'
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|' -e 's|@VERSION@|$(VERSION)|' \
+		crates/ninefold-capi/ninefold.pc.in >'$(DESTDIR)$(LIBDIR)/pkgconfig/ninefold.pc'
+	$(RELEASE)/ninefold man >'$(DESTDIR)$(MANDIR)/man1/ninefold.1'
+	install -m 644 crates/ninefold-capi/man/*.3 '$(DESTDIR)$(MANDIR)/man3'
+	for name in as_read as_pread as_write as_pwrite as_lseek as_fstat as_ftruncate as_fsync as_close fdflush; do \
+		echo ".so man3/as_open.3" >"$(DESTDIR)$(MANDIR)/man3/$$name.3" || exit 1; done
+	for name in sread swrite sclose nf_stream_range; do \
+		echo ".so man3/stream.3" >"$(DESTDIR)$(MANDIR)/man3/$$name.3" || exit 1; done
 
 demo: build ## build, then run the main job end to end on this machine
 	$(TARGET_DIR)/release/ninefold demo
@@ -35,4 +61,5 @@ check-clippy: ## lints, over libraries, commands and tests
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 
 check-doc: ## do the docs build, with every link in them?
-	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --locked --workspace --no-deps --lib
+	@# The C library's docs are its header; the Rust library has its name.
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --locked --workspace --exclude ninefold-capi --no-deps --lib

@@ -148,12 +148,17 @@ install() {
 PATH=$PATH:/usr/sbin:/sbin # diod lives there
 install cc build-essential
 install c++ build-essential # libFuzzer
+install pkg-config pkgconf # how C programs find the C library
+install valgrind valgrind # which judges its C programs
 install diod diod
 install qemu-system-x86_64 qemu-system-x86 # the guest whose kernel judges the server
 install busybox busybox-static
 install cpio cpio
 install sshd openssh-server
 install ssh openssh-client
+install nginx nginx-light # with curl, rsync and diod, what the thesis bench puts beside
+install curl curl
+install rsync rsync
 install man man-db
 install zsh zsh # the completions
 install fish fish
@@ -181,6 +186,11 @@ done
 stage check-fmt make -s check-fmt
 stage check-clippy make -s check-clippy
 stage check-doc make -s check-doc
+
+# Cargo builds no library for C in order to test; with all targets everything is built as the tests have it.
+stage build-all cargo build --locked --workspace --all-targets
+target=$(cargo metadata --format-version 1 --no-deps --locked | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')
+export NINEFOLD_LIBRARY_DIR=$target/debug
 
 echo "== cargo test"
 export NINEFOLD_SKIPS=$tmp/skips
@@ -219,8 +229,7 @@ for script in conformance/judges/*.sh; do
     fi
 done
 if [ "${#judges[@]}" -gt 0 ]; then
-    stage build-release cargo build --locked --release -p ninefold-cli -p ninefold-conformance --bins
-    target=$(cargo metadata --format-version 1 --no-deps --locked | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')
+    stage build-release cargo build --locked --release -p ninefold-cli -p ninefold-conformance -p ninefold-capi --lib --bins
     export NINEFOLD=$target/release/ninefold SIEGE=$target/release/ninefold-siege
     # The guest's kernel and crates are fetched and built once, out of the judge's time. What cannot be had fails it, unless
     # GUEST_OPTIONAL is set.

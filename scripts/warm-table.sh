@@ -58,10 +58,7 @@ row() {
     awk -v operation="$operation" -v kind="$kind" -v trips="$trips" -v rtt="$RTT" -v tries="$TRIES" '
         NR == int((tries + 1) / 2) { took = $2 / 10 }
         END {
-            # By .L the last clunk is waited for, which the program does not count.
-            leave = kind == ".L" ? 1 : 0
-            link = (1 + trips + leave) * rtt
-            if (leave) trips = trips " and 1"
+            link = (1 + trips) * rtt
             printf "| %s | %s | %s | %d | %.1f | %s |\n", operation, kind, trips, link, took, (took <= link * 1.1 + 20 ? "yes" : "no")
         }' "$out/rows"
 }

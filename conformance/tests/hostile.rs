@@ -33,9 +33,9 @@ const ROUNDING: Duration = Duration::from_millis(10);
 /// Real time for one errand, all of whose waits are virtual: a client that turns in a circle is told from one that works.
 const TURNING: Duration = Duration::from_secs(60);
 
-const PLAIN: Version = Version { dialect: Dialect::Plan9, groups: false };
-const UNIX: Version = Version { dialect: Dialect::Unix, groups: false };
-const LINUX: Version = Version { dialect: Dialect::Linux, groups: false };
+const PLAIN: Version = Version { dialect: Dialect::Plan9, groups: false, streams: false };
+const UNIX: Version = Version { dialect: Dialect::Unix, groups: false, streams: false };
+const LINUX: Version = Version { dialect: Dialect::Linux, groups: false, streams: false };
 
 const P: &[Version] = &[PLAIN];
 const U: &[Version] = &[UNIX];
@@ -360,7 +360,7 @@ fn every_offer_that_is_refused_is_followed_by_the_next_until_there_is_none() {
 fn play(name: &str, expected: &[Expected]) {
     let misbehaviour = find(&name.replace('_', "-")).expect("a misbehaviour of that name");
     let mut faults = Vec::new();
-    let both = |dialect| [Version::from(dialect), Version { dialect, groups: true }];
+    let both = |dialect| [Version::from(dialect), Version { dialect, groups: true, streams: false }];
     let versions = misbehaviour.dialects().flat_map(both);
     for version in versions {
         let row = |version: Version, errand: Errand| {

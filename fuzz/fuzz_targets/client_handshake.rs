@@ -11,16 +11,18 @@ use ninefold_proto::wire::{MSIZE_MIN, split_frame};
 use ninefold_fuzz::frames::{self, Contents, sized};
 use ninefold_fuzz::input::Input;
 
-/// The strings that are offered are five, and one of them may be offered twice.
-const MOST_OFFERS: usize = 6;
+/// The strings that are offered are six, and one of them may be offered twice.
+const MOST_OFFERS: usize = 7;
 
 fuzz_target!(|data: &[u8]| {
     let mut input = Input::new(data);
     let msize = MSIZE_MIN + u32::from(input.u16());
     let pinned =
-        [None, None, Some(0), Some(1), Some(2), Some(3), Some(4), Some(5)][input.below(8)].map(|i: usize| match i {
-            0..3 => Version::from(Dialect::ALL[i]),
-            _ => Version { dialect: Dialect::ALL[i - 3], groups: true },
+        [None, None, Some(0), Some(1), Some(2), Some(3), Some(4), Some(5), Some(8)][input.below(9)].map(|i: usize| {
+            match i {
+                0..3 => Version::from(Dialect::ALL[i]),
+                _ => Version::ALL[i],
+            }
         });
     let mut client = Handshake::new(msize, pinned);
     assert_eq!(client.is_pinned(), pinned.is_some());

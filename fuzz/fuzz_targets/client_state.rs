@@ -24,7 +24,7 @@ fuzz_target!(|data: &[u8]| {
         return play(&mut input, peers[usize::from(first) % peers.len()]);
     }
     let dialect = if first & 1 == 0 { Dialect::Plan9 } else { Dialect::Unix };
-    let version = Version { dialect, groups: first & 2 == 0 };
+    let version = Version { dialect, groups: first & 2 == 0, streams: false };
     let program = Random::of_bytes(input.rest());
     if first & 4 == 0 {
         chain_model::play(version, program);

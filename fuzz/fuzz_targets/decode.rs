@@ -107,11 +107,12 @@ fn offered(data: &[u8]) {
     let mut input = Input::new(data);
     let (msize, most) = (input.u32(), input.u32());
     for offer in [data, input.bytes(usize::MAX)] {
-        let (dialect, agreed) = answer_version(offer, msize, most);
-        assert_eq!(agreed, msize.min(most));
-        if let Some(dialect) = dialect {
+        let answer = answer_version(offer, msize, most);
+        assert_eq!(answer.msize, msize.min(most));
+        if let Some(version) = answer.version {
             assert!(msize >= 4096);
-            assert!(dialect == Dialect::Plan9.into() || offer.starts_with(dialect.as_str().as_bytes()));
+            assert!(version == Dialect::Plan9.into() || offer.starts_with(answer.name.as_bytes()));
+            assert_eq!(Version::parse(answer.name.as_bytes()), Some(version));
             assert!(offer.starts_with(b"9P"));
         }
     }
@@ -123,7 +124,7 @@ fn negotiation(data: &[u8]) {
     let msize = 4096 + u32::from(input.u16());
     let mut client = match input.below(4) {
         0 => Negotiation::pinned(msize, Dialect::ALL[input.below(3)]),
-        1 => Negotiation::pinned(msize, Version { dialect: Dialect::ALL[input.below(3)], groups: true }),
+        1 => Negotiation::pinned(msize, Version::ALL[input.below(Version::ALL.len())]),
         _ => Negotiation::new(msize),
     };
     for _ in 0..8 {

@@ -10,10 +10,11 @@ use ninefold_proto::attr::{Attr, Statfs, Time};
 use ninefold_proto::dialect::Version;
 use ninefold_proto::message::{R, T};
 use ninefold_proto::server::{
-    Begun, Done, Event, FarewellId, Holder, Limits, Member, Op, Outbox, RecordEnd, RequestId, Session, Violation,
+    Begun, Done, Event, FarewellId, Holder, Limits, Member, Op, Outbox, RecordEnd, RequestId, Session, Streaming,
+    Violation,
 };
 use ninefold_proto::stat::{Stat, StatBuf};
-use ninefold_proto::types::{Fid, Qid, QidType};
+use ninefold_proto::types::{Fid, Qid, QidType, StreamToken};
 use ninefold_proto::wire::{frame_size, split_frame};
 use ninefold_proto::{Dialect, Errno, Error};
 
@@ -50,6 +51,8 @@ enum Ask {
     Access(u32),
     Writex(u32),
     Copy(u64),
+    Stream,
+    StreamEnd,
     Seek(u64),
     Walk(usize),
     Open,
@@ -57,6 +60,7 @@ enum Ask {
     Read(u32),
     ReadStats(u32),
     Readdir(u32),
+    Readdirplus(u32),
     Write(u32),
     Stat,
     Statfs,
@@ -78,11 +82,14 @@ fn ask(op: &Op<'_, File>) -> Ask {
         Op::Create { .. } | Op::CreateSpecial { .. } => Ask::Create,
         Op::Read { count, .. } => Ask::Read(count),
         Op::ReadStats { max, .. } => Ask::ReadStats(max),
-        Op::Readdir { max, .. } | Op::Readdirplus { max, .. } => Ask::Readdir(max),
+        Op::Readdir { max, .. } => Ask::Readdir(max),
+        Op::Readdirplus { max, .. } => Ask::Readdirplus(max),
         Op::Access { mode, .. } => Ask::Access(mode),
         Op::Writex { data, .. } => Ask::Writex(data.len() as u32),
         Op::Copyrange { length, .. } => Ask::Copy(length),
         Op::Seek { offset, .. } => Ask::Seek(offset),
+        Op::Stream { .. } => Ask::Stream,
+        Op::StreamEnd { .. } => Ask::StreamEnd,
         Op::Write { data, .. } => Ask::Write(data.len() as u32),
         Op::Stat { .. } => Ask::Stat,
         Op::Statfs { .. } => Ask::Statfs,
@@ -104,19 +111,22 @@ fn ask(op: &Op<'_, File>) -> Ask {
     }
 }
 
-const ASKS: [Ask; 22] = [
+const ASKS: [Ask; 25] = [
     Ask::Attach,
     Ask::Session,
     Ask::Access(7),
     Ask::Writex(8),
     Ask::Copy(8),
     Ask::Seek(8),
+    Ask::Stream,
+    Ask::StreamEnd,
     Ask::Walk(1),
     Ask::Open,
     Ask::Create,
     Ask::Read(8),
     Ask::ReadStats(8),
     Ask::Readdir(8),
+    Ask::Readdirplus(8),
     Ask::Write(8),
     Ask::Stat,
     Ask::Statfs,
@@ -186,8 +196,9 @@ impl<'i> Run<'i> {
 
     /// Most programs begin as clients do.
     fn start(&mut self) {
-        let offers = ["9P2000", "9P2000.u", "9P2000.L", "9P2000.ix", "9P2000.u.ix", "9P2000.L.n1", "9P2000.L.n1"];
-        if let Some(offer) = offers.get(self.input.below(8)) {
+        let offers =
+            ["9P2000", "9P2000.u", "9P2000.L", "9P2000.ix", "9P2000.u.ix", "9P2000.L.n1", "9P2000.L.n1", "9P2000.s"];
+        if let Some(offer) = offers.get(self.input.below(9)) {
             let version = Version::parse(offer.as_bytes()).unwrap();
             self.send(frames::version(u16::MAX, MSIZE, offer.as_bytes()));
             let attach = if version.is_n1() { "Tsession" } else { "Tattach" };
@@ -341,6 +352,9 @@ impl<'i> Run<'i> {
                     assert_eq!(self.model.room(tag, &frame), Room::Never);
                     assert!(!self.model.room_will_come(tag, &self.parked), "closed where it could be held back");
                 }
+                if violation == Violation::TooManyGuards {
+                    assert!(self.model.has_many_guards(), "there is room for a guard");
+                }
                 self.session.hang_up();
                 self.model.hang_up();
                 return self.settle_farewells();
@@ -368,6 +382,9 @@ impl<'i> Run<'i> {
             match () {
                 () if resetting => assert!(self.model.is_busy(), "a frame is held back for nothing"),
                 () if joins => assert_ne!(room, Room::Yes, "there is room"),
+                () if matches!(message, Ok(T::Guard { .. })) => {
+                    assert!(self.model.has_many_guards(), "there is room for a guard")
+                }
                 () if self.model.groups => assert!(room != Room::Yes && held_up(), "there is room, or a free fid"),
                 () => assert!(held_up(), "its fids are free"),
             }
@@ -422,9 +439,9 @@ impl<'i> Run<'i> {
                 assert!(matches!(event, Event::Handled));
                 expected.push(Expected { tag, what: What::Error });
             }
-            Ok(T::Guard { epoch, lease, opid, members, .. }) if !self.model.is_cancelled(tag) => {
+            Ok(T::Guard { flags, epoch, lease, opid, members, .. }) if !self.model.is_cancelled(tag) => {
                 assert!(matches!(event, Event::Handled));
-                let holds = self.model.guard(tag, (epoch, lease, opid), members);
+                let holds = self.model.guard(tag, flags.0, (epoch, lease, opid), members);
                 expected.push(Expected { tag, what: if holds { What::Success(header.kind) } else { What::Error } });
             }
             Ok(message) if self.model.is_cancelled(tag) && !matches!(message, T::Flush { .. }) => {
@@ -496,6 +513,15 @@ impl<'i> Run<'i> {
         let at = self.input.below(self.running.len());
         let (id, ask) = self.running.swap_remove(at);
         let (outcome, what) = self.outcome(id, ask);
+        let less = match (ask, &outcome) {
+            (Ask::Walk(names), Ok(Done::Walked { qids, .. })) => qids.len() < names,
+            (Ask::Write(len) | Ask::Writex(len), Ok(Done::Count(count) | Done::Written { count, .. })) => *count < len,
+            (Ask::Copy(length), Ok(Done::Copied(count))) => *count < length,
+            _ => false,
+        };
+        if less {
+            self.model.does_less(id);
+        }
         self.complete(id, outcome, what);
     }
 
@@ -606,6 +632,11 @@ impl<'i> Run<'i> {
             Ask::Access(mode) => Done::Access(mode & u32::from(self.input.u8())),
             Ask::Writex(len) => Done::Written { offset: self.input.u64() >> 1, count: self.length(len) as u32 },
             Ask::Copy(length) => Done::Copied(length / (1 + u64::from(self.input.u8()))),
+            Ask::Stream => {
+                let (id, token, modrev) = (self.input.u32(), StreamToken([7; 16]), 1);
+                Done::Streaming(Streaming { id, token, modrev, address: b"tcp!192.0.2.1!1".to_vec() })
+            }
+            Ask::StreamEnd => Done::StreamEnded { count: self.input.u32().into(), modrev: 1 },
             Ask::Seek(offset) => Done::Offset((offset + u64::from(self.input.u8())).min(i64::MAX as u64)),
             Ask::Walk(names) => {
                 let full = names == 0 || !self.input.one_in(4);
@@ -617,6 +648,7 @@ impl<'i> Run<'i> {
             Ask::Open => Done::Opened { qid: self.qid() },
             Ask::Create => Done::Created { qid: self.qid(), file: self.file(), opened: !self.input.one_in(4) },
             Ask::Read(count) | Ask::Readdir(count) => Done::Data(vec![0; self.length(count)]),
+            Ask::Readdirplus(count) => Done::Listed { entries: vec![0; self.length(count)], end: self.input.one_in(2) },
             Ask::ReadStats(max) => {
                 let (len, cookie) = (self.length(max), self.input.u64());
                 // Two records, where there are bytes for two.
@@ -657,6 +689,7 @@ impl<'i> Run<'i> {
                 _ => Done::Walked { qids: vec![Qid::default(); names], file: None },
             },
             Ask::Read(count) | Ask::Readdir(count) => Done::Data(vec![0; count as usize + more]),
+            Ask::Readdirplus(count) => Done::Listed { entries: vec![0; count as usize + more], end: false },
             Ask::ReadStats(max) => {
                 // Longer than it may be, or not as long as it says.
                 let len = if self.input.one_in(2) { max as usize + more } else { 0 };
@@ -702,6 +735,9 @@ impl<'i> Run<'i> {
                 What::Error => assert!(reply.is_error(), "{reply:?} where an error must be"),
                 What::Success(number) => assert_eq!(header.kind, number + 1, "{reply:?}"),
                 What::Either(number) => assert!(reply.is_error() || header.kind == number + 1, "{reply:?}"),
+            }
+            if reply.is_error() {
+                self.model.failed(header.tag.0);
             }
             if let R::Stat { stat } = reply {
                 Stat::decode(stat.0, version.dialect).unwrap();

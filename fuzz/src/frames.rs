@@ -122,7 +122,12 @@ fn wild(field: &FieldInfo, version: Version, input: &mut Input<'_>, out: &mut Ve
             out.extend((entries.len() as u32).to_le_bytes());
             out.extend(entries);
         }
-        FieldKind::SessionId => fixed(16, input, out),
+        FieldKind::LongStr => {
+            let n = input.below(24);
+            out.extend((n as u32).to_le_bytes());
+            fixed(n, input, out);
+        }
+        FieldKind::Secret => fixed(16, input, out),
         FieldKind::Stat => {
             let mut record = Vec::new();
             fixed(2 + 4 + 13 + 4 + 4 + 4 + 8, input, &mut record);
@@ -191,8 +196,17 @@ fn tame(field: &FieldInfo, version: Version, input: &mut Input<'_>, out: &mut Ve
         FieldKind::U64 | FieldKind::Mask => out.extend(number(field, input).to_le_bytes()),
         FieldKind::Str => match field.name {
             "version" => {
-                let offers: [&[u8]; 7] =
-                    [b"9P2000", b"9P2000.u", b"9P2000.L", b"9P2000.L.n1", b"9P1", b"9P2000.ix", b"9P2000.u.ix"];
+                let offers: [&[u8]; 9] = [
+                    b"9P2000",
+                    b"9P2000.u",
+                    b"9P2000.L",
+                    b"9P2000.L.n1",
+                    b"9P1",
+                    b"9P2000.ix",
+                    b"9P2000.u.ix",
+                    b"9P2000.s",
+                    b"9P2000.u.s.ix",
+                ];
                 string(input.pick(&offers), out);
             }
             "extension" => {
@@ -212,10 +226,13 @@ fn tame(field: &FieldInfo, version: Version, input: &mut Input<'_>, out: &mut Ve
             out.extend(std::iter::repeat_n(b'd', n));
         }
         // Few sessions.
-        FieldKind::SessionId => out.extend([input.u8() & 1; 16]),
-        FieldKind::Stat | FieldKind::Qid | FieldKind::Qids | FieldKind::Entries | FieldKind::PlusEntries => {
-            wild(field, version, input, out)
-        }
+        FieldKind::Secret => out.extend([input.u8() & 1; 16]),
+        FieldKind::LongStr
+        | FieldKind::Stat
+        | FieldKind::Qid
+        | FieldKind::Qids
+        | FieldKind::Entries
+        | FieldKind::PlusEntries => wild(field, version, input, out),
     }
 }
 

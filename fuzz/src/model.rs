@@ -138,8 +138,9 @@ pub struct Model {
     frame: u64,
     /// Tags whose first one waits for a fid.
     blocked: BTreeMap<u16, Blocked>,
-    /// By tags whose Tguard does not hold: how many requests more are not carried out, and the Tguard's serial number.
-    cancelled: BTreeMap<u16, (u32, u64)>,
+    /// By tags with a Tguard that does not hold, or says to stop: how many requests more it guards, whether they are not carried
+    /// out, and the Tguard's serial number.
+    guarded: BTreeMap<u16, (u32, bool, u64)>,
     /// What a Tsession told.
     epoch: Option<u64>,
     limits: Limits,
@@ -180,6 +181,7 @@ fn fids_of(message: &T<'_>) -> Vec<Fid> {
         | T::Allocate { fid, .. }
         | T::Seek { fid, .. }
         | T::Lock { fid, .. }
+        | T::Stream { fid, .. }
         | T::Getlock { fid, .. } => vec![fid],
         _ => Vec::new(),
     }
@@ -188,7 +190,7 @@ fn fids_of(message: &T<'_>) -> Vec<Fid> {
 fn files_of(op: &Op<'_, File>) -> Vec<File> {
     use ninefold_proto::server::Special;
     match *op {
-        Op::Attach { .. } | Op::Session { .. } => Vec::new(),
+        Op::Attach { .. } | Op::Session { .. } | Op::StreamEnd { .. } => Vec::new(),
         Op::Rename { file, newdir, .. }
         | Op::RenameEntry { file, newdir, .. }
         | Op::RenameWith { file, newdir, .. } => {
@@ -223,6 +225,7 @@ fn files_of(op: &Op<'_, File>) -> Vec<File> {
         | Op::Allocate { file, .. }
         | Op::Seek { file, .. }
         | Op::Lock { file, .. }
+        | Op::Stream { file, .. }
         | Op::Getlock { file, .. } => vec![file],
     }
 }
@@ -287,30 +290,54 @@ impl Model {
 
     /// Whether the next request of a tag is not carried out.
     pub fn is_cancelled(&self, tag: u16) -> bool {
-        self.cancelled.contains_key(&tag)
+        self.guarded.get(&tag).is_some_and(|(_, cancelled, _)| *cancelled)
     }
 
     /// A Tguard is answered: does what it guards come to be carried out?
-    pub fn guard(&mut self, tag: u16, (epoch, lease, opid): (u64, u32, u64), members: u16) -> bool {
-        let holds = self.epoch == Some(epoch) && (lease, opid) == (0, 0) && usize::from(members) < self.limits.group;
+    pub fn guard(&mut self, tag: u16, flags: u32, (epoch, lease, opid): (u64, u32, u64), members: u16) -> bool {
+        let stops = flags == 1;
+        let in_this_run = stops && epoch == 0 || self.epoch == Some(epoch);
+        let has_room = usize::from(members) < self.limits.group;
+        let holds = flags <= 1 && in_this_run && (lease, opid) == (0, 0) && has_room;
         if !holds {
             self.cancel_behind(tag, members);
+        } else if stops && members > 0 {
+            self.guard_behind(tag, members, false);
         }
         holds
     }
 
+    /// A request that runs does less than it was asked to.
+    pub fn does_less(&mut self, id: RequestId) {
+        let Pending { tag, void, .. } = *self.request(id);
+        if !void {
+            self.failed(tag);
+        }
+    }
+
+    /// The request of this tag that is answered next fails, or the last one did.
+    pub fn failed(&mut self, tag: u16) {
+        if let Some((_, cancelled, _)) = self.guarded.get_mut(&tag) {
+            *cancelled = true;
+        }
+    }
+
     /// What is behind the request of this tag that is answered next is not carried out.
     pub fn cancel_behind(&mut self, tag: u16, members: u16) {
-        let left = self.cancelled.get(&tag).map_or(0, |(left, _)| *left).max(u32::from(members) + 1);
-        self.cancelled.insert(tag, (left, self.frame));
+        self.guard_behind(tag, members, true);
+    }
+
+    fn guard_behind(&mut self, tag: u16, members: u16, cancelled: bool) {
+        let (left, before, _) = self.guarded.get(&tag).copied().unwrap_or_default();
+        self.guarded.insert(tag, (left.max(u32::from(members) + 1), before || cancelled, self.frame));
     }
 
     /// A request of this tag is answered, or never will be.
     pub fn answered(&mut self, tag: u16) {
-        if let Some((left, _)) = self.cancelled.get_mut(&tag) {
+        if let Some((left, ..)) = self.guarded.get_mut(&tag) {
             *left -= 1;
             if *left == 0 {
-                self.cancelled.remove(&tag);
+                self.guarded.remove(&tag);
             }
         }
     }
@@ -319,7 +346,7 @@ impl Model {
     pub fn agreed(&mut self, groups: bool) {
         self.groups = groups;
         self.epoch = None;
-        self.cancelled.clear();
+        self.guarded.clear();
     }
 
     /// Whether frames of this tag wait.
@@ -330,6 +357,11 @@ impl Model {
     /// Whether a request with this tag has others before it.
     pub fn joins(&self, tag: u16) -> bool {
         self.groups && (self.tag_in_use(tag) || self.waits(tag))
+    }
+
+    /// Whether a guard more waits until what one of the others guards is answered.
+    pub fn has_many_guards(&self) -> bool {
+        self.guarded.len() >= self.limits.waiting
     }
 
     /// Frames that wait.
@@ -511,8 +543,8 @@ impl Model {
     #[allow(clippy::type_complexity)] // three answers to one question
     pub fn flush(&mut self, tag: u16, oldtag: u16) -> (Option<Expected>, Option<Result<RequestId, ()>>) {
         let now = self.frame;
-        if tag != oldtag && self.cancelled.get(&oldtag).is_some_and(|(_, serial)| *serial < now) {
-            self.cancelled.remove(&oldtag);
+        if tag != oldtag && self.guarded.get(&oldtag).is_some_and(|(_, _, serial)| *serial < now) {
+            self.guarded.remove(&oldtag);
         }
         if tag != oldtag
             && let Some(places) = self.waiting.get_mut(&oldtag)

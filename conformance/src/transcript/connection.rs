@@ -1,7 +1,7 @@
 //! A connection to a server: whole frames out and in, every wait bounded.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -26,17 +26,27 @@ pub enum Received {
 
 trait Stream: Read + Write {
     fn limit(&self, wait: Duration) -> io::Result<()>;
+    /// No more is sent.
+    fn end(&self) -> io::Result<()>;
 }
 
 impl Stream for TcpStream {
     fn limit(&self, wait: Duration) -> io::Result<()> {
         self.set_read_timeout(Some(wait)).and_then(|()| self.set_write_timeout(Some(wait)))
     }
+
+    fn end(&self) -> io::Result<()> {
+        self.shutdown(Shutdown::Write)
+    }
 }
 
 impl Stream for UnixStream {
     fn limit(&self, wait: Duration) -> io::Result<()> {
         self.set_read_timeout(Some(wait)).and_then(|()| self.set_write_timeout(Some(wait)))
+    }
+
+    fn end(&self) -> io::Result<()> {
+        self.shutdown(Shutdown::Write)
     }
 }
 
@@ -68,6 +78,29 @@ impl Connection {
     /// The largest frame that may come from now on, in bytes.
     pub fn set_msize(&mut self, msize: u32) {
         self.msize = msize;
+    }
+
+    /// Sends no more.
+    pub fn end(&mut self) -> io::Result<()> {
+        self.stream.end()
+    }
+
+    /// All bytes that come until the server closes the connection, which are no frames; an error after `deadline`.
+    pub fn rest(&mut self, deadline: Instant) -> io::Result<Vec<u8>> {
+        loop {
+            let wait = deadline.saturating_duration_since(Instant::now());
+            if wait.is_zero() {
+                return Err(ErrorKind::TimedOut.into());
+            }
+            self.stream.limit(wait)?;
+            let mut part = [0; 16 * 1024];
+            match self.stream.read(&mut part) {
+                Ok(0) => return Ok(std::mem::take(&mut self.buffer)),
+                Ok(n) => self.buffer.extend_from_slice(&part[..n]),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
     }
 
     /// Sends `bytes`. That the server has closed is no error here: what it did is found by reading.

@@ -10,8 +10,10 @@ use ninefold::transport::Address;
 use ninefold_proto::Dialect;
 use ninefold_proto::dialect::{self, Version};
 use ninefold_proto::message::{R, RVERSION};
+use ninefold_proto::n1::stream::{OPENING, PREFACE};
 use ninefold_proto::print::{Data, parse, print};
 use ninefold_proto::stat::stats;
+use ninefold_proto::stream::StreamAddress;
 use ninefold_proto::wire::split_frame;
 
 use super::connection::{Connection, Received};
@@ -136,6 +138,10 @@ fn quote(text: &str) -> String {
     format!("'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
 }
 
+fn unquote(text: &str) -> Option<&str> {
+    text.strip_prefix('\'')?.strip_suffix('\'')
+}
+
 struct Run<'t> {
     target: &'t Target,
     connections: BTreeMap<String, Connection>,
@@ -171,9 +177,53 @@ impl Run<'_> {
                     got => Err(fail(format!("expected: the connection is closed\n  got: {}", self.text(&got, step)))),
                 }
             }
+            Action::Open(what) => {
+                let what = self.values.substitute(what).map_err(fail)?;
+                self.open_data(step, what.trim_matches('\''))
+            }
+            Action::Put(text) => {
+                let bytes = unquote(text).ok_or_else(|| fail(format!("{text} is no quoted text")))?;
+                self.write(step, bytes.as_bytes())
+            }
+            Action::End => self.connection(step)?.end().map_err(|e| fail(format!("cannot end: {e}"))),
+            Action::Got(text) => {
+                let wanted = unquote(text).ok_or_else(|| fail(format!("{text} is no quoted text")))?;
+                let deadline = self.deadline();
+                let got =
+                    self.connection(step)?.rest(deadline).map_err(|e| fail(format!("no end of the data: {e}")))?;
+                if got == wanted.as_bytes() {
+                    return Ok(());
+                }
+                let got = String::from_utf8_lossy(&got).into_owned();
+                Err(fail(format!("expected: {wanted:?}, and the end\n  got: {got:?}")))
+            }
             Action::Next => Ok(()),
             Action::Send(_) | Action::Expect(_) => unreachable!("taken in blocks"),
         }
+    }
+
+    /// Opens a data connection: with a token where the session is, with `tcp!ADDRESS!PORT` there.
+    fn open_data(&mut self, step: &Step, what: &str) -> Result<(), Failure> {
+        let fail = |what: String| Failure { place: step.place.clone(), what };
+        let mut address = self.target.address.clone();
+        let opening = match StreamAddress::parse(what.as_bytes()) {
+            Some(StreamAddress { host, port }) => {
+                address.place = ninefold::transport::Place::Tcp { host: host.to_owned(), port };
+                Vec::new()
+            }
+            None => {
+                let digits = what.strip_prefix("0x").unwrap_or_default();
+                let digit = |at: usize| u8::from_str_radix(digits.get(at..at + 2).unwrap_or_default(), 16);
+                let token: Result<Vec<u8>, _> = (0..digits.len()).step_by(2).map(digit).collect();
+                let token = token.ok().filter(|token| token.len() == OPENING - PREFACE.len());
+                [&PREFACE[..], &token.ok_or_else(|| fail(format!("{what} is neither a token nor an address")))?]
+                    .concat()
+            }
+        };
+        let mut opened = Connection::open(&address).map_err(|e| fail(format!("cannot connect to {address}: {e}")))?;
+        opened.send(&opening, self.target.deadline).map_err(|e| fail(format!("cannot send: {e}")))?;
+        self.connections.insert(step.connection.clone(), opened);
+        Ok(())
     }
 
     /// Sends a block of T lines, each connection's share in one piece.

@@ -29,6 +29,14 @@ pub enum Action {
     Send(String),
     /// An R line.
     Expect(String),
+    /// `open`: a data connection, by a token or an address of an Rstream.
+    Open(String),
+    /// `put`: bytes on a data connection.
+    Put(String),
+    /// `end`: no more of them.
+    End,
+    /// `got`: all that comes on a data connection, to its end.
+    Got(String),
     Next,
     Silence,
     Closed,
@@ -121,6 +129,10 @@ impl Script {
             "connect" => {
                 return self.push(place, *version, rest, Action::Connect);
             }
+            "open" => Action::Open(rest.to_owned()),
+            "put" => Action::Put(rest.to_owned()),
+            "got" => Action::Got(rest.to_owned()),
+            "end" => plain(Action::End)?,
             "next" => plain(Action::Next)?,
             "none" => plain(Action::Silence)?,
             "closed" => plain(Action::Closed)?,

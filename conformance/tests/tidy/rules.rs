@@ -18,7 +18,14 @@ pub const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// The files that may say `unsafe`. Each such block has a SAFETY note (a clippy lint), and each line here a reason.
-pub const UNSAFE_FILES: &[&str] = &[];
+pub const UNSAFE_FILES: &[&str] = &[
+    "crates/ninefold-capi/src/fence.rs",     // C's pointers, checked, become references
+    "crates/ninefold-capi/src/kernel.rs",    // system calls on C's memory and descriptors
+    "crates/ninefold-capi/src/process.rs",   // what a child of fork(2) must not lock is behind an atomic pointer
+    "crates/ninefold-capi/src/signals.rs",   // masks of signals
+    "crates/ninefold-capi/src/stream_io.rs", // what C calls
+    "crates/ninefold-capi/src/unix_io.rs",   // what C calls
+];
 
 /// What would give the protocol crate a clock, a thread or a socket. `std` itself is not to be had outside its tests.
 const IMPURE_WORDS: [&str; 9] = ["std", "Instant", "SystemTime", "tokio", "mio", "socket2", "rustix", "nix", "libc"];

@@ -64,6 +64,7 @@ pub enum Command {
     Trace(Trace),
     Iostat(Iostat),
     Check(Check),
+    Ns(Ns),
     Doctor(Doctor),
     /// Measure ninefold beside its peers: runs ninefold-bench, which is built apart. `ninefold bench --help` lists what there is
     #[command(disable_help_flag = true)]
@@ -93,6 +94,18 @@ pub enum Command {
     Man,
 }
 
+impl Command {
+    /// Whether data are to go in messages alone.
+    pub fn has_no_streams(&self) -> bool {
+        match self {
+            Command::Cat(Cat { no_stream, .. })
+            | Command::Write(Write { no_stream, .. })
+            | Command::Cp(Cp { no_stream, .. }) => *no_stream,
+            _ => false,
+        }
+    }
+}
+
 /// Export directories to 9P clients.
 ///
 /// Prints a line with the address to connect to. SIGTERM and SIGINT end it: requests under way are finished, and the
@@ -100,11 +113,18 @@ pub enum Command {
 #[derive(Debug, clap::Args)]
 pub struct Serve {
     /// The directory to export.
-    #[arg(required_unless_present_any = ["exports", "ram"])]
+    #[arg(required_unless_present_any = ["exports", "ram", "ns"])]
     pub dir: Option<PathBuf>,
-    /// Where to listen: 9p://HOST[:PORT] or 9p+unix:/SOCKET; may be repeated [default: 9p://127.0.0.1:5640].
+    /// Where to listen: 9p://HOST[:PORT], 9ps://HOST[:PORT] or 9p+unix:/SOCKET; may be repeated [default: 9p://127.0.0.1:5640].
     #[arg(long, value_name = "URL")]
     pub listen: Vec<Address>,
+    /// The certificate to show at 9ps:// addresses, with those that lead to its authority behind it, in PEM [default: one of the
+    /// server's own, kept in $XDG_STATE_HOME/ninefold].
+    #[arg(long, value_name = "FILE")]
+    pub cert: Option<PathBuf>,
+    /// Its private key, in PEM [default: in the certificate's file].
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    pub key: Option<PathBuf>,
     /// Serve one client, on standard input and output.
     #[arg(long, conflicts_with = "listen")]
     pub stdio: bool,
@@ -114,6 +134,9 @@ pub struct Serve {
     /// Export a tree in memory, empty at first and gone at the end, under the attach name NAME; for trying things out.
     #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub ram: Option<String>,
+    /// Export the tree that FILE composes of other servers; see docs/namespace.md. They see the user of this process.
+    #[arg(long, value_name = "FILE", conflicts_with = "dir")]
+    pub ns: Option<PathBuf>,
     /// Refuse every change.
     #[arg(long)]
     pub read_only: bool,
@@ -123,7 +146,7 @@ pub struct Serve {
     /// Believe the user numbers that clients on TCP send; needs root.
     #[arg(long, conflicts_with = "squash")]
     pub trust_uids: bool,
-    /// Allow an address beyond loopback, although 9P over TCP is neither encrypted nor authenticated.
+    /// Allow an address beyond loopback, although whoever can connect is served, and 9p:// is not encrypted.
     #[arg(long)]
     pub insecure: bool,
     /// The largest message to agree to, 4096 to 8388608.
@@ -150,6 +173,32 @@ fn export(text: &str) -> Result<Export, String> {
         return Err("the directory is missing: expected NAME=DIR".to_owned());
     }
     Ok(Export { name: name.to_owned(), dir: dir.into() })
+}
+
+/// Compose a tree of several servers, as a file of mount, bind and unmount lines describes it.
+#[derive(Debug, clap::Args)]
+#[command(arg_required_else_help = true)]
+pub struct Ns {
+    #[command(subcommand)]
+    pub command: NsCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum NsCommand {
+    Show(NsShow),
+}
+
+/// Print what is mounted where, as a file that makes it.
+///
+/// The servers that FILE names are connected to, and so is told what cannot be reached.
+#[derive(Debug, clap::Args)]
+pub struct NsShow {
+    /// The file; lib/namespace in the home directory when none is given.
+    #[arg(long, value_name = "FILE")]
+    pub ns: Option<PathBuf>,
+    /// One object a line for each mounted file.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Print every message between clients and a server.

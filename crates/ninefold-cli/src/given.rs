@@ -3,7 +3,8 @@
 
 use std::ffi::OsStr;
 
-use ninefold::client::{Client, Error, Follow, Node, components};
+use ninefold::client::{Client, Error, Follow, Node, Sight, Visited, components};
+use ninefold::proto::Errno;
 use ninefold::transport::{self, Address};
 
 use crate::failure::Usage;
@@ -115,16 +116,39 @@ impl Remote {
         Failure::new(&self.word, tried, error)
     }
 
-    /// Goes to the file. A slash at the end asks for a directory, through a link if need be, as Linux has it.
-    pub async fn walk(&self, world: &World, follow: Follow) -> Result<Node, Failure> {
-        self.walk_as(&world.servers.client(&self.address).await?, follow).await
-    }
-
-    /// The same beside other walks. Once it was waited for, the client that is given must join the node's: what is asked
+    /// Goes to the file, beside other walks. A slash at the end asks for a directory, through a link if need be, as Linux has it. Once it was waited for, the client that is given must join the node's: what is asked
     /// from then on follows from it.
     pub async fn walk_beside(&self, world: &World, follow: Follow) -> Result<(Node, Client), Failure> {
         let client = world.servers.client(&self.address).await?;
         Ok((self.walk_as(&client.fork(), follow).await?, client))
+    }
+
+    /// Goes to the file, and lists it where it is a directory: the first operation on its server, which goes with the handshake.
+    /// The client that is given must join the node's, as with [`Remote::walk_beside`].
+    pub async fn visit_beside(
+        &self,
+        world: &World,
+        follow: Follow,
+        sight: Sight,
+    ) -> Result<(Visited, Client), Failure> {
+        let path = &self.address.path;
+        let directory = place::says_directory(path);
+        let follow = if directory { Follow::All } else { follow };
+        let visit = async |client: &Client| client.fork().visit(path, follow, sight).await;
+        let (client, visited) = world.servers.first(&self.address, visit).await?;
+        match visited {
+            Ok(visited) if directory && !visited.node.qid().is_dir() => Err(Errno::ENOTDIR.into()),
+            Ok(visited) => Ok((visited, client)),
+            Err(e) => Err(e),
+        }
+        .map_err(|e| self.failed("cannot access", e))
+    }
+
+    /// The same for who visits one file at a time.
+    pub async fn visit(&self, world: &World, follow: Follow, sight: Sight) -> Result<Visited, Failure> {
+        let (visited, client) = self.visit_beside(world, follow, sight).await?;
+        client.join(visited.node.client());
+        Ok(visited)
     }
 
     async fn walk_as(&self, client: &Client, follow: Follow) -> Result<Node, Failure> {

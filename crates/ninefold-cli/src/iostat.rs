@@ -17,7 +17,7 @@ use crate::signals::Signals;
 
 pub async fn run(args: Iostat) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::catch().context("cannot catch signals")?;
-    let listener = serve::bind(&args.listen, args.insecure).await?;
+    let listener = serve::bind(&args.listen, args.insecure, None).await?;
     let output = Output::new(io::stdout());
     let address = listener.local_address()?;
     if args.json {

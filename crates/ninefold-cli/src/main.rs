@@ -15,6 +15,7 @@ mod failure;
 mod files;
 mod given;
 mod iostat;
+mod ns;
 mod out;
 mod output;
 mod place;
@@ -32,7 +33,7 @@ use clap::Parser;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
 
-use args::{Args, Command};
+use args::{Args, Command, Ns, NsCommand};
 use failure::Usage;
 use servers::Servers;
 
@@ -50,7 +51,8 @@ fn main() -> ExitCode {
 
 fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
-        Command::Serve(args) => block_on(serve::run(args)),
+        Command::Serve(serve) => block_on(serve::run(serve, args.timeout)),
+        Command::Ns(Ns { command: NsCommand::Show(show) }) => block_on(ns::show(show, args.timeout)),
         Command::Trace(args) => block_on(trace::run(args)),
         Command::Iostat(args) => block_on(iostat::run(args)),
         Command::Check(check) => block_on(check::run(check, args.timeout)),
@@ -69,7 +71,7 @@ fn run(args: Args) -> anyhow::Result<ExitCode> {
             print(&page)
         }
         command => {
-            let world = files::World::new(Servers::new(args.timeout, args.stats));
+            let world = files::World::new(Servers::new(args.timeout, args.stats, !command.has_no_streams()));
             block_on(files::run(command, world))
         }
     }

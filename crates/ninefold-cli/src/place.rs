@@ -43,20 +43,11 @@ pub async fn walk(client: &Client, path: &[u8], follow: Follow) -> Result<Node, 
     if directory && !node.qid().is_dir() { Err(Errno::ENOTDIR.into()) } else { Ok(node) }
 }
 
-/// Schemes of addresses; anything else with `://` in it is a local name, however odd.
-const SCHEMES: [&str; 4] = ["9p://", "9ps://", "9p+ssh://", "9p+unix:"];
-
 impl FromStr for Place {
     type Err = BadAddress;
 
-    /// An address begins with a scheme, or has a `:/` in front of its first `/` (`HOST:/PATH`); everything else is a
-    /// local path. `./` in front makes any word one.
     fn from_str(text: &str) -> Result<Place, BadAddress> {
-        let short = text.find(":/").is_some_and(|at| !text[..at].contains('/') && at > 0);
-        if short || SCHEMES.iter().any(|scheme| text.starts_with(scheme)) {
-            return text.parse().map(Place::Remote);
-        }
-        Ok(Place::Local(PathBuf::from(text)))
+        if Address::is_one(text) { text.parse().map(Place::Remote) } else { Ok(Place::Local(PathBuf::from(text))) }
     }
 }
 

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ninefold::client::{Error, Loss};
+use ninefold::client::{Error, Fault, Loss};
 use ninefold::proto::Errno;
 
 /// A failure of one file: what, where, and what to do about it.
@@ -49,6 +49,9 @@ fn hint(error: &Error) -> Option<&'static str> {
         Error::InDoubt(_) => "look whether it was, and try again if not",
         Error::TimedOut(_) => "try again, or give it longer with --timeout",
         Error::Lost(Loss::Closed) => "is it a 9P server?",
+        Error::Stream(Fault::Changed) => "try again when nobody writes to it",
+        Error::Stream(Fault::Cut(_)) => "the way to the server was cut: try again",
+        Error::Stream(_) => "try again, or with --no-stream",
         Error::Lost(_) => "the server, or the way to it, is gone: try again",
         Error::Misbehaved(_) | Error::Suspect(_) => "look at what it says with ninefold trace",
         Error::Unsupported { .. } => "a server of 9P2000.L can",

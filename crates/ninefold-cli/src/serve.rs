@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use ninefold::ns::NsFs;
 use ninefold::server::{Limits, Policy, Server, ServerBuilder, User};
-use ninefold::transport::{Address, Listener, PORT, Place, stdio};
+use ninefold::transport::{Address, Identity, Listener, PORT, Place, stdio};
 use ninefold::tree::hostfs::HostFs;
 use ninefold::tree::ramfs::RamFs;
 use rustix::fs::{Access, AtFlags, CWD, accessat};
@@ -21,6 +22,7 @@ use tracing::{info, warn};
 
 use crate::args::Serve;
 use crate::failure::Usage;
+use crate::ns;
 use crate::signals::Signals;
 
 /// Connections at a time; over it, accepting waits. Each costs a descriptor beside those of its open files.
@@ -29,11 +31,19 @@ const CONNECTIONS: usize = 16_384;
 /// From the first signal to the end, done or not. Service managers kill after 90 s (systemd) or 10 s (docker stop).
 const DRAIN: Duration = Duration::from_secs(9);
 
-pub async fn run(args: Serve) -> anyhow::Result<ExitCode> {
+pub async fn run(args: Serve, timeout: Option<Duration>) -> anyhow::Result<ExitCode> {
     // From here on a signal drains; one that comes before anything is served ends just as well.
     let mut signals = Signals::catch().context("cannot catch signals")?;
     raise_descriptor_limit();
-    let Exports { builder, directories, words } = exports(&args)?;
+    let Exports { mut builder, directories, mut words } = exports(&args)?;
+    if let Some(file) = &args.ns {
+        let composed = tokio::select! {
+            composed = ns::composed(Some(file), timeout) => composed?,
+            () = signals.next() => return Ok(ExitCode::SUCCESS),
+        };
+        builder = builder.export("", Arc::new(NsFs::new(composed)), args.read_only);
+        words.push(file.display().to_string());
+    }
     let limits = Limits { msize: args.msize, ..Limits::default() };
     let server = builder.identity(identity(&args)?).limits(limits).build();
     let mut work = JoinSet::new();
@@ -97,6 +107,9 @@ fn exports(args: &Serve) -> anyhow::Result<Exports> {
         builder = builder.export(name, tree, args.read_only);
         builder = alias(builder, name, &path);
         words.push(if name.is_empty() { path.display().to_string() } else { format!("{name}={}", path.display()) });
+    }
+    if args.ns.is_some() {
+        claim("")?;
     }
     if let Some(name) = &args.ram {
         claim(name)?;
@@ -163,27 +176,33 @@ fn identity(args: &Serve) -> anyhow::Result<Policy> {
 async fn listen(args: &Serve) -> anyhow::Result<Vec<Listener>> {
     let default = Address::new(Place::Tcp { host: "127.0.0.1".to_owned(), port: PORT });
     let addresses = if args.listen.is_empty() { vec![default] } else { args.listen.clone() };
+    let files = args.cert.as_deref().map(|cert| (cert, args.key.as_deref().unwrap_or(cert)));
+    if files.is_some() && !addresses.iter().any(|address| matches!(address.place, Place::Tls { .. })) {
+        return Err(Usage::error("--cert is shown to nobody: add --listen 9ps://HOST:PORT".to_owned()));
+    }
     let mut listeners = Vec::new();
     for address in &addresses {
-        listeners.push(bind(address, args.insecure).await?);
+        listeners.push(bind(address, args.insecure, files).await?);
     }
     Ok(listeners)
 }
 
-/// Listens at `address`, beyond loopback only when that is allowed.
-pub async fn bind(address: &Address, insecure: bool) -> anyhow::Result<Listener> {
+/// Listens at `address`, beyond loopback only when that is allowed; with TLS as the one whose certificate and key `files` are, or
+/// as the one that is kept for this user.
+pub async fn bind(address: &Address, insecure: bool, files: Option<(&Path, &Path)>) -> anyhow::Result<Listener> {
     if matches!(address.place, Place::Ssh { .. }) {
         return Err(Usage::error(format!(
             "{address}: ssh starts the server at the other end: listen at 9p://HOST:PORT or 9p+unix:/SOCKET"
         )));
     }
-    if !matches!(&address.path[..], b"" | b"/") || address.aname.is_some() || address.dialect.is_some() {
+    let pinned = matches!(address.place, Place::Tls { pin: Some(_), .. });
+    if !matches!(&address.path[..], b"" | b"/") || address.aname.is_some() || address.dialect.is_some() || pinned {
         return Err(Usage::error(format!(
-            "{address}: the path, attach name and dialect are for the client to say: listen at {}",
+            "{address}: the path, attach name, dialect and pin are for the client to say: listen at {}",
             address.place
         )));
     }
-    if let (Place::Tcp { host, port }, false) = (&address.place, insecure) {
+    if let (Place::Tcp { host, port } | Place::Tls { host, port, .. }, false) = (&address.place, insecure) {
         let found = tokio::net::lookup_host((host.as_str(), *port)).await;
         let found: Vec<SocketAddr> =
             found.with_context(|| format!("{address}: no such host: check the name, or say a number"))?.collect();
@@ -191,14 +210,25 @@ pub async fn bind(address: &Address, insecure: bool) -> anyhow::Result<Listener>
             return Err(beyond(address));
         }
     }
-    let listener = Listener::bind(address).await?;
+    let listener = match &address.place {
+        Place::Tls { .. } => Listener::bind_tls(address, identity_of(files)?).await?,
+        _ => Listener::bind(address).await?,
+    };
     // The name may have been looked up to something else this time.
-    if let (Listener::Tcp(tcp), false) = (&listener, insecure)
-        && !is_loopback(&tcp.local_addr()?)
-    {
+    if !insecure && !listener.socket_address().as_ref().is_none_or(is_loopback) {
         return Err(beyond(address));
     }
     Ok(listener)
+}
+
+fn identity_of(files: Option<(&Path, &Path)>) -> anyhow::Result<Identity> {
+    if let Some((cert, key)) = files {
+        return Identity::from_files(cert, key).context("--cert and --key");
+    }
+    let dir = Identity::dir().ok_or_else(|| {
+        Usage::error("there is nowhere to keep a certificate: set XDG_STATE_HOME or HOME, or say --cert".to_owned())
+    })?;
+    Identity::kept(&dir).with_context(|| format!("cannot keep a certificate in {}", dir.display()))
 }
 
 fn is_loopback(address: &SocketAddr) -> bool {
@@ -206,9 +236,15 @@ fn is_loopback(address: &SocketAddr) -> bool {
 }
 
 fn beyond(address: &Address) -> anyhow::Error {
+    let why = match address.place {
+        Place::Tls { .. } => {
+            "whoever can connect is served: TLS tells the client who the server is, and not the server who comes"
+        }
+        _ => "9P over TCP is neither encrypted nor authenticated",
+    };
     Usage::error(format!(
-        "{address} reaches beyond this machine, where 9P over TCP is neither encrypted nor authenticated: \
-         listen at 9p://127.0.0.1 or 9p+unix:/SOCKET and come through ssh, or add --insecure"
+        "{address} reaches beyond this machine, where {why}: listen at 127.0.0.1 or 9p+unix:/SOCKET and come \
+         through ssh, or add --insecure"
     ))
 }
 

@@ -42,8 +42,8 @@ pub struct Servers {
 
 impl Servers {
     /// A `timeout` of 0 waits for ever; one that is given holds for logins too.
-    pub fn new(timeout: Option<Duration>, stats: Option<PathBuf>) -> Servers {
-        let mut options = Options { memory: Memory::of_user(), ..Options::default() };
+    pub fn new(timeout: Option<Duration>, stats: Option<PathBuf>, streams: bool) -> Servers {
+        let mut options = Options { memory: Memory::of_user(), clunks_held_back: true, streams, ..Options::default() };
         if let Some(timeout) = timeout {
             let limit = Some(timeout).filter(|timeout| !timeout.is_zero());
             (options.timeout, options.login_timeout) = (limit, limit);
@@ -155,8 +155,9 @@ impl Servers {
         clients.values().flatten().map(Client::heard_at).fold(began, Instant::max)
     }
 
-    /// Writes the statistics and ends the connections; waits for each server until nothing is heard of it for `patience`.
-    pub async fn close(&self, patience: Duration) -> anyhow::Result<()> {
+    /// Writes the statistics and ends the connections; waits for each server until nothing is heard of it for `patience`. `well`:
+    /// nothing went wrong, and clunks that were held back are left to the end of the connection.
+    pub async fn close(&self, patience: Duration, well: bool) -> anyhow::Result<()> {
         let clients = std::mem::take(&mut *self.clients.lock().await);
         let clients: HashMap<_, _> =
             clients.into_iter().filter_map(|(key, client)| Some((key, client.ok()?))).collect();
@@ -164,6 +165,9 @@ impl Servers {
             Some(file) => write_stats(file, &clients, patience).await,
             None => Ok(()),
         };
+        if !well {
+            clients.values().for_each(Client::send_clunks);
+        }
         // Whatever a farewell comes to, the work is done: a server that failed told so before.
         let farewells = clients.into_values().map(|client| client.leave(patience));
         let _ = futures_util::future::join_all(farewells).await;

@@ -21,7 +21,7 @@ use crate::signals::Signals;
 
 pub async fn run(args: Trace) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::catch().context("cannot catch signals")?;
-    let listener = serve::bind(&args.listen, args.insecure).await?;
+    let listener = serve::bind(&args.listen, args.insecure, None).await?;
     let stdout = Output::new(io::stdout());
     let (output, name) = match &args.log {
         Some(path) => {

@@ -31,15 +31,15 @@ fn noise(size: usize, seed: u64) -> Vec<u8> {
 
 #[track_caller]
 fn good(args: &[&str]) -> String {
-    let words = [&["cp"], args].concat();
+    let words = [&["cp", "--no-stream"], args].concat();
     let (code, out, said) = run(&words);
     assert_eq!((code, said.as_str()), (Some(0), ""), "{args:?}");
     out
 }
 
-/// Starts a cp that will not come to its end by itself.
+/// Starts a cp that will not come to its end by itself, by messages, which a relay can stop.
 fn start(args: &[&str]) -> Child {
-    let words = [&["cp"], args].concat();
+    let words = [&["cp", "--no-stream"], args].concat();
     let mut command = ninefold(&words);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
 }

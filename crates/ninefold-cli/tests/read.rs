@@ -142,7 +142,7 @@ fn plain(dir: &Path) {
 }
 
 #[test]
-fn in_9p2000_l_a_listing_with_attributes_is_that_of_ls() {
+fn in_9p2000_l_and_n1_a_listing_with_attributes_is_that_of_ls() {
     let stage = Stage::new(all_kinds);
     for words in [
         &["ls", "-l", "@"][..],
@@ -160,6 +160,7 @@ fn in_9p2000_l_a_listing_with_attributes_is_that_of_ls() {
         &["ls", "-l", "--time-style=iso", "@", "@/sub/deep"],
     ] {
         stage.same("9P2000.L", words);
+        stage.same("9P2000.L.n1", words);
     }
 }
 

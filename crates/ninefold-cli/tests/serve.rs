@@ -7,6 +7,7 @@ use std::process::Stdio;
 
 use ninefold::proto::Dialect;
 use rustix::process::Signal;
+use support::share::feed;
 use support::{Running, connect, frame, ninefold, receive, run, version};
 
 #[test]
@@ -65,6 +66,49 @@ fn requests_in_a_file_are_answered_into_a_file() {
     assert_eq!(serve.status().unwrap().code(), Some(0));
     let mut replies = std::fs::File::open(&replies).unwrap();
     assert!(receive(&mut replies, Dialect::Linux).unwrap().starts_with("Rversion"));
+}
+
+#[test]
+fn over_tls_the_line_to_paste_has_the_pin_and_another_certificate_is_refused() {
+    let (dir, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    std::fs::write(dir.path().join("file"), vec![b'x'; 3 << 20]).unwrap();
+    let serve = |more: &[&str]| {
+        let args = [&["serve", dir.path().to_str().unwrap(), "--listen", "9ps://127.0.0.1:0"], more].concat();
+        let serve = Running::spawn(ninefold(&args).env("XDG_STATE_HOME", state.path()));
+        let url = serve.line().split_once(" at ").unwrap().1.to_owned();
+        let (place, pin) = url.split_once("?pin=").expect("the pin");
+        (serve, place.to_owned(), pin.to_owned())
+    };
+    let (first, place, pin) = serve(&[]);
+    for dialect in Dialect::ALL {
+        let (code, read, _) = run(&["cat", &format!("{place}/file?pin={pin}&dialect={dialect}")]);
+        assert_eq!((code, read.len()), (Some(0), 3 << 20), "{dialect}");
+    }
+    assert_eq!(feed(&["write", &format!("{place}/new?pin={pin}")], &vec![b'y'; 3 << 20]).0, Some(0));
+    assert_eq!(std::fs::metadata(dir.path().join("new")).unwrap().len(), 3 << 20);
+    // Data connections have TLS as well; where they could not, bytes go in messages.
+    std::fs::write(dir.path().join("large"), vec![b'z'; 16 << 20]).unwrap();
+    let here = state.path().join("large");
+    for (dialect, replies) in [("9P2000.L.n1", "\"Rstream\":1"), ("9P2000.s", "\"Rread\":")] {
+        let url = format!("{place}/large?pin={pin}&dialect={dialect}");
+        let (code, _, stats) = run(&["cp", "--streams", "1", "--stats", "-", &url, here.to_str().unwrap()]);
+        assert!(code == Some(0) && stats.contains(replies), "{dialect}: {stats}");
+        assert!(std::fs::read(&here).unwrap() == vec![b'z'; 16 << 20], "{dialect}");
+    }
+    let (code, _, said) = run(&["cat", &format!("{place}/file")]);
+    assert!(code == Some(1) && said.contains("?pin=sha256:"), "{said}");
+    let wrong = if pin.ends_with('0') { '1' } else { '0' };
+    let (code, _, said) = run(&["cat", &format!("{place}/file?pin={}{wrong}", &pin[..pin.len() - 1])]);
+    assert!(code == Some(1) && said.contains("this is another server"), "{said}");
+    first.signal(Signal::TERM);
+    assert_eq!(first.end().0, Some(0));
+    // The certificate is kept, and may as well be named.
+    let kept = state.path().join("ninefold/server.pem");
+    let (_second, _, again) = serve(&[]);
+    let (_third, _, named) = serve(&["--cert", kept.to_str().unwrap()]);
+    assert_eq!((&again, &named), (&pin, &pin));
+    let (code, _, said) = run(&["serve", dir.path().to_str().unwrap(), "--listen", "9ps://0.0.0.0:0"]);
+    assert!(code == Some(2) && said.contains("--insecure"), "{said}");
 }
 
 #[test]

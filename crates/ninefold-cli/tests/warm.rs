@@ -2,7 +2,9 @@
 
 mod support;
 
+use std::io::Write;
 use std::path::Path;
+use std::process::Stdio;
 
 use support::{Running, ninefold};
 
@@ -35,9 +37,22 @@ impl Fixture {
 
     /// Runs a command: its exit status, the round trips that it took, and what it printed.
     fn run(&self, args: &[&str]) -> (Option<i32>, u64, String) {
+        self.run_with(args, &[])
+    }
+
+    /// The same with so much on standard input.
+    fn run_with(&self, args: &[&str], input: &[u8]) -> (Option<i32>, u64, String) {
         let stats = self.cache.path().join("stats");
         let mut command = ninefold(&["--stats", stats.to_str().unwrap()]);
-        let output = command.args(args).env("XDG_CACHE_HOME", self.cache.path()).output().unwrap();
+        command.args(args).env("XDG_CACHE_HOME", self.cache.path());
+        let output = if input.is_empty() {
+            command.output().unwrap()
+        } else {
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+            let mut child = command.spawn().unwrap();
+            child.stdin.take().unwrap().write_all(input).unwrap();
+            child.wait_with_output().unwrap()
+        };
         let text = std::fs::read_to_string(&stats).unwrap_or_default();
         let told: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
         let printed = [output.stdout, output.stderr].concat();
@@ -81,10 +96,109 @@ fn one_file_takes_one_round_trip_where_the_server_is_remembered_and_else_two() {
     assert_eq!(site.trips(&["rm", &site.at("d/f")], file), [1, 2]);
     let back = |dir: &Path| std::fs::rename(dir.join("d/sub/g"), dir.join("d/f")).unwrap();
     assert_eq!(site.trips(&["mv", &site.at("d/f"), &site.at("d/sub/g")], back), [1, 2]);
+    std::fs::write(site.here("d/mib"), vec![b'y'; 1 << 20]).unwrap();
+    assert_eq!(site.trips(&["cat", &site.at("d/mib")], nothing), [1, 2]);
     assert_eq!(
         site.trips(&["mkdir", &site.at("d/new")], |dir| std::fs::remove_dir(dir.join("d/new")).unwrap()),
         [1, 2]
     );
+}
+
+#[test]
+fn a_new_file_of_up_to_1_mib_is_written_in_one_round_trip_where_the_server_is_remembered_and_else_in_two() {
+    let site = Fixture::new();
+    let content: Vec<u8> = (0..1 << 20).map(|i: u32| (i % 251) as u8).collect();
+    site.run(&["stat", &site.at("d")]);
+    for size in [1, 4096, 1 << 20] {
+        for trips in [1, 2] {
+            let (status, took, printed) = site.run_with(&["write", &site.at("d/new")], &content[..size]);
+            assert_eq!((status, took, &*printed), (Some(0), trips, ""), "{size} bytes");
+            assert_eq!(std::fs::read(site.here("d/new")).unwrap(), content[..size]);
+            std::fs::remove_file(site.here("d/new")).unwrap();
+            site.forget();
+        }
+        site.run(&["stat", &site.at("d")]);
+    }
+    // What is there is replaced as ever, and keeps its permissions; a link is gone through.
+    for (path, file) in [("d/f", "d/f"), ("d/link", "d/f")] {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o640);
+        std::fs::set_permissions(site.here(file), mode).unwrap();
+        let (status, _, printed) = site.run_with(&["write", &site.at(path)], path.as_bytes());
+        assert_eq!((status, &*printed), (Some(0), ""));
+        assert_eq!(std::fs::read(site.here(file)).unwrap(), path.as_bytes());
+        let metadata = std::fs::metadata(site.here(file)).unwrap();
+        assert_eq!(std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o777, 0o640);
+    }
+    assert!(site.here("d/link").is_symlink());
+    // Nothing is left of what could not be put there.
+    let (status, _, printed) = site.run_with(&["write", &site.at("d/sub")], b"x");
+    assert_eq!(status, Some(1), "{printed}");
+    let mut names: Vec<_> = std::fs::read_dir(site.here("d")).unwrap().map(|e| e.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["f", "link", "sub"]);
+}
+
+#[test]
+fn a_new_file_of_up_to_1_mib_is_copied_there_in_one_round_trip_and_into_a_directory_all_the_same() {
+    let site = Fixture::new();
+    site.run(&["stat", &site.at("d")]);
+    let content: Vec<u8> = (0..1 << 20).map(|i: u32| (i % 251) as u8).collect();
+    let here = site.cache.path().join("here");
+    std::fs::write(&here, &content).unwrap();
+    let here = here.to_str().unwrap();
+    for flag in ["-q", "-p"] {
+        let (status, took, printed) = site.run(&["cp", flag, here, &site.at("d/new")]);
+        assert_eq!((status, took, &*printed), (Some(0), 1, ""), "{flag}");
+        assert_eq!(std::fs::read(site.here("d/new")).unwrap(), content);
+        std::fs::remove_file(site.here("d/new")).unwrap();
+    }
+    // What is there is replaced, or copied into; nothing else is left.
+    for (to, file) in [("d/f", "d/f"), ("d/sub", "d/sub/here"), ("d/link", "d/f")] {
+        let (status, _, printed) = site.run(&["cp", here, &site.at(to)]);
+        assert_eq!((status, &*printed), (Some(0), ""), "{to}");
+        assert_eq!(std::fs::read(site.here(file)).unwrap(), content, "{to}");
+    }
+    let mut names: Vec<_> = std::fs::read_dir(site.here("d")).unwrap().map(|e| e.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["f", "link", "sub"]);
+}
+
+#[test]
+fn a_tree_is_copied_in_as_many_round_trips_as_it_is_deep_and_not_as_it_has_files() {
+    let site = Fixture::new();
+    site.run(&["stat", &site.at("d")]);
+    for dir in 0..25 {
+        let dir = site.here(&format!("tree/d{dir}"));
+        std::fs::create_dir_all(&dir).unwrap();
+        for file in 0..16 {
+            std::fs::write(dir.join(format!("f{file}")), vec![file; 4096]).unwrap();
+        }
+    }
+    let down = site.cache.path().join("down");
+    let down = down.to_str().unwrap();
+    let (status, took, printed) = site.run(&["cp", "-r", &site.at("tree"), down]);
+    assert_eq!((status, &*printed), (Some(0), ""));
+    assert!(took <= 8, "{took} round trips");
+    for flags in ["-r", "-rp"] {
+        let (status, took, printed) = site.run(&["cp", flags, down, &site.at("up")]);
+        assert_eq!((status, &*printed), (Some(0), ""));
+        assert!(took <= 10, "{flags}: {took} round trips");
+        for dir in 0..25 {
+            let names = std::fs::read_dir(site.here(&format!("up/d{dir}"))).unwrap().count();
+            assert_eq!(names, 16, "{flags}: d{dir}");
+            for file in 0..16 {
+                let path = format!("d{dir}/f{file}");
+                assert_eq!(std::fs::read(site.here(&format!("up/{path}"))).unwrap(), vec![file; 4096], "{path}");
+            }
+        }
+        if flags == "-rp" {
+            let times =
+                [site.here("up/d7"), site.here("up/d7/f3")].map(|it| it.metadata().unwrap().modified().unwrap());
+            let from = ["d7", "d7/f3"].map(|it| Path::new(down).join(it).metadata().unwrap().modified().unwrap());
+            assert_eq!(times, from);
+        }
+        std::fs::remove_dir_all(site.here("up")).unwrap();
+    }
 }
 
 #[test]

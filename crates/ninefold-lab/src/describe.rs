@@ -67,7 +67,10 @@ mod tests {
     #[test]
     fn all_that_is_not_hidden_is_described_with_what_it_takes() {
         let all = command(&crate::Arguments::command());
-        assert_eq!(all.commands.iter().map(|command| command.name.as_str()).collect::<Vec<_>>(), ["loopback", "lab"]);
+        assert_eq!(
+            all.commands.iter().map(|command| command.name.as_str()).collect::<Vec<_>>(),
+            ["loopback", "round-trips", "thesis", "lab"]
+        );
         let lab = find(&all, "lab");
         let names: Vec<&str> = lab.commands.iter().map(|command| command.name.as_str()).collect();
         assert_eq!(names, ["up", "client", "server", "set", "cut", "heal", "reset", "freeze", "thaw", "stats", "down"]);

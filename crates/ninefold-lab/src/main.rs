@@ -4,8 +4,14 @@
 //! little of another.
 #![forbid(unsafe_code)]
 
+mod bulk;
+mod debian;
 mod describe;
+mod interrupted;
 mod loopback;
+mod round_trips;
+mod sshd;
+mod thesis;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -23,9 +29,22 @@ struct Arguments {
 enum Bench {
     /// The server beside diod and beside bare sockets, on this machine: operations, bytes and CPU time
     Loopback(loopback::Options),
+    /// Operations over a distance: messages, round trips and time, beside one message at a time, sshfs and rsync
+    RoundTrips(round_trips::Options),
+    /// What the round-trips bench does in the ends of its labs
+    #[command(subcommand, hide = true)]
+    RoundTripsPart(round_trips::part::Part),
+    /// Whole files over a distance: the tables of Floren's thesis again, beside HTTP, bare sockets, scp, rsync and diod
+    Thesis(thesis::Options),
+    /// What the thesis bench does in the ends of its labs
+    #[command(subcommand, hide = true)]
+    ThesisPart(thesis::part::Part),
     /// The bare socket pump, as the loopback bench starts it
     #[command(hide = true)]
     Pump(loopback::pump::Options),
+    /// The bare socket pump of scripts/bulk-table.sh: a whole file over one connection
+    #[command(subcommand, hide = true)]
+    Bulk(bulk::Bulk),
     /// This command line in JSON, for `ninefold completions` and `ninefold man`
     #[command(hide = true)]
     Describe,
@@ -40,7 +59,12 @@ fn main() -> ExitCode {
     let name = if matches!(bench, Bench::Lab(_)) { "ninefold lab" } else { "ninefold-bench" };
     let result = match bench {
         Bench::Loopback(options) => loopback::run(&options).map(|()| ExitCode::SUCCESS),
+        Bench::RoundTrips(options) => round_trips::run(&options).map(|()| ExitCode::SUCCESS),
+        Bench::RoundTripsPart(part) => round_trips::part::run(&part).map(|()| ExitCode::SUCCESS),
+        Bench::Thesis(options) => thesis::run(&options).map(|()| ExitCode::SUCCESS),
+        Bench::ThesisPart(part) => thesis::part::run(&part).map(|()| ExitCode::SUCCESS),
         Bench::Describe => describe(),
+        Bench::Bulk(bulk) => bulk::run(&bulk).map(|()| ExitCode::SUCCESS),
         Bench::Pump(options) => loopback::pump::serve(&options).map(|()| ExitCode::SUCCESS),
         Bench::Lab(command) => ninefold_lab::command::run(&command),
     };

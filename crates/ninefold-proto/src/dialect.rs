@@ -50,18 +50,36 @@ pub struct Version {
     /// Requests that share a tag are a group. With 9P2000 and .u this is `.ix`, where Tcreate opens and cuts a plain file that
     /// is there; with .L it is `.n1`, which has messages of its own.
     pub groups: bool,
+    /// `.s` behind 9P2000 or .u: streams, as S1 lays them out. `.n1` has streams of its own, and never this.
+    pub streams: bool,
 }
 
 impl Version {
     /// `9P2000.L.n1`: .L with groups, sessions, and the messages from 160 on.
-    pub const N1: Version = Version { dialect: Dialect::Linux, groups: true };
+    pub const N1: Version = Version { dialect: Dialect::Linux, groups: true, streams: false };
 
-    /// One of each layout of messages, poorest first; `.ix` is laid out as what it stands behind.
-    pub const LAYOUTS: [Version; 4] = [
-        Version { dialect: Dialect::Plan9, groups: false },
-        Version { dialect: Dialect::Unix, groups: false },
-        Version { dialect: Dialect::Linux, groups: false },
+    /// One of each layout of messages; `.ix` is laid out as what it stands behind.
+    pub const LAYOUTS: [Version; 6] = [
+        Version { dialect: Dialect::Plan9, groups: false, streams: false },
+        Version { dialect: Dialect::Unix, groups: false, streams: false },
+        Version { dialect: Dialect::Linux, groups: false, streams: false },
         Version::N1,
+        Version { dialect: Dialect::Plan9, groups: false, streams: true },
+        Version { dialect: Dialect::Unix, groups: false, streams: true },
+    ];
+
+    /// Every version that a server of ours may agree to.
+    pub const ALL: [Version; 10] = [
+        Version::LAYOUTS[0],
+        Version::LAYOUTS[1],
+        Version::LAYOUTS[2],
+        Version::N1,
+        Version::LAYOUTS[4],
+        Version::LAYOUTS[5],
+        Version { groups: true, ..Version::LAYOUTS[0] },
+        Version { groups: true, ..Version::LAYOUTS[1] },
+        Version { groups: true, ..Version::LAYOUTS[4] },
+        Version { groups: true, ..Version::LAYOUTS[5] },
     ];
 
     pub fn is_n1(self) -> bool {
@@ -73,21 +91,38 @@ impl Version {
         self.groups && self.dialect != Dialect::Linux
     }
 
-    /// The version string.
+    /// Whether it has Tstream, in whichever layout.
+    pub fn has_streams(self) -> bool {
+        self.streams || self.is_n1()
+    }
+
+    /// The version string; of two suffixes `.ix` first.
     pub fn as_str(self) -> &'static str {
-        match (self.dialect, self.groups) {
-            (Dialect::Linux, true) => "9P2000.L.n1",
-            (Dialect::Plan9, true) => "9P2000.ix",
-            (Dialect::Unix, true) => "9P2000.u.ix",
-            (dialect, _) => dialect.as_str(),
+        match (self.dialect, self.groups, self.streams) {
+            (Dialect::Linux, true, _) => "9P2000.L.n1",
+            (Dialect::Plan9, true, true) => "9P2000.ix.s",
+            (Dialect::Plan9, true, false) => "9P2000.ix",
+            (Dialect::Plan9, false, true) => "9P2000.s",
+            (Dialect::Unix, true, true) => "9P2000.u.ix.s",
+            (Dialect::Unix, true, false) => "9P2000.u.ix",
+            (Dialect::Unix, false, true) => "9P2000.u.s",
+            (dialect, ..) => dialect.as_str(),
         }
     }
 
-    /// The version whose string is exactly `s`.
+    /// The same with `.s` in front of `.ix`, where it has both.
+    fn as_str_streams_first(self) -> &'static str {
+        match (self.dialect, self.groups, self.streams) {
+            (Dialect::Plan9, true, true) => "9P2000.s.ix",
+            (Dialect::Unix, true, true) => "9P2000.u.s.ix",
+            _ => self.as_str(),
+        }
+    }
+
+    /// The version whose string is exactly `s`, its suffixes in any order.
     pub fn parse(s: &[u8]) -> Option<Version> {
-        let groups = Dialect::ALL.map(|dialect| Version { dialect, groups: true });
-        let plain = Dialect::ALL.map(Version::from);
-        plain.into_iter().chain(groups).find(|version| version.as_str().as_bytes() == s)
+        let names = |version: Version| [version.as_str(), version.as_str_streams_first()];
+        Version::ALL.into_iter().find(|&version| names(version).iter().any(|name| name.as_bytes() == s))
     }
 }
 
@@ -99,28 +134,37 @@ impl fmt::Display for Version {
 
 impl From<Dialect> for Version {
     fn from(dialect: Dialect) -> Version {
-        Version { dialect, groups: false }
+        Version { dialect, groups: false, streams: false }
     }
 }
 
-/// A set of layouts of messages; the column of the message table. What has .L has `.n1`.
+/// A set of layouts of messages; the column of the message table. What has .L has `.n1`, and what has 9P2000 or .u has that with `.s`.
+/// A message that is laid out in two ways is one row, whose fields name the layouts that have them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DialectSet(u8);
 
 impl DialectSet {
-    pub const PUL: DialectSet = DialectSet(15);
-    pub const PU: DialectSet = DialectSet(3);
-    pub const UL: DialectSet = DialectSet(14);
-    pub const P: DialectSet = DialectSet(1);
-    pub const U: DialectSet = DialectSet(2);
-    pub const L: DialectSet = DialectSet(12);
+    pub const PUL: DialectSet = DialectSet(0b11_1111);
+    pub const PU: DialectSet = DialectSet(0b11_0011);
+    pub const UL: DialectSet = DialectSet(0b10_1110);
+    pub const P: DialectSet = DialectSet(0b01_0001);
+    pub const U: DialectSet = DialectSet(0b10_0010);
+    pub const L: DialectSet = DialectSet(0b00_1100);
     /// `.n1` only.
-    pub const N: DialectSet = DialectSet(8);
+    pub const N: DialectSet = DialectSet(0b00_1000);
+    /// `.s` only, behind 9P2000 and behind .u.
+    pub const S: DialectSet = DialectSet(0b11_0000);
+    /// `.s` and `.n1`.
+    pub const SN: DialectSet = DialectSet(0b11_1000);
 
     /// Whether the layout of `version` is in it.
     pub fn has(self, version: impl Into<Version>) -> bool {
         let version = version.into();
-        let bit = if version.is_n1() { 3 } else { version.dialect as u8 };
+        let bit = match version.dialect {
+            _ if version.is_n1() => 3,
+            dialect if version.streams => 4 + dialect as u8,
+            dialect => dialect as u8,
+        };
         self.0 & (1 << bit) != 0
     }
 }
@@ -128,17 +172,28 @@ impl DialectSet {
 /// The version string that ends a negotiation without result.
 pub const UNKNOWN: &str = "unknown";
 
-/// The server's answer to a Tversion: the version, or `None` for `unknown`, and the msize to reply.
+/// The server's answer to a Tversion.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Answer {
+    /// `None`: `unknown`.
+    pub version: Option<Version>,
+    /// The string to reply: the suffixes are in the order of the offer.
+    pub name: &'static str,
+    pub msize: u32,
+}
+
+/// The server's answer to a Tversion.
 ///
 /// The offered string is cut at the first suffix that is not known, so the reply is a prefix of the
 /// offer; any other `9P` with a number of 2000 or more gets `9P2000`; the rest, and an msize under
 /// [`MSIZE_MIN`], gets `unknown`. Never an error (version(5)).
-pub fn answer_version(offered: &[u8], msize: u32, msize_max: u32) -> (Option<Version>, u32) {
-    let reply_msize = msize.min(msize_max);
+pub fn answer_version(offered: &[u8], msize: u32, msize_max: u32) -> Answer {
+    let msize_agreed = msize.min(msize_max);
     if msize < MSIZE_MIN {
-        return (None, reply_msize);
+        return Answer { version: None, name: UNKNOWN, msize: msize_agreed };
     }
     let mut parts = offered.split(|&b| b == b'.').peekable();
+    let mut streams_first = false;
     let version = match parts.next().unwrap_or_default() {
         b"9P2000" => {
             let dialect = match parts.peek().copied() {
@@ -149,15 +204,31 @@ pub fn answer_version(offered: &[u8], msize: u32, msize_max: u32) -> (Option<Ver
             if dialect != Dialect::Plan9 {
                 parts.next();
             }
-            let groups: &[u8] = if dialect == Dialect::Linux { b"n1" } else { b"ix" };
-            Some(Version { dialect, groups: parts.next() == Some(groups) })
+            let mut version = Version::from(dialect);
+            for part in parts {
+                match part {
+                    b"n1" if dialect == Dialect::Linux && !version.groups => version.groups = true,
+                    b"ix" if dialect != Dialect::Linux && !version.groups => version.groups = true,
+                    b"s" if dialect != Dialect::Linux && !version.streams => {
+                        version.streams = true;
+                        streams_first = !version.groups;
+                    }
+                    _ => break,
+                }
+            }
+            Some(version)
         }
         base => {
             let number = base.strip_prefix(b"9P").and_then(leading_number);
             number.filter(|&n| n >= 2000).map(|_| Dialect::Plan9.into())
         }
     };
-    (version, reply_msize)
+    let name = match version {
+        Some(version) if streams_first => version.as_str_streams_first(),
+        Some(version) => version.as_str(),
+        None => UNKNOWN,
+    };
+    Answer { version, name, msize: msize_agreed }
 }
 
 /// The number that `s` begins with, saturating.
@@ -199,7 +270,7 @@ pub enum Step {
     Failed,
 }
 
-/// The client's side of version negotiation: `.L.n1`, then `.L`, `.u`, `9P2000`, with the same
+/// The client's side of version negotiation: `.L.n1`, then `.L`, `.u`, `9P2000`, the last two with `.s` and without, with the same
 /// msize each time; every style of refusal ends in the best common dialect. `.ix` is offered to who pins it, and to nobody else.
 #[derive(Clone, Debug)]
 pub struct Negotiation {
@@ -207,35 +278,38 @@ pub struct Negotiation {
     offers: &'static [&'static str],
     /// Index into `offers` of the one to send now.
     at: usize,
-    /// `9P2000` was accepted, and `.u` is being tried on top of it: some servers say .u only to exactly .u.
-    plain_accepted: bool,
     /// The offer of now is the one that the server took the last time; all of them follow if it does not.
     remembered: bool,
 }
 
-/// The last is for servers of 9P2000 that compare the whole string, as libixp does, instead of cutting it. `.ix` is not among
+/// Those without `.s` are for servers that compare the whole string, as libixp does, instead of cutting it. `.ix` is not among
 /// them: there Tcreate opens and cuts a file that is there, and no bit that every server knows forbids it.
-const OFFERS: &[&str] = &["9P2000.L.n1", "9P2000.L", "9P2000.u", "9P2000"];
+const OFFERS: &[&str] = &["9P2000.L.n1", "9P2000.L", "9P2000.u.s", "9P2000.u", "9P2000.s", "9P2000"];
 const OFFER_UNIX: usize = 2;
-const OFFER_PLAIN: usize = 3;
+const OFFER_PLAIN_STREAMS: usize = 4;
+const OFFER_PLAIN: usize = 5;
 
 impl Negotiation {
     /// Starts at the best offer.
     pub fn new(msize: u32) -> Negotiation {
-        Negotiation { msize, offers: OFFERS, at: 0, plain_accepted: false, remembered: false }
+        Negotiation { msize, offers: OFFERS, at: 0, remembered: false }
     }
 
     /// Offers only `version`, as a user who pinned it wants.
     pub fn pinned(msize: u32, version: impl Into<Version>) -> Negotiation {
         let offers: &[&str] = match version.into() {
-            Version { dialect: Dialect::Linux, groups: true } => &["9P2000.L.n1"],
-            Version { dialect: Dialect::Plan9, groups: true } => &["9P2000.ix"],
-            Version { dialect: Dialect::Unix, groups: true } => &["9P2000.u.ix"],
-            Version { dialect: Dialect::Plan9, .. } => &["9P2000"],
-            Version { dialect: Dialect::Unix, .. } => &["9P2000.u"],
-            Version { dialect: Dialect::Linux, .. } => &["9P2000.L"],
+            Version { dialect: Dialect::Linux, groups: true, .. } => &["9P2000.L.n1"],
+            Version { dialect: Dialect::Linux, groups: false, .. } => &["9P2000.L"],
+            Version { dialect: Dialect::Plan9, groups: true, streams: true } => &["9P2000.ix.s"],
+            Version { dialect: Dialect::Plan9, groups: true, streams: false } => &["9P2000.ix"],
+            Version { dialect: Dialect::Plan9, groups: false, streams: true } => &["9P2000.s"],
+            Version { dialect: Dialect::Plan9, groups: false, streams: false } => &["9P2000"],
+            Version { dialect: Dialect::Unix, groups: true, streams: true } => &["9P2000.u.ix.s"],
+            Version { dialect: Dialect::Unix, groups: true, streams: false } => &["9P2000.u.ix"],
+            Version { dialect: Dialect::Unix, groups: false, streams: true } => &["9P2000.u.s"],
+            Version { dialect: Dialect::Unix, groups: false, streams: false } => &["9P2000.u"],
         };
-        Negotiation { msize, offers, at: 0, plain_accepted: false, remembered: false }
+        Negotiation { msize, offers, at: 0, remembered: false }
     }
 
     /// The same, but what the server took the last time is offered first.
@@ -269,9 +343,9 @@ impl Negotiation {
                 if msize > self.msize || msize < MSIZE_MIN || (pinned && version.as_str() != offered) {
                     return Step::Failed;
                 }
-                if version == Dialect::Plan9.into() && self.at < OFFER_UNIX && !pinned {
-                    self.plain_accepted = true;
-                    self.at = OFFER_UNIX;
+                // Some servers say .u only to exactly .u, and so with .s: what is more is asked for before less is taken.
+                if version == Dialect::Plan9.into() && self.at < OFFER_PLAIN_STREAMS && !pinned {
+                    self.at = OFFER_UNIX.max(self.at + 1);
                     return Step::OfferAgain;
                 }
                 Step::Agreed { version, msize }
@@ -289,11 +363,6 @@ impl Negotiation {
     }
 
     fn next(&mut self, step: Step) -> Step {
-        if self.plain_accepted && self.offers.len() > 1 {
-            self.at = OFFER_PLAIN;
-            self.plain_accepted = false;
-            return step;
-        }
         self.at += 1;
         if self.at < self.offers.len() {
             step
@@ -309,7 +378,10 @@ mod tests {
     use super::*;
 
     fn answer(version: &str) -> Option<&'static str> {
-        answer_version(version.as_bytes(), 8192, 65536).0.map(Version::as_str)
+        {
+            let answer = answer_version(version.as_bytes(), 8192, 65536);
+            answer.version.map(|_| answer.name)
+        }
     }
 
     #[test]
@@ -326,7 +398,17 @@ mod tests {
         assert_eq!(answer("9P2000.zz.u"), Some("9P2000"));
         assert_eq!(answer("9P2000."), Some("9P2000"));
         assert_eq!(answer("9P2000.ix"), Some("9P2000.ix"));
-        assert_eq!(answer("9P2000.ix.s"), Some("9P2000.ix"));
+        assert_eq!(answer("9P2000.ix.s"), Some("9P2000.ix.s"));
+        assert_eq!(answer("9P2000.s.ix"), Some("9P2000.s.ix"));
+        assert_eq!(answer("9P2000.u.s.ix.zz"), Some("9P2000.u.s.ix"));
+        assert_eq!(answer("9P2000.u.ix.s"), Some("9P2000.u.ix.s"));
+        assert_eq!(answer("9P2000.s"), Some("9P2000.s"));
+        assert_eq!(answer("9P2000.u.s"), Some("9P2000.u.s"));
+        assert_eq!(answer("9P2000.s.u"), Some("9P2000.s"));
+        assert_eq!(answer("9P2000.s.s"), Some("9P2000.s"));
+        assert_eq!(answer("9P2000.ix.ix.s"), Some("9P2000.ix"));
+        assert_eq!(answer("9P2000.s.zz.ix"), Some("9P2000.s"));
+        assert_eq!(answer("9P2000.L.s"), Some("9P2000.L"));
         assert_eq!(answer("9P2000.ix.u"), Some("9P2000.ix"));
         assert_eq!(answer("9P2000.u.ix"), Some("9P2000.u.ix"));
         assert_eq!(answer("9P2000.u.zz.ix"), Some("9P2000.u"));
@@ -346,20 +428,27 @@ mod tests {
 
     #[test]
     fn server_takes_the_smaller_msize_and_refuses_one_under_4096() {
-        assert_eq!(answer_version(b"9P2000.L", 4096, 65536), (Some(Dialect::Linux.into()), 4096));
-        assert_eq!(answer_version(b"9P2000.L", u32::MAX, 65536), (Some(Dialect::Linux.into()), 65536));
-        assert_eq!(answer_version(b"9P2000.L", 4095, 65536), (None, 4095));
+        let answer = |msize| {
+            let Answer { version, msize, .. } = answer_version(b"9P2000.L", msize, 65536);
+            (version, msize)
+        };
+        assert_eq!(answer(4096), (Some(Dialect::Linux.into()), 4096));
+        assert_eq!(answer(u32::MAX), (Some(Dialect::Linux.into()), 65536));
+        assert_eq!(answer(4095), (None, 4095));
     }
 
     #[test]
     fn every_version_is_the_one_of_its_string() {
-        for dialect in Dialect::ALL {
-            for groups in [false, true] {
-                let version = Version { dialect, groups };
-                assert_eq!(Version::parse(version.as_str().as_bytes()), Some(version));
-            }
+        for version in Version::ALL {
+            assert_eq!(Version::parse(version.as_str().as_bytes()), Some(version));
+            let answer = answer_version(version.as_str().as_bytes(), 8192, 65536);
+            assert_eq!((answer.version, answer.name), (Some(version), version.as_str()));
         }
-        assert_eq!(Version::parse(b"9P2000.L.ix"), None);
+        let both = Version { dialect: Dialect::Unix, groups: true, streams: true };
+        assert_eq!(Version::parse(b"9P2000.u.s.ix"), Some(both));
+        for unknown in [&b"9P2000.L.ix"[..], b"9P2000.L.s", b"9P2000.L.n1.s", b"9P2000.s.s", b"9P2000.s.u"] {
+            assert_eq!(Version::parse(unknown), None);
+        }
     }
 
     fn ok(version: &str) -> VersionAnswer<'_> {
@@ -373,8 +462,10 @@ mod tests {
         assert_eq!(n.handle(VersionAnswer::Refused), Step::OfferAgain);
         assert_eq!(n.offer().0, "9P2000.L");
         assert_eq!(n.handle(VersionAnswer::Version { msize: 0, version: b"unknown" }), Step::OfferAgain);
-        assert_eq!(n.offer().0, "9P2000.u");
-        assert_eq!(n.handle(ok("unknown")), Step::OfferAgain);
+        for offer in ["9P2000.u.s", "9P2000.u", "9P2000.s"] {
+            assert_eq!(n.offer().0, offer);
+            assert_eq!(n.handle(ok("unknown")), Step::OfferAgain);
+        }
         assert_eq!(n.offer().0, "9P2000");
         for version in ["9P2000.ix", "9P2000.ix.s", "9P2000.L"] {
             assert_eq!(n.clone().handle(ok(version)), Step::Failed, "{version} was not offered");
@@ -392,11 +483,25 @@ mod tests {
 
         let mut n = Negotiation::new(8192);
         assert_eq!(n.handle(ok("9P2000")), Step::OfferAgain);
-        assert_eq!(n.offer().0, "9P2000.u");
-        assert_eq!(n.clone().handle(ok("9P2000")), Step::Agreed { version: Dialect::Plan9.into(), msize: 8192 });
-        assert_eq!(n.clone().handle(ok("9P2000.u")), Step::Agreed { version: Dialect::Unix.into(), msize: 8192 });
-        assert_eq!(n.handle(VersionAnswer::Refused), Step::OfferAgain);
-        assert_eq!(n.offer().0, "9P2000");
+        assert_eq!(n.offer().0, "9P2000.u.s");
+        for version in ["9P2000.u", "9P2000.u.s"] {
+            let version = Version::parse(version.as_bytes()).unwrap();
+            assert_eq!(n.clone().handle(ok(version.as_str())), Step::Agreed { version, msize: 8192 });
+        }
+        for answer in [ok("9P2000"), VersionAnswer::Refused] {
+            let mut n = n.clone();
+            assert_eq!(n.handle(answer), Step::OfferAgain);
+            assert_eq!(n.offer().0, "9P2000.u");
+            let unix: Version = Dialect::Unix.into();
+            assert_eq!(n.clone().handle(ok("9P2000.u")), Step::Agreed { version: unix, msize: 8192 });
+            assert_eq!(n.handle(answer), Step::OfferAgain);
+            assert_eq!(n.offer().0, "9P2000.s");
+            let streams = Version { streams: true, ..Dialect::Plan9.into() };
+            assert_eq!(n.clone().handle(ok("9P2000.s")), Step::Agreed { version: streams, msize: 8192 });
+            assert_eq!(n.clone().handle(ok("9P2000")), Step::Agreed { version: Dialect::Plan9.into(), msize: 8192 });
+            assert_eq!(n.handle(VersionAnswer::Refused), Step::OfferAgain);
+            assert_eq!(n.offer().0, "9P2000");
+        }
     }
 
     #[test]
@@ -406,7 +511,6 @@ mod tests {
         assert_eq!(n.offer().0, "9P2000.u");
         assert!(!n.is_pinned());
         assert_eq!(n.clone().handle(ok("9P2000.u")), Step::Agreed { version: unix, msize: 8192 });
-        assert_eq!(n.clone().handle(ok("9P2000")), Step::Agreed { version: Dialect::Plan9.into(), msize: 8192 });
         for answer in [VersionAnswer::Refused, ok("unknown"), ok("9P3000"), VersionAnswer::Closed] {
             let mut n = n.clone();
             let step = n.handle(answer);
@@ -418,7 +522,7 @@ mod tests {
         }
         // What nobody offers unasked is not remembered.
         assert_eq!(
-            Negotiation::remembering(8192, Version { dialect: Dialect::Plan9, groups: true }).offer().0,
+            Negotiation::remembering(8192, Version { dialect: Dialect::Plan9, groups: true, streams: false }).offer().0,
             "9P2000.L.n1"
         );
     }
@@ -444,11 +548,13 @@ mod tests {
         let mut n = Negotiation::pinned(8192, Dialect::Unix);
         assert_eq!(n.clone().handle(ok("9P2000.u")), Step::Agreed { version: Dialect::Unix.into(), msize: 8192 });
         assert_eq!(n.handle(ok("9P2000")), Step::Failed);
-        for dialect in Dialect::ALL {
-            let version = Version { dialect, groups: true };
-            let n = Negotiation::pinned(8192, version);
+        for version in Version::ALL {
+            let mut n = Negotiation::pinned(8192, version);
+            assert_eq!(n.offer().0, version.as_str());
             assert_eq!(n.clone().handle(ok(version.as_str())), Step::Agreed { version, msize: 8192 });
-            assert_eq!(n.clone().handle(ok(dialect.as_str())), Step::Failed);
+            if version != version.dialect.into() {
+                assert_eq!(n.handle(ok(version.dialect.as_str())), Step::Failed);
+            }
         }
     }
 }

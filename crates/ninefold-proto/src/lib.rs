@@ -19,6 +19,7 @@ pub mod plus;
 pub mod print;
 pub mod server;
 pub mod stat;
+pub mod stream;
 pub mod types;
 pub mod wire;
 

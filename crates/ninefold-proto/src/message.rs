@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use crate::dialect::{DialectSet, Version};
 use crate::print::FieldKind;
-use crate::types::{Fid, NONUNAME, Qid, SessionId, Tag};
+use crate::types::{Fid, NONUNAME, Qid, SessionId, StreamToken, Tag};
 use crate::wire::{DecodeError, Reader, Writer};
 
 /// A string on the wire: `s[2] bytes`. UTF-8 by the manual, any bytes from Linux.
@@ -86,6 +86,10 @@ impl<'a> Qids<'a> {
 /// Bulk data at the end of a message: `count[4] data[count]`. Encoding writes the count only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Payload<'a>(pub &'a [u8]);
+
+/// A string behind a length of four bytes: `count[4] data[count]`. Short, and encoded whole.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LongStr<'a>(pub &'a [u8]);
 
 /// Directory entries of Rreaddir: `count[4] data[count]`, entries as [`crate::stat::DirEntry`] has them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -221,7 +225,20 @@ field!(
     },
     |v, w| w.u32(v.0.len() as u32)
 );
-field!(SessionId, SessionId, |r, name| r.session(name), |v, w| w.bytes(&v.0));
+field!(SessionId, Secret, |r, name| r.secret(name).map(SessionId), |v, w| w.bytes(&v.0));
+field!(StreamToken, Secret, |r, name| r.secret(name).map(StreamToken), |v, w| w.bytes(&v.0));
+field!(
+    LongStr<'a>,
+    LongStr,
+    |r, name| {
+        let count = r.u32(name)?;
+        Ok(LongStr(r.take(count as usize, name)?))
+    },
+    |v, w| {
+        w.u32(v.0.len() as u32);
+        w.bytes(v.0);
+    }
+);
 field!(StatBytes<'a>, Stat, |r, name| r.string(name).map(StatBytes), |v, w| w.string(v.0), |s| s.0.len());
 
 /// One field of a message, as the text form and the documents see it.
@@ -434,6 +451,10 @@ side! {
     74 "renameat" Renameat L (olddirfid: Fid; oldname: Str<'a>; newdirfid: Fid; newname: Str<'a>;);
     /// unlinkat(2).
     76 "unlinkat" Unlinkat L (dirfid: Fid; name: Str<'a>; flags: Octal;);
+    /// A data connection for a part of a file (S1, table 4.2): `isread` 1 from the server, 0 to it; `length` 0 is to the end.
+    160 "stream" Stream SN (fid: Fid; flags: Octal, N or Octal(0); isread: u8; offset: u64; length: u64, N or 0;);
+    /// How a stream ended; `flags` are those of [`crate::n1::streamend`].
+    162 "streamend" Streamend N (id: u32; flags: Octal;);
     /// Makes this connection one of a client's session, and attaches: `fid` is the root of a tree.
     164 "session" Session N (flags: Octal; session: SessionId; caps: Mask; fid: Fid; uname: Str<'a>; aname: Str<'a>;
         n_uname: u32;);
@@ -452,7 +473,7 @@ side! {
     /// renameat2(2).
     188 "rename2" Rename2 N (olddirfid: Fid; oldname: Str<'a>; newdirfid: Fid; newname: Str<'a>; flags: Octal;);
     /// The requests behind it, `members` of its tag, are carried out only where what it says holds.
-    190 "guard" Guard N (epoch: u64; fid: Fid; lease: u32; opid: u64; members: u16;);
+    190 "guard" Guard N (flags: Octal; epoch: u64; fid: Fid; lease: u32; opid: u64; members: u16;);
 }
 
 side! {
@@ -497,10 +518,17 @@ side! {
     73 "mkdir" Mkdir L (qid: Qid;);
     75 "renameat" Renameat L ();
     77 "unlinkat" Unlinkat L ();
+    /// Where the stream is: in `.s` an address for this one alone, `tcp!ADDRESS!PORT`; in `.n1` a number, what opens its data
+    /// connection, the file's modification number, and an address, empty for the session's own.
+    161 "stream" Stream SN (data: LongStr<'a>, S or LongStr(b""); id: u32, N or 0; token: StreamToken, N or StreamToken([0; 16]);
+        modrev: u64, N or 0; addr: Str<'a>, N or b"";);
+    /// Bytes that the server read from the file or wrote to it, and the file's modification number then.
+    163 "streamend" Streamend N (count: u64; modrev: u64;);
     /// What the server can, its start and time, how long a lease lasts, its limits, and the root.
     165 "session" Session N (caps: Mask; epoch: u64; time_sec: u64; time_nsec: u64; term_ms: u32; fids: u32; running: u32;
         parked: u32; group: u32; waiting: u32; qid: Qid;);
-    173 "readdirplus" Readdirplus N (data: PlusEntries<'a>;);
+    /// `flags` are those of [`crate::n1::listed`].
+    173 "readdirplus" Readdirplus N (flags: Octal; data: PlusEntries<'a>;);
     /// Those of the bits asked for that are allowed.
     175 "access" Access N (mode: Octal;);
     /// `offset` is where the data begins in the file.
@@ -528,7 +556,7 @@ impl<'a> R<'a> {
         match self {
             R::Read { data } => data.0,
             R::Readdir { data } => data.0,
-            R::Readdirplus { data } => data.0,
+            R::Readdirplus { data, .. } => data.0,
             _ => &[],
         }
     }

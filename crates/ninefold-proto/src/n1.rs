@@ -7,6 +7,30 @@ pub mod session {
     pub const ALL: u32 = 1;
 }
 
+/// Streams: what a data connection begins with, and the flags of Tstream.
+pub mod stream {
+    /// Before the token. As a size its first four bytes exceed any msize, so that it is told from a Tversion.
+    pub const PREFACE: [u8; 8] = *b"9Pstream";
+    /// [`PREFACE`] and the token.
+    pub const OPENING: usize = 24;
+    /// None is known yet.
+    pub const ALL: u32 = 0;
+}
+
+/// Flags of Tstreamend.
+pub mod streamend {
+    /// The stream is to end now; answered when the server has let go of it.
+    pub const ABORT: u32 = 1;
+    pub const ALL: u32 = 1;
+}
+
+/// Flags of Rreaddirplus.
+pub mod listed {
+    /// Behind the last entry given there was nothing when it was read.
+    pub const END: u32 = 1;
+    pub const ALL: u32 = 1;
+}
+
 /// Flags of Twritex.
 pub mod writex {
     /// At the end of the file, wherever that is by then; the offset must be 0.
@@ -44,6 +68,13 @@ pub mod access {
     pub const WRITE: u32 = 2;
     pub const READ: u32 = 4;
     pub const ALL: u32 = 7;
+}
+
+/// Flags of Tguard.
+pub mod guard {
+    /// What it guards is done up to the first that fails, or writes less than it was asked to, and no further.
+    pub const STOP: u32 = 1;
+    pub const ALL: u32 = 1;
 }
 
 /// The first of Rlerror's codes that is no number of Linux.

@@ -44,7 +44,9 @@ pub enum FieldKind {
     Payload,
     Entries,
     PlusEntries,
-    SessionId,
+    /// 16 bytes that nobody can guess.
+    Secret,
+    LongStr,
     Stat,
 }
 
@@ -170,7 +172,11 @@ fn print_field(
                 write!(out, " {i}:{}", QidText(r.qid(name)?))?;
             }
         }
-        FieldKind::SessionId => write!(out, " {}", Hex(&r.session(name)?.0))?,
+        FieldKind::Secret => write!(out, " {}", Hex(&r.secret(name)?))?,
+        FieldKind::LongStr => {
+            let count = r.u32(name)?;
+            write!(out, " {}", Quoted(r.take(count as usize, name)?))?;
+        }
         FieldKind::Payload | FieldKind::Entries | FieldKind::PlusEntries => {
             let count = r.u32(name)?;
             let bytes = r.take(count as usize, name)?;
@@ -517,10 +523,15 @@ fn parse_field(
                 w.qid(&qid(indexed(value(words, name)?, i, name)?, name)?);
             }
         }
-        FieldKind::SessionId => {
+        FieldKind::Secret => {
             let bytes = hex(first, name)?;
-            let id: [u8; 16] = bytes.try_into().map_err(|_| bad(name, first, "session of 16 bytes"))?;
+            let id: [u8; 16] = bytes.try_into().map_err(|_| bad(name, first, "16 bytes in hexadecimal"))?;
             w.bytes(&id);
+        }
+        FieldKind::LongStr => {
+            let bytes = string(first, name)?;
+            w.u32(bytes.len() as u32);
+            w.bytes(&bytes);
         }
         FieldKind::Payload | FieldKind::Entries | FieldKind::PlusEntries => {
             let count = number(first, name, u32::MAX.into())? as u32;

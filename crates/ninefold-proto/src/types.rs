@@ -38,6 +38,10 @@ impl fmt::Display for Tag {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct SessionId(pub [u8; 16]);
 
+/// What opens the data connection of a stream: 16 bytes that nobody else can guess, good once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct StreamToken(pub [u8; 16]);
+
 /// n_uname of an attach that gives no number (9P2000.u, 9P2000.L).
 pub const NONUNAME: u32 = u32::MAX;
 

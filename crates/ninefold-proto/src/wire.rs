@@ -6,7 +6,7 @@
 
 use alloc::vec::Vec;
 
-use crate::types::{Fid, Qid, QidType, SessionId, Tag};
+use crate::types::{Fid, Qid, QidType, Tag};
 
 /// `size[4] type[1] tag[2]`.
 pub const HEADER: usize = 7;
@@ -16,6 +16,9 @@ pub const MSIZE_MIN: u32 = 4096;
 
 /// Rread's and Rreaddir's bytes before the data: header and `count[4]`.
 pub const READ_OVERHEAD: u32 = 11;
+
+/// Rreaddirplus's: header, `flags[4] count[4]`.
+pub const PLUS_OVERHEAD: u32 = 15;
 
 /// The largest header of a message with data, Twrite: header, `fid[4] offset[8] count[4]`.
 pub const WRITE_OVERHEAD: u32 = 23;
@@ -113,8 +116,8 @@ impl<'a> Reader<'a> {
     }
 
     #[inline]
-    pub fn session(&mut self, field: &'static str) -> Result<SessionId, DecodeError> {
-        self.array(field).map(SessionId)
+    pub fn secret(&mut self, field: &'static str) -> Result<[u8; 16], DecodeError> {
+        self.array(field)
     }
 
     /// A string `s[2] bytes`.

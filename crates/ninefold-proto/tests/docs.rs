@@ -14,8 +14,12 @@ fn document() -> String {
 
 /// `.u .L`; all of them are `all`. What has .L has .n1.
 fn versions(set: DialectSet) -> String {
-    if set == DialectSet::N {
-        return ".n1".to_owned();
+    let own = [(DialectSet::N, ".n1"), (DialectSet::S, ".s"), (DialectSet::SN, ".s .n1")];
+    if let Some((_, name)) = own.into_iter().find(|(own, _)| set == *own) {
+        return name.to_owned();
+    }
+    for dialect in [Dialect::Plan9, Dialect::Unix] {
+        assert_eq!(set.has(dialect), set.has(Version { streams: true, ..dialect.into() }));
     }
     let names = [(Dialect::Plan9, "9P2000"), (Dialect::Unix, ".u"), (Dialect::Linux, ".L")];
     let names: Vec<_> = names.into_iter().filter(|(dialect, _)| set.has(*dialect)).map(|(_, name)| name).collect();
@@ -37,8 +41,10 @@ fn field(field: &FieldInfo, row: &MessageInfo) -> String {
         FieldKind::Optional => format!("({name}[4])"),
         FieldKind::Names => "nwname[2] nwname*(wname[s])".to_owned(),
         FieldKind::Qids => "nwqid[2] nwqid*(wqid[13])".to_owned(),
-        FieldKind::SessionId => format!("{name}[16]"),
-        FieldKind::Payload | FieldKind::Entries | FieldKind::PlusEntries => "count[4] data[count]".to_owned(),
+        FieldKind::Secret => format!("{name}[16]"),
+        FieldKind::LongStr | FieldKind::Payload | FieldKind::Entries | FieldKind::PlusEntries => {
+            "count[4] data[count]".to_owned()
+        }
         FieldKind::Stat => "stat[n]".to_owned(),
     };
     if field.dialects == row.dialects {
@@ -79,17 +85,19 @@ fn the_document_has_no_row_that_the_table_lacks() {
 fn the_numbers_from_160_to_191_are_ours_alone() {
     assert!(document().contains("160 to 191"));
     for row in T::TABLE.iter().chain(R::TABLE) {
-        assert_eq!((160..=191).contains(&row.number), row.dialects == DialectSet::N, "{}", row.name);
+        let is_own = [DialectSet::N, DialectSet::SN].contains(&row.dialects);
+        assert_eq!((160..=191).contains(&row.number), is_own, "{}", row.name);
     }
 }
 
 /// The numbers of .n1's errors and bits, each as the document quotes it.
 #[test]
 fn the_bits_and_errors_of_n1_in_the_document_are_those_of_the_code() {
-    use ninefold_proto::n1::{access, allocate, rename2, seek, session, writex};
+    use ninefold_proto::n1::{access, allocate, rename2, seek, session, streamend, writex};
     let document = document();
     for (name, value) in [
         ("CREATE", session::CREATE),
+        ("ABORT", streamend::ABORT),
         ("APPEND", writex::APPEND),
         ("STABLE", writex::STABLE),
         ("KEEP_SIZE", allocate::KEEP_SIZE),
@@ -123,6 +131,7 @@ fn the_limits_in_the_document_are_those_of_the_code() {
         ("running", limits.running),
         ("parked", limits.parked),
         ("unsent", limits.unsent),
+        ("streams", limits.streams),
         ("handshake", limits.handshake.as_secs() as usize),
         ("frame", limits.frame.as_secs() as usize),
         ("least msize", MSIZE_MIN as usize),

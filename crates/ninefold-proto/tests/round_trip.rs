@@ -70,12 +70,13 @@ fn field(field: &FieldInfo, version: Version) -> BoxedStrategy<Vec<u8>> {
         FieldKind::Str => string(),
         FieldKind::Names => list(string()),
         FieldKind::Qids => list(fixed(13)),
+        FieldKind::LongStr => data(vec(any::<u8>(), 0..40).boxed()),
         FieldKind::Payload => data(vec(any::<u8>(), 0..200).boxed()),
         FieldKind::Entries => data(prop_oneof![vec(entry(), 0..4).prop_map(concat), vec(any::<u8>(), 0..60)].boxed()),
         FieldKind::PlusEntries => {
             data(prop_oneof![vec(plus_entry(), 0..3).prop_map(concat), vec(any::<u8>(), 0..60)].boxed())
         }
-        FieldKind::SessionId => fixed(16),
+        FieldKind::Secret => fixed(16),
         FieldKind::Stat => {
             prop_oneof![4 => record(version.dialect), 1 => vec(any::<u8>(), 0..60)].prop_map(|r| counted(&r)).boxed()
         }

@@ -32,7 +32,7 @@ use ninefold_proto::{Dialect, Qid};
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::client::{self, Attach, Entry, Error, FileType, Follow, Listed, Lock, Metadata, Mode, Options, Stats};
-use crate::transport::{Address, Stream};
+use crate::transport::{self, Address};
 
 /// The thread of all connections; made at the first call.
 fn runtime() -> Result<&'static Runtime, Error> {
@@ -44,9 +44,9 @@ fn runtime() -> Result<&'static Runtime, Error> {
     made.as_ref().map_err(|e| Error::Dial(e.clone()))
 }
 
-fn wait<T>(future: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+fn wait<T, E: From<Error>>(future: impl Future<Output = Result<T, E>>) -> Result<T, E> {
     if Handle::try_current().is_ok() {
-        return Err(Error::WithinRuntime);
+        return Err(Error::WithinRuntime.into());
     }
     runtime()?.block_on(future)
 }
@@ -66,6 +66,10 @@ macro_rules! waiting {
         })*
     };
 }
+
+mod namespace;
+
+pub use namespace::Namespace;
 
 /// See [`client::Client`].
 #[derive(Clone, Debug)]
@@ -106,7 +110,7 @@ impl Client {
     }
 
     /// See [`client::Client::over`].
-    pub fn over(stream: Stream, attach: &Attach, options: Options) -> Result<Client, Error> {
+    pub fn over(stream: transport::Stream, attach: &Attach, options: Options) -> Result<Client, Error> {
         wait(client::Client::over(stream, attach, options)).map(Client)
     }
 
@@ -256,9 +260,24 @@ impl File {
         Reader { reader: self.0.reader(offset, metadata), rest: Bytes::new() }
     }
 
+    /// See [`client::File::read_ahead`].
+    pub fn read_ahead(&self, metadata: Option<&Metadata>) -> ReadAhead<'_> {
+        ReadAhead(self.0.read_ahead(metadata))
+    }
+
     /// See [`client::File::writer`].
     pub fn writer(&self, offset: u64, metadata: Option<&Metadata>) -> Writer<'_> {
         Writer(self.0.writer(offset, metadata))
+    }
+
+    /// See [`client::File::stream_read`].
+    pub fn stream_read(&self, offset: u64, length: Option<u64>) -> Result<Stream, Error> {
+        wait(self.0.stream_read(offset, length)).map(Stream)
+    }
+
+    /// See [`client::File::stream_write`].
+    pub fn stream_write(&self, offset: u64, length: Option<u64>) -> Result<Stream, Error> {
+        wait(self.0.stream_write(offset, length)).map(Stream)
     }
 
     waiting! {
@@ -266,6 +285,10 @@ impl File {
         fn read_at(&self, offset: u64, count: u32) -> Bytes;
         /// See [`client::File::write_at`].
         fn write_at(&self, offset: u64, data: Bytes) -> u32;
+        /// See [`client::File::write_behind`].
+        fn write_behind(&self, offset: u64, data: Bytes) -> ();
+        /// See [`client::File::flush`].
+        fn flush(&self) -> ();
         /// See [`client::File::sync`].
         fn sync(&self) -> ();
         /// See [`client::File::metadata`].
@@ -333,6 +356,17 @@ impl io::Read for Reader<'_> {
     }
 }
 
+/// See [`client::ReadAhead`].
+#[derive(Debug)]
+pub struct ReadAhead<'f>(client::ReadAhead<'f>);
+
+impl ReadAhead<'_> {
+    /// See [`client::ReadAhead::read_at`].
+    pub fn read_at(&mut self, offset: u64, count: u32) -> Result<Bytes, Error> {
+        wait(self.0.read_at(offset, count))
+    }
+}
+
 /// See [`client::Writer`].
 #[derive(Debug)]
 pub struct Writer<'f>(client::Writer<'f>);
@@ -378,6 +412,66 @@ impl io::Write for Writer<'_> {
 
     fn flush(&mut self) -> io::Result<()> {
         self.finish()?;
+        Ok(())
+    }
+}
+
+/// See [`client::Stream`]. What is on the way arrives between calls too.
+#[derive(Debug)]
+pub struct Stream(client::Stream);
+
+impl Stream {
+    /// See [`client::Stream::is_in_band`].
+    pub fn is_in_band(&self) -> bool {
+        self.0.is_in_band()
+    }
+
+    /// See [`client::Stream::moved`].
+    pub fn moved(&self) -> u64 {
+        self.0.moved()
+    }
+
+    /// See [`client::Stream::read`].
+    pub fn read(&mut self, buf: &mut [u8]) -> Result<usize, Error> {
+        wait(self.0.read(buf))
+    }
+
+    /// See [`client::Stream::next`].
+    #[allow(clippy::should_implement_trait, reason = "the name of the method that it waits for")]
+    pub fn next(&mut self) -> Result<Option<Bytes>, Error> {
+        wait(self.0.next())
+    }
+
+    /// See [`client::Stream::write`].
+    pub fn write(&mut self, data: &[u8]) -> Result<(), Error> {
+        wait(self.0.write(data))
+    }
+
+    /// See [`client::Stream::write_bytes`].
+    pub fn write_bytes(&mut self, data: Bytes) -> Result<(), Error> {
+        wait(self.0.write_bytes(data))
+    }
+
+    waiting! {
+        /// See [`client::Stream::finish`].
+        fn finish(self) -> u64;
+    }
+}
+
+impl io::Read for Stream {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        Ok(Stream::read(self, buf)?)
+    }
+}
+
+/// There is nothing to flush: [`Stream::finish`] tells whether all is written.
+impl io::Write for Stream {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        Stream::write(self, buf)?;
+        Ok(buf.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
 }

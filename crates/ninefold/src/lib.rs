@@ -9,6 +9,7 @@ pub use ninefold_proto as proto;
 
 pub mod blocking;
 pub mod client;
+pub mod ns;
 pub mod relay;
 pub mod server;
 pub mod transport;

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use ninefold::blocking::Client;
+use ninefold::blocking::{Client, Namespace};
 use ninefold::client::{Attach, Error, Follow, Mode, Options};
+use ninefold::ns::{Flags, Order};
 use ninefold::proto::Dialect;
 use ninefold::proto::dialect::Version;
 use ninefold::server::Server;
@@ -134,4 +135,38 @@ fn a_call_within_a_runtime_is_refused_and_does_nothing() {
         let e = Client::over(ours, &attach, Options::default()).unwrap_err();
         assert!(matches!(e, Error::WithinRuntime), "{e}");
     });
+}
+
+#[test]
+fn a_name_space_of_two_servers_is_used_without_a_runtime() {
+    let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (near, far) = (serve(&one), serve(&two));
+    let ns = Namespace::new(Options::default());
+    ns.mount(&near, "/", (Order::Replace, Flags::default())).unwrap();
+    ns.mkdir("/made", 0o755).unwrap();
+    ns.mount(&far, "/far", (Order::Replace, Flags::default())).unwrap();
+    ns.write("/far/file", Bytes::from_static(b"content"), 0o644).unwrap();
+    assert_eq!(ns.open("/far/file", Mode::READ).unwrap().read_at(3, 10).unwrap(), "tent");
+    let names: BTreeSet<_> = ns.list("/").unwrap().into_iter().map(|(entry, _)| entry.name).collect();
+    assert_eq!(names, BTreeSet::from([b"far".to_vec(), b"made".to_vec()]));
+    let private = ns.private();
+    private.unmount(None, "/far").unwrap();
+    assert!(private.metadata("/far", Follow::All).unwrap_err().is_not_found());
+    assert_eq!(ns.read("/far/file", 100).unwrap(), "content");
+}
+
+#[test]
+fn streams_are_standard_readers_and_writers_and_tell_at_the_end_what_they_moved() {
+    let dir = tempfile::tempdir().unwrap();
+    let client = Client::connect(&serve(&dir), Options::default()).unwrap();
+    let file = client.root().unwrap().create(b"f", Mode::READ_WRITE, 0o644).unwrap();
+    let content: Vec<u8> = (0..3_000_000_u32).map(|i| (i % 251) as u8).collect();
+    let mut stream = file.stream_write(0, None).unwrap();
+    stream.write_all(&content).unwrap();
+    assert_eq!(stream.finish().unwrap(), 3_000_000);
+    let mut stream = file.stream_read(1, Some(2_000_000)).unwrap();
+    let mut got = Vec::new();
+    stream.read_to_end(&mut got).unwrap();
+    assert!(got == content[1..2_000_001]);
+    assert_eq!((stream.moved(), stream.finish().unwrap()), (2_000_000, 2_000_000));
 }

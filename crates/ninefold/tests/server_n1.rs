@@ -9,6 +9,7 @@ use bytes::Bytes;
 use ninefold::proto::attr::Attr;
 use ninefold::proto::dialect::Version;
 use ninefold::proto::message::R;
+use ninefold::proto::n1::listed;
 use ninefold::proto::open::Open;
 use ninefold::proto::plus::plus_entries;
 use ninefold::proto::print::{Data, parse, print};
@@ -183,17 +184,18 @@ impl Client {
                 .await;
             let frame = self.frame().await;
             let (header, body) = split_frame(&frame).unwrap();
-            let Ok(R::Readdirplus { data }) = R::decode(header.kind, body, Version::N1) else {
+            let Ok(R::Readdirplus { flags, data }) = R::decode(header.kind, body, Version::N1) else {
                 panic!("{}", print(&frame, Version::N1, Data::Whole))
             };
             assert!(data.0.len() <= max as usize);
-            if data.0.is_empty() {
-                return all;
-            }
             for plus in plus_entries(data.0).map(Result::unwrap) {
                 all.push((String::from_utf8(plus.entry.name.to_vec()).unwrap(), plus.attr.valid, plus.attr.size));
                 cookie = plus.entry.offset;
             }
+            if flags.0 & listed::END != 0 {
+                return all;
+            }
+            assert!(!data.0.is_empty(), "nothing, and not the end");
         }
     }
 

@@ -58,6 +58,9 @@ pub struct Cat {
     /// The files.
     #[arg(required = true, value_name = "URL")]
     pub urls: Vec<Given>,
+    /// Move data in 9P messages, never in streams beside them.
+    #[arg(long)]
+    pub no_stream: bool,
 }
 
 /// Print all that is known of files, as stat does.
@@ -172,6 +175,9 @@ pub struct Write {
     /// Add to the end of the file.
     #[arg(short, long)]
     pub append: bool,
+    /// Move data in 9P messages, never in streams beside them.
+    #[arg(long)]
+    pub no_stream: bool,
 }
 
 /// Remove files.
@@ -308,12 +314,13 @@ pub struct Truncate {
 /// An interrupted copy leaves its temporary file where it cannot remove it, and on purpose with --resume. --resume goes on
 /// with it if its source is the same file at the same address, with the size and time that it had then, and the end of
 /// what is there is the source's; of what was sent to a server, the last 32 MiB are sent again. Give --resume to a copy to
-/// a server from the beginning: without it the temporary file has a random name, and is not gone on with. --resume leaves
+/// a server from the beginning: without it the temporary file has a random name, and is not gone on with; nor is a large file
+/// from a distant server, which comes by several streams at a time unless --resume is given. --resume leaves
 /// files that are there and have the size of their source and, with -p, its time, or without -p a time that is not before
 /// its. After a crash of the machine that is copied to, and where that is not enough, add --checksum.
 ///
 /// A file that changes while it is read is copied as it was read, with a warning; one that ends before the size that it
-/// had is not copied.
+/// had is not copied, nor is one of which a stream's end tells that it was changed.
 #[derive(Debug, clap::Args)]
 pub struct Cp {
     /// What to copy, and at the end where to: local paths or URLs.
@@ -325,9 +332,9 @@ pub struct Cp {
     /// Keep permissions, times, and owners where that is allowed; no extended attributes and no access control lists.
     #[arg(short, long)]
     pub preserve: bool,
-    /// Files at a time.
-    #[arg(short, long, value_name = "N", default_value_t = Cp::JOBS, value_parser = clap::value_parser!(u16).range(1..=256))]
-    pub jobs: u16,
+    /// Files at a time; without it 8, and of small ones so many that a tree takes as long as it is deep.
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub jobs: Option<u16>,
     /// Go on where an interrupted copy ended, and leave what is there already.
     #[arg(long)]
     pub resume: bool,
@@ -335,9 +342,12 @@ pub struct Cp {
     /// its content and not by its time.
     #[arg(long)]
     pub checksum: bool,
-    /// Move data in 9P messages, never in a stream beside them. There are no streams yet: it changes nothing.
+    /// Move data in 9P messages, never in streams beside them.
     #[arg(long)]
     pub no_stream: bool,
+    /// Streams of one large file at a time, at most: as many are used as make it faster.
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=16))]
+    pub streams: u16,
     /// Say what would be done.
     #[arg(long)]
     pub dry_run: bool,
@@ -358,9 +368,4 @@ pub struct Cp {
     /// One JSON object for each file, and one for the whole.
     #[arg(long)]
     pub json: bool,
-}
-
-impl Cp {
-    /// Files at a time, unless given.
-    pub const JOBS: u16 = 8;
 }

@@ -1,10 +1,11 @@
 //! `ninefold cat`: files, one after another, on standard output.
 
 use bytes::Bytes;
-use ninefold::client::{Begun, Error, File, Follow, Metadata};
+use ninefold::client::{Begun, Error, Follow, Metadata};
 use ninefold::proto::Errno;
 
 use super::World;
+use super::cp::STREAMED;
 use crate::args::Cat;
 use crate::given::{self, Remote};
 use crate::out::Out;
@@ -47,18 +48,27 @@ async fn one(given: &Remote, world: &World, out: &mut Out) -> Result<(), Trouble
         Trouble::File(given.failed(tried, e))
     })?;
     // Without attributes it is read one message after another.
-    let done = is_all(&file, &first, metadata.as_ref());
-    let mut reader = file.reader(first.len() as u64, metadata.as_ref());
+    let done = is_all(&first, metadata.as_ref());
+    let begins = first.len() as u64;
+    let size = metadata.as_ref().filter(|metadata| metadata.is_plain()).map_or(0, |metadata| metadata.size);
     out.data(first).await.map_err(Trouble::Output)?;
+    if !done && size.saturating_sub(begins) >= STREAMED && file.client().has_streams() {
+        let mut stream = file.stream_read(begins, None).await.map_err(file_failed)?;
+        while let Some(data) = stream.next().await.map_err(file_failed)? {
+            out.data(data).await.map_err(Trouble::Output)?;
+        }
+        stream.finish().await.map_err(file_failed)?;
+        return Ok(());
+    }
+    let mut reader = file.reader(begins, metadata.as_ref());
     while !done && let Some(data) = reader.next().await.map_err(file_failed)? {
         out.data(data).await.map_err(Trouble::Output)?;
     }
     Ok(())
 }
 
-/// Whether the first read took the whole file: it came to an end before the message did, and just where the size of the
-/// file says. Anything else is read until a read gives nothing, as sizes are no promise.
-fn is_all(file: &File, first: &Bytes, metadata: Option<&Metadata>) -> bool {
-    let ends_there = metadata.is_some_and(|metadata| metadata.is_plain() && metadata.size == first.len() as u64);
-    first.is_empty() || (ends_there && first.len() < file.read_max() as usize)
+/// Whether the first read took the whole file: it came to an end just where the size says that the file has, when it had been
+/// read. Anything else is read until a read gives nothing.
+fn is_all(first: &Bytes, metadata: Option<&Metadata>) -> bool {
+    first.is_empty() || metadata.is_some_and(|metadata| metadata.is_plain() && metadata.size == first.len() as u64)
 }

@@ -1,6 +1,6 @@
 //! `ninefold chmod`.
 
-use ninefold::client::{Error, FileType, Follow, Node};
+use ninefold::client::{Client, Error, FileType, Follow, Node};
 use ninefold::proto::attr::SetAttr;
 use ninefold::transport::Address;
 
@@ -36,7 +36,7 @@ impl Change<'_> {
         if !recursive || !node.qid().is_dir() {
             return self.apply(&node).await;
         }
-        crawl(self, Target::itself(node, address)).await;
+        crawl(self, Target::itself(node, address), None).await;
         Ok(())
     }
 
@@ -47,33 +47,38 @@ impl Change<'_> {
     }
 
     fn done(&self, at: &Target, result: Result<(), Error>) -> bool {
-        let well = result.is_ok();
-        if let Err(e) = result {
-            self.failed(at, "cannot change the permissions", e);
+        match result {
+            Ok(()) => true,
+            Err(e) => self.failed(at, "cannot change the permissions", e),
         }
-        well
     }
 }
 
 impl Visitor for Change<'_> {
+    /// What may not be read may be once it is changed.
+    fn lists_at_once(&self, _: &Client) -> bool {
+        false
+    }
+
     async fn enter(&self, at: &Target, node: &Node) -> Way {
         if self.done(at, self.apply(node).await) { Way::In } else { Way::Failed }
     }
 
     /// Symbolic links that are found on the way are left alone, and what they point to.
-    async fn file(&self, at: &Target, kind: FileType) -> bool {
+    async fn file(&self, at: &Target, kind: FileType, client: &Client) -> bool {
         if kind == FileType::Symlink {
             return true;
         }
-        let changed = async { self.apply(&at.walk().await?).await };
+        let changed = async { self.apply(&at.walk_as(client).await?).await };
         self.done(at, changed.await)
     }
 
-    async fn leave(&self, _: &Target) -> bool {
+    async fn leave(&self, _: &Target, _: &Client) -> bool {
         true
     }
 
-    fn failed(&self, at: &Target, tried: &'static str, e: Error) {
+    fn failed(&self, at: &Target, tried: &'static str, e: Error) -> bool {
         self.world.report.fail(at.own_address(), tried, e);
+        false
     }
 }

@@ -1,6 +1,6 @@
 //! `ninefold chown`.
 
-use ninefold::client::{Error, FileType, Follow, Node};
+use ninefold::client::{Client, Error, FileType, Follow, Node};
 use ninefold::proto::attr::SetAttr;
 use ninefold::transport::Address;
 use nix::unistd::{Group, User};
@@ -73,35 +73,40 @@ impl Change<'_> {
         if !recursive || !node.qid().is_dir() {
             return node.set(&self.owners).await;
         }
-        crawl(self, Target::itself(node, address)).await;
+        crawl(self, Target::itself(node, address), None).await;
         Ok(())
     }
 
     fn done(&self, at: &Target, result: Result<(), Error>) -> bool {
-        let well = result.is_ok();
-        if let Err(e) = result {
-            self.failed(at, "cannot change the owner", e);
+        match result {
+            Ok(()) => true,
+            Err(e) => self.failed(at, "cannot change the owner", e),
         }
-        well
     }
 }
 
 impl Visitor for Change<'_> {
+    /// What may not be read may be once it is changed.
+    fn lists_at_once(&self, _: &Client) -> bool {
+        false
+    }
+
     async fn enter(&self, at: &Target, node: &Node) -> Way {
         if self.done(at, node.set(&self.owners).await) { Way::In } else { Way::Failed }
     }
 
-    async fn file(&self, at: &Target, _: FileType) -> bool {
-        let changed = async { at.walk().await?.set(&self.owners).await };
+    async fn file(&self, at: &Target, _: FileType, client: &Client) -> bool {
+        let changed = async { at.walk_as(client).await?.set(&self.owners).await };
         self.done(at, changed.await)
     }
 
-    async fn leave(&self, _: &Target) -> bool {
+    async fn leave(&self, _: &Target, _: &Client) -> bool {
         true
     }
 
-    fn failed(&self, at: &Target, tried: &'static str, e: Error) {
+    fn failed(&self, at: &Target, tried: &'static str, e: Error) -> bool {
         self.world.report.fail(at.own_address(), tried, e);
+        false
     }
 }
 

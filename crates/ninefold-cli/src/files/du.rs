@@ -64,12 +64,17 @@ struct Frame {
 
 impl Sums<'_> {
     async fn below(&mut self, given: &Remote) -> anyhow::Result<()> {
+        let wants =
+            Wants { attributes: true, targets: false, hidden: true, dots: false, sorted: false, levels: usize::MAX };
         let look = async {
-            let node = given.walk(self.world, Follow::NotLast).await?;
-            let metadata = node.metadata().await.map_err(|e| given.failed("cannot access", e))?;
-            Ok((node, metadata))
+            let mut visited = given.visit(self.world, Follow::NotLast, wants.sight(true)).await?;
+            let metadata = match visited.looked.take() {
+                Some(looked) => looked.metadata,
+                None => visited.node.metadata().await.map_err(|e| given.failed("cannot access", e))?,
+            };
+            Ok((visited, metadata))
         };
-        let (node, metadata) = match look.await {
+        let (visited, metadata) = match look.await {
             Ok(found) => found,
             Err::<_, Failure>(failure) => {
                 self.world.report.complain(failure);
@@ -84,9 +89,7 @@ impl Sums<'_> {
         if metadata.kind != FileType::Dir {
             return self.print(given, b"", bytes, 0).await;
         }
-        let wants =
-            Wants { attributes: true, targets: false, hidden: true, dots: false, sorted: false, levels: usize::MAX };
-        let mut tree = Tree::new(node, wants);
+        let mut tree = Tree::new(visited, wants);
         let mut frames: Vec<Frame> = Vec::new();
         let mut enters = Some(bytes);
         loop {

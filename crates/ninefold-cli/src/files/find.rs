@@ -2,7 +2,7 @@
 
 use std::os::unix::ffi::OsStrExt;
 
-use ninefold::client::{Error, FileType, Follow, Node};
+use ninefold::client::{Error, FileType, Follow, Visited};
 
 use super::World;
 use super::look::json;
@@ -39,12 +39,15 @@ type Frame = (Vec<u8>, std::vec::IntoIter<Item>);
 
 impl Finder<'_> {
     async fn below(&mut self, given: &Remote) -> anyhow::Result<()> {
+        let json = self.args.json;
+        let levels = self.args.maxdepth.unwrap_or(usize::MAX).saturating_sub(1);
+        let wants = Wants { attributes: json, targets: json, hidden: true, dots: false, sorted: false, levels };
         let look = async {
-            let node = given.walk(self.world, Follow::NotLast).await?;
-            let item = self.first(given, &node).await.map_err(|e| given.failed("cannot access", e))?;
-            Ok((node, item))
+            let mut visited = given.visit(self.world, Follow::NotLast, wants.sight(true)).await?;
+            let item = self.first(given, &mut visited).await.map_err(|e| given.failed("cannot access", e))?;
+            Ok((visited, item))
         };
-        let (node, item) = match look.await {
+        let (visited, item) = match look.await {
             Ok(found) => found,
             Err::<_, Failure>(failure) => {
                 self.world.report.complain(failure);
@@ -53,12 +56,10 @@ impl Finder<'_> {
         };
         let is_dir = item.kind == FileType::Dir;
         self.visit(given, b"", &item, 0).await?;
-        let Some(levels) = self.args.maxdepth.unwrap_or(usize::MAX).checked_sub(1).filter(|_| is_dir) else {
+        if !is_dir || self.args.maxdepth == Some(0) {
             return Ok(());
-        };
-        let json = self.args.json;
-        let wants = Wants { attributes: json, targets: json, hidden: true, dots: false, sorted: false, levels };
-        let mut tree = Tree::new(node, wants);
+        }
+        let mut tree = Tree::new(visited, wants);
         let mut frames: Vec<Frame> = Vec::new();
         // The first directory is entered without having been found in one.
         let mut enters = true;
@@ -94,11 +95,15 @@ impl Finder<'_> {
     }
 
     /// The file that a word names.
-    async fn first(&self, given: &Remote, node: &Node) -> Result<Item, Error> {
+    async fn first(&self, given: &Remote, visited: &mut Visited) -> Result<Item, Error> {
+        let node = &visited.node;
         let (qid, kind) = (node.qid(), FileType::from_qid(node.qid().kind));
         // A qid alone does not tell a device from a file.
         if self.args.json || (!self.args.kinds.is_empty() && kind == FileType::File) {
-            return tree::single(node, given.name(), true).await;
+            return match visited.looked.take() {
+                Some(looked) => Ok(tree::looked(looked, given.name())),
+                None => tree::single(node, given.name(), true).await,
+            };
         }
         Ok(Item { name: given.name(), kind, qid, attributes: Attributes::NotAsked, target: None, descends: false })
     }

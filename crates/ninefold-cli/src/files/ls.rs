@@ -6,7 +6,7 @@
 use std::io::IsTerminal;
 
 use futures_util::stream::{self, StreamExt};
-use ninefold::client::{Client, FileType, Follow, Node};
+use ninefold::client::{Client, FileType, Follow, Node, Visited};
 use ninefold::proto::{Errno, QidType};
 use term_grid::{Direction, Filling, Grid, GridOptions};
 
@@ -31,7 +31,8 @@ const GAP: usize = 2;
 /// A file of the command line that is there.
 struct Found {
     given: Remote,
-    node: Node,
+    /// Not asked for with -d.
+    visited: Option<Visited>,
     item: Item,
 }
 
@@ -71,6 +72,12 @@ enum Form {
     Json,
 }
 
+/// A file of which no more is to be known than the walk told.
+fn unasked(node: &Node, name: Vec<u8>) -> Item {
+    let (kind, qid) = (FileType::from_qid(node.qid().kind), node.qid());
+    Item { name, kind, qid, attributes: Attributes::NotAsked, target: None, descends: false }
+}
+
 /// Of the terminal, as ls(1) finds it.
 fn width() -> usize {
     let told = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok()).filter(|&columns| columns > 0);
@@ -102,7 +109,9 @@ impl Listings<'_> {
         while let Some(found) = looks.next().await {
             match found {
                 Ok((found, client)) => {
-                    client.join(found.node.client());
+                    if let Some(visited) = &found.visited {
+                        client.join(visited.node.client());
+                    }
                     all.push(found);
                 }
                 Err(failure) => self.world.report.complain(failure),
@@ -114,30 +123,56 @@ impl Listings<'_> {
 
     /// As ls(1): a link to a directory stands for the directory, unless with -l or -d; any other for itself.
     async fn look_at(&self, given: Remote) -> Result<(Found, Client), Failure> {
-        let (node, client) = if self.args.long || self.args.directory {
-            given.walk_beside(self.world, Follow::NotLast).await?
+        let name = given.word.clone().into_bytes();
+        if self.args.directory {
+            let (node, client) = given.walk_beside(self.world, Follow::NotLast).await?;
+            let item = match self.wants_attributes() {
+                true => tree::single(&node, name, true).await.map_err(|e| given.failed("cannot access", e))?,
+                false => unasked(&node, name),
+            };
+            client.join(node.client());
+            return Ok((Found { given, visited: None, item }, client));
+        }
+        let sight = self.wants().sight(self.alone);
+        let visit = async |follow| given.visit_beside(self.world, follow, sight).await;
+        let (visited, client) = if self.args.long {
+            visit(Follow::NotLast).await?
         } else {
-            match given.walk_beside(self.world, Follow::All).await {
+            match visit(Follow::All).await {
                 // Where only names are printed, it is one whether it was come to through a link or not.
-                Ok((node, client)) if node.qid().is_dir() || !self.wants_attributes() => (node, client),
-                Ok(_) => given.walk_beside(self.world, Follow::NotLast).await?,
+                Ok((visited, client)) if visited.node.qid().is_dir() || !self.wants_attributes() => (visited, client),
+                Ok(_) => visit(Follow::NotLast).await?,
                 Err(failure) if matches!(failure.error.errno(), Errno::ENOENT | Errno::ELOOP) => {
-                    let link = given.walk_beside(self.world, Follow::NotLast).await;
-                    link.ok().filter(|(node, _)| node.qid().kind.has(QidType::SYMLINK)).ok_or(failure)?
+                    let link = visit(Follow::NotLast).await;
+                    link.ok().filter(|(link, _)| link.node.qid().kind.has(QidType::SYMLINK)).ok_or(failure)?
                 }
                 Err(failure) => return Err(failure),
             }
         };
-        let name = given.word.clone().into_bytes();
+        let mut visited = visited;
+        let node = &visited.node;
         // A directory's own attributes are only measured with those of files beside it.
-        let is_listed = node.qid().is_dir() && !self.args.directory;
-        let item = if self.wants_attributes() && !(is_listed && self.alone) {
-            tree::single(&node, name, true).await.map_err(|e| given.failed("cannot access", e))?
+        let item = if self.wants_attributes() && !(node.qid().is_dir() && self.alone) {
+            match visited.looked.take() {
+                Some(looked) => tree::looked(looked, name),
+                None => tree::single(node, name, true).await.map_err(|e| given.failed("cannot access", e))?,
+            }
         } else {
-            let (kind, qid) = (FileType::from_qid(node.qid().kind), node.qid());
-            Item { name, kind, qid, attributes: Attributes::NotAsked, target: None, descends: false }
+            unasked(node, name)
         };
-        Ok((Found { given, node, item }, client))
+        Ok((Found { given, visited: Some(visited), item }, client))
+    }
+
+    /// What is to be known of what is in a directory.
+    fn wants(&self) -> Wants {
+        Wants {
+            attributes: self.wants_attributes(),
+            targets: true,
+            hidden: self.args.all,
+            dots: self.args.all && !self.args.json,
+            sorted: true,
+            levels: if self.args.recursive { usize::MAX } else { 0 },
+        }
     }
 
     async fn files(&mut self, files: Vec<Found>, directories: &[Found]) -> anyhow::Result<()> {
@@ -156,16 +191,9 @@ impl Listings<'_> {
         self.print(&items, &directories).await
     }
 
-    async fn directory(&mut self, Found { given, node, .. }: Found, headed: bool) -> anyhow::Result<()> {
-        let wants = Wants {
-            attributes: self.wants_attributes(),
-            targets: true,
-            hidden: self.args.all,
-            dots: self.args.all && !self.args.json,
-            sorted: true,
-            levels: if self.args.recursive { usize::MAX } else { 0 },
-        };
-        let mut tree = Tree::new(node, wants);
+    async fn directory(&mut self, Found { given, visited, .. }: Found, headed: bool) -> anyhow::Result<()> {
+        let Some(visited) = visited else { return Ok(()) };
+        let mut tree = Tree::new(visited, self.wants());
         while let Some(Listing { below, items, trouble }) = tree.next().await {
             if trouble.as_ref().is_none_or(Trouble::came_later) {
                 if headed && !self.args.json {

@@ -1,6 +1,6 @@
 //! `ninefold mkdir`.
 
-use ninefold::client::{Client, Error, Follow, Node, components};
+use ninefold::client::{Client, Error, Follow, MadeDir, Node, components};
 use ninefold::proto::Errno;
 use ninefold::proto::attr::SetAttr;
 use ninefold::transport::Address;
@@ -30,10 +30,10 @@ pub async fn run(args: Mkdir, world: &World) -> anyhow::Result<()> {
                 Some(client) => Some(making.one(&client, address).await),
                 None => None,
             },
-            (true, _) => match world.client(address).await {
-                Some(client) => Some(making.all(&client, address).await),
-                None => None,
-            },
+            (true, _) => {
+                let all = async |client: &Client| making.all(client, address).await;
+                world.first(address, all).await.map(|(_, made)| made)
+            }
         };
         let Some(made) = made else { continue };
         if let Err(e) = made {
@@ -70,8 +70,21 @@ impl Making {
         made.set(&SetAttr { mode: Some(mode), ..SetAttr::default() }).await
     }
 
+    /// Gives a directory that was made the mode asked for.
+    async fn finish(&self, MadeDir { node, made, metadata }: MadeDir) -> Result<(), Error> {
+        match self.mode.filter(|_| made) {
+            Some(mode) if metadata?.mode != mode => node.set(&SetAttr { mode: Some(mode), ..SetAttr::default() }).await,
+            _ => Ok(()),
+        }
+    }
+
     /// Those above it too. Made by others meanwhile is as good.
     async fn all(&self, client: &Client, address: &Address) -> Result<(), Error> {
+        let perm = self.mode.unwrap_or(NEW_DIR) & NEW_DIR & !self.umask;
+        let perm_above = NEW_DIR & !self.umask | WRITE_AND_SEARCH;
+        if let Some(there) = client.mkdir_all(&address.path, perm_above, perm).await? {
+            return self.finish(there).await;
+        }
         let names = components(&address.path)?;
         let mut at = client.root().await?;
         for (i, name) in names.iter().enumerate() {

@@ -15,6 +15,7 @@ mod missing;
 mod mkdir;
 mod mode_change;
 mod mv;
+mod newborn;
 mod replace;
 mod rm;
 #[cfg(test)]
@@ -154,7 +155,8 @@ async fn farewell(world: &World, in_haste: bool) -> anyhow::Result<()> {
     }
     let silence = servers.heard_at(began).await.elapsed();
     // Long enough for the clunks to be sent at least.
-    servers.close(patience.saturating_sub(silence).max(patience / 4)).await
+    let well = !in_haste && world.report.failures() == 0;
+    servers.close(patience.saturating_sub(silence).max(patience / 4), well).await
 }
 
 fn is_broken_pipe(e: &anyhow::Error) -> bool {

@@ -42,15 +42,20 @@ impl Target {
     /// The name itself that an address ends in, be it of a symbolic link or of nothing. The root has none: EBUSY.
     pub async fn named(client: &Client, address: &Address) -> Result<Target, Error> {
         let (dir, name) = client.walk_parent(&address.path).await?;
-        let mut above = components(&address.path)?;
-        above.pop();
-        Ok(Target { dir: Arc::new(dir), name, address: Address { path: joined(&above), ..address.clone() } })
+        Target::visited(Arc::new(dir), name, address)
     }
 
     /// The file at an address, behind all symbolic links.
     pub async fn locate(client: &Client, address: &Address) -> Result<Target, Error> {
         let Located { dir, dir_path, name } = client.locate(&address.path).await?;
         Ok(Target { dir: Arc::new(dir), name, address: Address { path: joined(&dir_path), ..address.clone() } })
+    }
+
+    /// A name that was come to, which `address` ends in.
+    pub fn visited(dir: Arc<Node>, name: Vec<u8>, address: &Address) -> Result<Target, Error> {
+        let mut above = components(&address.path)?;
+        above.pop();
+        Ok(Target { dir, name, address: Address { path: joined(&above), ..address.clone() } })
     }
 
     /// A name in the directory `node` at `address`.
@@ -71,8 +76,13 @@ impl Target {
 
     /// The file itself, a symbolic link too.
     pub async fn walk(&self) -> Result<Node, Error> {
+        self.walk_as(self.dir.client()).await
+    }
+
+    /// The same by requests that count as caused by `client`'s replies; see [`Client::fork`].
+    pub async fn walk_as(&self, client: &Client) -> Result<Node, Error> {
         let name = [self.name.as_slice()];
-        self.dir.walk(if self.name.is_empty() { &[] } else { &name }).await
+        self.dir.walk_as(client, if self.name.is_empty() { &[] } else { &name }).await
     }
 
     pub fn beside(&self, name: &[u8]) -> Address {

@@ -225,6 +225,13 @@ impl Entry {
         }
     }
 
+    /// The same by its path.
+    pub async fn find_out_at(self, client: &Client, path: &[u8]) {
+        if is_quiet(client).await {
+            self.removed(&client.unlink(path, false).await);
+        }
+    }
+
     /// It is gone if `removed` says so.
     pub fn removed(self, removed: &Result<(), Error>) {
         match removed {

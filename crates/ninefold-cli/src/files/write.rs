@@ -2,9 +2,10 @@
 
 use std::io;
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 use bytes::BytesMut;
-use ninefold::client::{Client, Error, Follow, Mode, Writer};
+use ninefold::client::{Client, Error, File, Follow, Mode, Writer, components};
 use ninefold::proto::Dialect;
 use ninefold::transport::Address;
 use rustix::fs::{OFlags, fcntl_getfl, fstat, major, minor};
@@ -12,7 +13,9 @@ use tokio::io::{AsyncReadExt, Stdin, stdin};
 
 use super::World;
 use super::destination::not_a_file;
+use super::newborn::{self, Birth, Born};
 use super::replace::{InPlace, Replacement, Target};
+use super::target::temporary_name;
 use crate::args::Write;
 use crate::place::says_directory;
 
@@ -28,6 +31,31 @@ pub async fn run(args: Write, world: &World) -> anyhow::Result<()> {
         ));
         return Ok(());
     }
+    let mut input = Input::new();
+    if !args.append && !says_directory(&address.path) {
+        // What is small is there before anything is asked.
+        if let Err(e) = input.fill().await {
+            world.report.complain(format_args!("standard input: cannot read it: {e}"));
+            return Ok(());
+        }
+        if input.is_at_end {
+            let name = components(&address.path).ok().and_then(|mut names| names.pop()).unwrap_or_default();
+            let part = temporary_name(&name);
+            let birth = Birth { part: &part, mode: NEW_FILE & !world.umask, set: None, sync: true };
+            match newborn::make(world, address, birth, input.first.clone().freeze()).await {
+                Ok(Born::Done) => return Ok(()),
+                Ok(Born::WithoutMode(e)) => {
+                    world.report.warn(format_args!("{address}: written, but its permissions cannot be set: {e}"));
+                    return Ok(());
+                }
+                Ok(Born::Not) => {}
+                Err(failure) => {
+                    world.report.complain(failure);
+                    return Ok(());
+                }
+            }
+        }
+    }
     let Some(client) = world.client(address).await else { return Ok(()) };
     if says_directory(&address.path) {
         world.complain(address, "cannot write", not_a_file(&client, address).await).await;
@@ -35,7 +63,7 @@ pub async fn run(args: Write, world: &World) -> anyhow::Result<()> {
     }
     let written = match args.append {
         true => append(&client, address, world).await,
-        false => replace(&client, address, world).await,
+        false => replace(&client, address, world, input).await,
     };
     match written {
         Ok(()) => {}
@@ -44,6 +72,13 @@ pub async fn run(args: Write, world: &World) -> anyhow::Result<()> {
     }
     Ok(())
 }
+
+/// How long the end of a small input is waited for: what comes more slowly is written as it comes. A second round trip
+/// would rarely take as long.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Bytes of standard input that are read at a time for a stream.
+const PIECE: usize = 1 << 20;
 
 /// /dev/null, by its numbers (null(4)).
 const NULL: (u32, u32) = (1, 3);
@@ -74,12 +109,18 @@ impl From<Error> for Trouble {
     }
 }
 
-async fn replace(client: &Client, address: &Address, world: &World) -> Result<(), Trouble> {
+async fn replace(client: &Client, address: &Address, world: &World, input: Input) -> Result<(), Trouble> {
     let target = Target::locate(client, address).await?;
     let replacement = Replacement::begin(&world.temporaries, &target, NEW_FILE & !world.umask).await?;
     let in_place = |why: &InPlace| world.report.warn(format_args!("{address}: written in place: {why}"));
     replacement.in_place().into_iter().for_each(in_place);
-    let poured = pour(&mut stdin(), &mut replacement.writer(), replacement.file().write_max()).await;
+    // A small input, and what a program may be behind, goes in messages.
+    let streams = !input.is_at_end && replacement.in_place().is_none() && client.has_streams();
+    let poured = if streams {
+        pour_stream(input, replacement.file()).await
+    } else {
+        pour(input, &mut replacement.writer(), replacement.file().write_max()).await
+    };
     match poured {
         Ok(()) => {}
         Err(trouble) => {
@@ -109,15 +150,63 @@ async fn append(client: &Client, address: &Address, world: &World) -> Result<(),
     // 9P2000 has no word for "at the end": at the end as it is now.
     let offset = file.metadata().await?.size;
     // One after another: what is sent first is to come first, wherever the end is by then.
-    pour(&mut stdin(), &mut file.writer(offset, None), file.write_max()).await?;
+    pour(Input::new(), &mut file.writer(offset, None), file.write_max()).await?;
     Ok(file.close().await?)
 }
 
-/// Standard input to a file, `size` bytes at a time at most.
-async fn pour(input: &mut Stdin, file: &mut Writer<'_>, size: u32) -> Result<(), Trouble> {
+/// What was read of standard input.
+struct Input {
+    stdin: Stdin,
+    first: BytesMut,
+    is_at_end: bool,
+}
+
+impl Input {
+    fn new() -> Input {
+        Input { stdin: stdin(), first: BytesMut::new(), is_at_end: false }
+    }
+
+    /// Reads to the end, or until it is more than what is written at once, or takes its time.
+    async fn fill(&mut self) -> io::Result<()> {
+        let read = async {
+            while !self.is_at_end && self.first.len() <= newborn::MOST {
+                self.is_at_end = self.stdin.read_buf(&mut self.first).await? == 0;
+            }
+            Ok(())
+        };
+        tokio::time::timeout(PATIENCE, read).await.unwrap_or(Ok(()))
+    }
+}
+
+/// What was read, and the rest of standard input, to a file by a stream.
+async fn pour_stream(input: Input, file: &File) -> Result<(), Trouble> {
+    let Input { mut stdin, first, .. } = input;
+    let mut stream = file.stream_write(0, None).await?;
+    let mut buffer = first;
     loop {
+        stream.write(&buffer).await?;
+        buffer.clear();
+        buffer.reserve(PIECE);
+        if stdin.read_buf(&mut buffer).await.map_err(Trouble::Input)? == 0 {
+            stream.finish().await?;
+            return Ok(());
+        }
+    }
+}
+
+/// What was read, and the rest of standard input, to a file; the rest is read `size` bytes at a time at most.
+async fn pour(input: Input, file: &mut Writer<'_>, size: u32) -> Result<(), Trouble> {
+    let Input { mut stdin, first, is_at_end } = input;
+    if !first.is_empty() {
+        file.write(first.freeze()).await?;
+    }
+    loop {
+        if is_at_end {
+            file.finish().await?;
+            return Ok(());
+        }
         let mut buffer = BytesMut::with_capacity(size as usize);
-        if input.read_buf(&mut buffer).await.map_err(Trouble::Input)? == 0 {
+        if stdin.read_buf(&mut buffer).await.map_err(Trouble::Input)? == 0 {
             file.finish().await?;
             return Ok(());
         }

@@ -3,9 +3,11 @@
 use super::ServerMisbehaved;
 use crate::dialect::Dialect;
 use crate::message::{R, T};
+use crate::n1::listed;
 use crate::open::lflags;
 use crate::plus::plus_entries;
 use crate::stat::{Stat, dir_entries, dm, omode};
+use crate::stream::StreamAddress;
 use crate::types::Fid;
 
 /// What is remembered of a request until its reply is there.
@@ -24,7 +26,7 @@ pub(super) struct Expect {
     pub creates: Option<Fid>,
     /// The fid that its reply, success or error, forgets.
     pub ends: Option<Fid>,
-    /// The fid through which something may be written from then on: its Tclunk may end in an error, or do something.
+    /// The fid through which something may be written, or is locked, from then on: its Tclunk may end in an error, or do something.
     pub writes: Option<Fid>,
 }
 
@@ -64,6 +66,11 @@ enum Bound {
     Taken {
         sent: u32,
     },
+    /// An address, which `.s` has; in `.n1` it may be empty.
+    Stream {
+        has_address: bool,
+    },
+    StreamEnd,
     Stat,
 }
 
@@ -116,6 +123,11 @@ impl Expect {
                 expect.bound = Bound::Copied { asked: length };
                 expect.uses = [Some(srcfid), Some(dstfid)];
             }
+            T::Stream { fid, .. } => {
+                expect.bound = Bound::Stream { has_address: dialect != Dialect::Linux };
+                expect.uses = [Some(fid), None];
+            }
+            T::Streamend { .. } => expect.bound = Bound::StreamEnd,
             T::Session { fid, .. } => expect.makes = Some(fid),
             T::Write { fid, data, .. } | T::Writex { fid, data, .. } => {
                 expect.bound = Bound::Taken { sent: data.0.len() as u32 };
@@ -163,8 +175,12 @@ impl Expect {
             | T::Fsync { fid, .. }
             | T::Allocate { fid, .. }
             | T::Seek { fid, .. }
-            | T::Lock { fid, .. }
             | T::Getlock { fid, .. } => expect.uses = [Some(fid), None],
+            T::Lock { fid, .. } => {
+                expect.uses = [Some(fid), None];
+                // Its clunk gives up the lock.
+                expect.writes = Some(fid);
+            }
             T::Symlink { dfid, .. }
             | T::Mknod { dfid, .. }
             | T::Mkdir { dfid, .. }
@@ -192,8 +208,11 @@ impl Expect {
                 at_most(asked, data.0.len())?;
                 dir_entries(data.0).try_for_each(|entry| entry.map(drop)).map_err(ServerMisbehaved::Entries)
             }
-            (Bound::PlusEntries { asked }, R::Readdirplus { data }) => {
+            (Bound::PlusEntries { asked }, R::Readdirplus { flags, data }) => {
                 at_most(asked, data.0.len())?;
+                if flags.0 & !listed::ALL != 0 {
+                    return Err(ServerMisbehaved::ListingFlags(flags.0));
+                }
                 plus_entries(data.0).try_for_each(|entry| entry.map(drop)).map_err(ServerMisbehaved::Entries)
             }
             (Bound::Copied { asked }, &R::Copyrange { count: got }) if got > asked => {
@@ -204,6 +223,17 @@ impl Expect {
             }
             (Bound::Taken { sent }, &(R::Write { count: got } | R::Writex { count: got, .. })) if got > sent => {
                 Err(ServerMisbehaved::TookTooMuch { sent, got })
+            }
+            (Bound::Stream { has_address }, R::Stream { data, addr, .. }) => {
+                let text = if has_address { data.0 } else { addr };
+                let is_own = !has_address && text.is_empty();
+                match is_own || StreamAddress::parse(text).is_some() {
+                    true => Ok(()),
+                    false => Err(ServerMisbehaved::StreamAddress),
+                }
+            }
+            (Bound::StreamEnd, &R::Streamend { count, .. }) if count > i64::MAX as u64 => {
+                Err(ServerMisbehaved::StreamedTooMuch(count))
             }
             (Bound::Stat, R::Stat { stat }) => Stat::decode(stat.0, dialect).map(drop).map_err(ServerMisbehaved::Stat),
             _ => Ok(()),

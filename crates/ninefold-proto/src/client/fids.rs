@@ -11,6 +11,9 @@ use alloc::collections::{BTreeMap, VecDeque};
 use super::expect::{Expect, Outcome};
 use crate::types::{Fid, Tag};
 
+/// Clunks held back at a time, at most: what a server keeps for them is then little beside what it keeps for a connection.
+const HELD_BACK_MAX: usize = 64;
+
 /// How the client parts with a fid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Parting {
@@ -258,13 +261,23 @@ impl Fids {
         }
     }
 
-    /// The next fid to clunk.
-    pub fn pop_leaving(&mut self) -> Option<(Fid, Parting)> {
-        self.leaving.pop_front()
+    /// The next fid to clunk. `held_back`: not one whose clunk can wait, while those that do are few.
+    pub fn pop_leaving(&mut self, held_back: bool) -> Option<(Fid, Parting)> {
+        let next = self.next_leaving(held_back)?;
+        self.leaving.remove(next)
     }
 
-    pub fn has_leaving(&self) -> bool {
-        !self.leaving.is_empty()
+    /// Whether [`Fids::pop_leaving`] has one.
+    pub fn has_leaving(&self, held_back: bool) -> bool {
+        self.next_leaving(held_back).is_some()
+    }
+
+    fn next_leaving(&self, held_back: bool) -> Option<usize> {
+        if held_back && self.leaving.len() <= HELD_BACK_MAX {
+            self.leaving.iter().position(|&(fid, parting)| parting == Parting::Remove || self.is_written(fid))
+        } else {
+            (!self.leaving.is_empty()).then_some(0)
+        }
     }
 
     fn free(&mut self, fid: Fid) {

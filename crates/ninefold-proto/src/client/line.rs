@@ -22,6 +22,8 @@ pub(super) struct Pending {
     pub relies: [Option<Fid>; 2],
     /// A fid that it relies on was not made: it can only fail.
     pub doomed: bool,
+    /// [`Line::to_come`] before it was called.
+    pub to_come: u16,
 }
 
 /// Who waits for the replies of a line.
@@ -49,13 +51,21 @@ pub(super) struct Line {
     pub waiter: Waiter,
     /// When its waiter went, in the order of all of them; 0 while there is one.
     pub unattended: u64,
+    /// Requests that a Tguard of it guards and that have not been called yet: the server takes the next so many of the tag for
+    /// them, whoever calls them. With nothing unanswered such a line still has its tag, and the room of one call.
+    pub to_come: u16,
 }
 
 impl Line {
     pub fn new(first: Pending, waiter: Waiter, unattended: u64) -> Line {
         let mut members = Queue::default();
         members.push_back(first);
-        Line { members, waiter, unattended }
+        Line { members, waiter, unattended, to_come: 0 }
+    }
+
+    /// One more is called; `guards`: of how many more it is the Tguard.
+    pub fn count(&mut self, guards: Option<u16>) {
+        self.to_come = self.to_come.saturating_sub(1).max(guards.unwrap_or(0));
     }
 
     /// The one that the next reply answers.

@@ -32,6 +32,12 @@ pub enum ServerMisbehaved {
     CopiedTooMuch { asked: u64, got: u64 },
     #[error("Raccess allows {got:#o}, and {asked:#o} was asked for")]
     AccessNotAsked { asked: u32, got: u32 },
+    #[error("an Rreaddirplus with the flags {0:#o}, of which some are unknown")]
+    ListingFlags(u32),
+    #[error("an Rstream whose address is none")]
+    StreamAddress,
+    #[error("a stream of {0} bytes, more than a file has")]
+    StreamedTooMuch(u64),
     #[error("{got} bytes taken of {sent} that were sent")]
     TookTooMuch { sent: u32, got: u32 },
     #[error("{got} qids for a walk of {names} names")]

@@ -133,11 +133,14 @@ pub fn changes(request: &T<'_>) -> bool {
         | T::Seek { .. }
         | T::Fsync { .. }
         | T::Guard { .. }
+        | T::Streamend { .. }
         // A lock ends with the fid.
         | T::Lock { .. }
         | T::Getlock { .. } => false,
         T::Open { mode, .. } => mode & (omode::TRUNC | omode::RCLOSE) != 0,
         T::Lopen { flags, .. } => flags.0 & (lflags::TRUNC | lflags::CREAT) != 0,
+        // What is written comes by its data connection.
+        T::Stream { isread, .. } => isread == 0,
         T::Create { .. }
         | T::Write { .. }
         | T::Remove { .. }
@@ -277,6 +280,7 @@ mod tests {
             "Tseek",
             "Tfsync",
             "Tguard",
+            "Tstreamend",
             "Tlock",
             "Tgetlock",
         ];

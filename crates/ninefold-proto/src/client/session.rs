@@ -32,10 +32,10 @@ const CLUNKS_MAX: usize = 5_000;
 const _: () = assert!(2 * CALLS_MAX + CLUNKS_MAX < Tag::NONE.0 as usize);
 
 impl Default for Limits {
-    /// 1,024 calls: at 64 KiB each, 64 MiB on the way, more than 150 ms of 1 Gbit/s. 64 clunks: enough to fill a round
+    /// 4,096 calls: as many as a server of groups lets wait (docs/protocol.md, "Limits"), which is 500 small files and more. 64 clunks: enough to fill a round
     /// trip without a burst in front of the calls.
     fn default() -> Limits {
-        Limits { calls: 1024, clunks: 64 }
+        Limits { calls: 4096, clunks: 64 }
     }
 }
 
@@ -132,6 +132,7 @@ pub struct Session {
     /// Sent, and answered.
     flushes: (u64, u64),
     counts: Box<[u64; 256]>,
+    clunks_held_back: bool,
 }
 
 impl Session {
@@ -154,6 +155,7 @@ impl Session {
             next_unattended: 1,
             flushes: (0, 0),
             counts: Box::new([0; 256]),
+            clunks_held_back: false,
         }
     }
 
@@ -227,9 +229,9 @@ impl Session {
         self.flushes
     }
 
-    /// Whether nothing is outstanding and nothing is left to send.
+    /// Whether nothing is outstanding and nothing is left to send, but clunks that are [held back](Session::hold_back_clunks).
     pub fn is_idle(&self) -> bool {
-        self.pending.is_empty() && !self.fids.has_leaving()
+        self.pending.is_empty() && !self.fids.has_leaving(self.clunks_held_back)
     }
 
     /// Whether nothing is left to send, and nothing outstanding but clunks of fids through which nothing was written: their
@@ -240,7 +242,9 @@ impl Session {
             let fid = clunk.filter(|clunk| clunk.number == TCLUNK).and_then(|clunk| clunk.expect.ends);
             fid.is_some_and(|fid| !self.fids.is_written(fid))
         };
-        self.pending.values().all(is_farewell) && !self.fids.has_leaving() && self.to_flush.is_empty()
+        self.pending.values().all(is_farewell)
+            && !self.fids.has_leaving(self.clunks_held_back)
+            && self.to_flush.is_empty()
     }
 
     /// Messages sent and received, by number (T even, R odd).
@@ -293,6 +297,9 @@ impl Session {
         let tag = self.take_tag();
         self.encode(tag, request, out)?;
         self.begin(tag, request.number(), expect, Waiter::Caller);
+        if let Some(line) = self.pending.get_mut(&tag) {
+            line.count(guards(request));
+        }
         self.calls += 1;
         Ok(tag)
     }
@@ -303,6 +310,9 @@ impl Session {
     /// With groups the request is sent at once ([`Turn::Now`]). Without, the caller keeps it, head and payload, until
     /// [`Session::poll_turn`] says that it has its turn ([`Turn::Later`]). Either way every request of the chain has its own
     /// answer, in the order in which they were called, and one that needs a fid that was not made fails with `EBADF`.
+    ///
+    /// Behind a Tguard the tag stays the caller's until all that it guards was called, though all be answered that was; a
+    /// caller that has no more to call must give it up ([`Session::cancel`]), which ends the guard by a Tflush.
     ///
     /// Fails without effect, as [`Session::call`].
     pub fn call_behind(&mut self, tag: Tag, request: &T<'_>, out: &mut Vec<u8>) -> Result<Turn, Refused> {
@@ -320,11 +330,14 @@ impl Session {
         self.encode(tag, request, out)?;
         let relies = expect.uses.map(|used| used.filter(|&fid| self.fids.is_made(fid)));
         self.fids.begin(&expect, tag);
-        self.calls += 1;
+        // Where none is, the guard has kept the room of one.
+        self.calls += usize::from(unanswered > 0);
         let number = request.number();
         let ordinal = self.version.groups.then(|| self.send(number));
         if let Some(line) = self.pending.get_mut(&tag) {
-            line.members.push_back(Pending { expect, number, ordinal, relies, doomed: false });
+            let to_come = line.to_come;
+            line.count(guards(request));
+            line.members.push_back(Pending { expect, number, ordinal, relies, doomed: false, to_come });
         }
         Ok(if ordinal.is_some() { Turn::Now } else { Turn::Later })
     }
@@ -407,10 +420,10 @@ impl Session {
             self.fids.undo(&pending.expect);
         }
         self.calls -= unsent.len();
-        if line.members.is_empty() {
+        if line.members.is_empty() && line.to_come == 0 {
             return self.end(tag);
         }
-        if line.members.iter().all(|pending| pending.expect.ends.is_some()) {
+        if line.to_come == 0 && line.members.iter().all(|pending| pending.expect.ends.is_some()) {
             line.waiter = Waiter::Gone;
         } else {
             line.waiter = Waiter::GoneUnflushed;
@@ -427,7 +440,9 @@ impl Session {
     /// taken back, nor a chain, nor what was given up or answered before.
     pub fn withdraw(&mut self, tag: Tag) -> bool {
         let Some(line) = self.pending.get(&tag).filter(|line| line.waiter == Waiter::Caller) else { return false };
-        let Some(&Pending { expect, number, .. }) = line.asked().filter(|_| line.members.len() == 1) else {
+        let Some(&Pending { expect, number, .. }) =
+            line.asked().filter(|only| line.members.len() == 1 && only.to_come == 0)
+        else {
             return false;
         };
         if expect.ends.is_some() {
@@ -445,16 +460,20 @@ impl Session {
     /// its end on; [`Session::cancel`] does the rest.
     pub fn withdraw_last(&mut self, tag: Tag) -> bool {
         let line = self.pending.get_mut(&tag).filter(|line| line.waiter == Waiter::Caller);
-        let Some((last, is_empty)) = line.and_then(|line| Some((line.members.pop_back()?, line.members.is_empty())))
-        else {
+        let Some((last, is_over)) = line.and_then(|line| {
+            let last = line.members.pop_back()?;
+            line.to_come = last.to_come;
+            Some((last, line.members.is_empty() && line.to_come == 0))
+        }) else {
             return false;
         };
+        let keeps_room = line_len(&self.pending, tag) == 0 && !is_over;
         if last.ordinal.is_some() {
             self.counts[usize::from(last.number)] -= 1;
         }
         self.fids.undo(&last.expect);
-        self.calls -= 1;
-        if is_empty {
+        self.calls -= usize::from(!keeps_room);
+        if is_over {
             self.end(tag);
         }
         true
@@ -473,6 +492,12 @@ impl Session {
         self.fids.abandon(fid, parting);
     }
 
+    /// While this holds, [`Session::poll_transmit`] sends no clunk of a fid through which nothing was written: their replies tell
+    /// nothing, and the end of the connection does what they do. But 64 are held back at most.
+    pub fn hold_back_clunks(&mut self, hold: bool) {
+        self.clunks_held_back = hold;
+    }
+
     /// Appends one flush or clunk that is due, and says whether there was one.
     pub fn poll_transmit(&mut self, out: &mut Vec<u8>) -> bool {
         while let Some(oldtag) = self.to_flush.pop_front() {
@@ -487,7 +512,7 @@ impl Session {
             return true;
         }
         if self.clunks < self.limits.clunks
-            && let Some((fid, parting)) = self.fids.pop_leaving()
+            && let Some((fid, parting)) = self.fids.pop_leaving(self.clunks_held_back)
         {
             let request = match parting {
                 Parting::Clunk => T::Clunk { fid },
@@ -510,7 +535,7 @@ impl Session {
         self.fids.begin(&expect, tag);
         let unattended = if waiter == Waiter::Clunk { self.unattend() } else { 0 };
         let ordinal = Some(self.send(number));
-        let pending = Pending { expect, number, ordinal, relies: [None; 2], doomed: false };
+        let pending = Pending { expect, number, ordinal, relies: [None; 2], doomed: false, to_come: 0 };
         self.pending.insert(tag, Line::new(pending, waiter, unattended));
     }
 
@@ -580,8 +605,9 @@ impl Session {
         self.fids.settle(&expect, outcome, waiter == Waiter::Caller);
         let is_last = line_len(&self.pending, tag) == 1;
         match waiter {
-            // Its tag, and its room, stay in use until the Rflush (flush(5)).
+            // Its tag, and its room, stay in use until the Rflush (flush(5)), or until its guard has what it guards.
             Waiter::Flushed if is_last => {}
+            Waiter::Caller | Waiter::GoneUnflushed if is_last && self.is_guarded(tag) => {}
             Waiter::Clunk => self.clunks -= 1,
             _ => self.calls -= 1,
         }
@@ -602,9 +628,14 @@ impl Session {
         }
         if line.due().is_some() {
             self.turns.push_back(tag);
-        } else if line.members.is_empty() && line.waiter != Waiter::Flushed {
+        } else if line.members.is_empty() && line.waiter != Waiter::Flushed && line.to_come == 0 {
             self.end(tag);
         }
+    }
+
+    /// Whether a Tguard of the tag waits for requests that were not called yet; see [`Session::call_behind`].
+    pub fn is_guarded(&self, tag: Tag) -> bool {
+        self.pending.get(&tag).is_some_and(|line| line.to_come > 0)
     }
 
     /// The Tflush of `oldtag` was answered. After an Rflush, whatever has not been answered never will be, and never
@@ -614,6 +645,7 @@ impl Session {
         let Some(line) = self.pending.get_mut(&oldtag) else { return };
         if !done && !line.members.is_empty() {
             line.waiter = Waiter::Gone;
+            line.to_come = 0;
             return;
         }
         let never = core::mem::take(&mut line.members);
@@ -629,6 +661,11 @@ impl Session {
             self.unattended.remove(&line.unattended);
         }
     }
+}
+
+/// How many requests behind it a Tguard guards.
+fn guards(request: &T<'_>) -> Option<u16> {
+    if let T::Guard { members, .. } = *request { Some(members) } else { None }
 }
 
 fn line_len(pending: &BTreeMap<Tag, Line>, tag: Tag) -> usize {

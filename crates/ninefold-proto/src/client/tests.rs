@@ -53,13 +53,13 @@ impl Bench {
 
     fn frame(&self, tag: Tag, line: &str) -> Vec<u8> {
         let line = with_tag(tag, line);
-        parse(&line, self.session.dialect()).unwrap_or_else(|e| panic!("{line}: {e}"))
+        parse(&line, self.session.version()).unwrap_or_else(|e| panic!("{line}: {e}"))
     }
 
     fn try_call(&mut self, line: &str) -> Result<Tag, Refused> {
         let frame = self.frame(Tag(0), line);
         let (header, body) = split_frame(&frame).unwrap();
-        let request = T::decode(header.kind, body, self.session.dialect()).unwrap();
+        let request = T::decode(header.kind, body, self.session.version()).unwrap();
         self.session.call(&request, &mut Vec::new())
     }
 
@@ -74,12 +74,12 @@ impl Bench {
     }
 
     fn take(&mut self, frame: &[u8]) -> Result<Told, ServerMisbehaved> {
-        let dialect = self.session.dialect();
+        let version = self.session.version();
         self.session.handle_frame(frame).map(|answer| match answer {
             Answer::Reply { tag, reply, made } => {
                 let mut frame = Vec::new();
-                reply.encode(tag, dialect, &mut frame);
-                Told::Reply(tag, without_tag(&print(&frame, dialect, Data::Whole).to_string()).1, made)
+                reply.encode(tag, version, &mut frame);
+                Told::Reply(tag, without_tag(&print(&frame, version, Data::Whole).to_string()).1, made)
             }
             Answer::Failed { tag, error } => Told::Failed(tag, error.errno),
             Answer::Settled => Told::Settled,
@@ -96,7 +96,7 @@ impl Bench {
         let mut sent = Vec::new();
         let mut frame = Vec::new();
         while self.session.poll_transmit(&mut frame) {
-            sent.push(without_tag(&print(&frame, self.session.dialect(), Data::Whole).to_string()));
+            sent.push(without_tag(&print(&frame, self.session.version(), Data::Whole).to_string()));
             frame.clear();
         }
         sent
@@ -552,6 +552,41 @@ fn a_fid_is_named_until_the_last_request_on_it_is_answered_or_flushed() {
     b.reply(flush, "Rflush");
     assert!(!b.session.is_named(fid));
     b.session.abandon(fid, Parting::Clunk);
+}
+
+#[test]
+fn clunks_that_tell_nothing_can_be_held_back_and_64_are_at_most() {
+    let mut b = Bench::attached(Dialect::Linux);
+    b.session.hold_back_clunks(true);
+    let [looked_at, removed, written] = [(); 3].map(|()| b.walked());
+    let open = b.call(&format!("Tlopen fid {written} flags 0100001"));
+    b.reply(open, "Rlopen qid (2 1 ) iounit 0");
+    b.session.abandon(looked_at, Parting::Clunk);
+    b.sent_nothing();
+    assert!(b.session.is_idle() && b.session.is_done());
+    b.session.abandon(removed, Parting::Remove);
+    b.session.abandon(written, Parting::Clunk);
+    assert!(!b.session.is_idle());
+    let sent = b.sent();
+    let lines: Vec<_> = sent.iter().map(|(_, line)| line.clone()).collect();
+    assert_eq!(lines, [format!("Tremove fid {removed}"), format!("Tclunk fid {written}")]);
+    b.reply(sent[0].0, "Rremove");
+    b.reply(sent[1].0, "Rclunk");
+    for _ in 0..63 {
+        let fid = b.walked();
+        b.session.abandon(fid, Parting::Clunk);
+        b.sent_nothing();
+    }
+    let last = b.walked();
+    b.session.abandon(last, Parting::Clunk);
+    let clunk = b.sent_one(&format!("Tclunk fid {looked_at}"));
+    b.reply(clunk, "Rclunk");
+    b.session.hold_back_clunks(false);
+    assert!(!b.session.is_idle());
+    let sent = b.sent();
+    assert_eq!(sent.len(), 64);
+    sent.iter().for_each(|(tag, _)| drop(b.reply(*tag, "Rclunk")));
+    b.is_at_rest();
 }
 
 #[test]

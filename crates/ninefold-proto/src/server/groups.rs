@@ -129,15 +129,18 @@ pub(super) struct Groups<B> {
     attaches: usize,
     /// Of the frames.
     bytes: usize,
-    /// By tags whose Tguard did not hold. Its requests may come when it is answered and the tag is in no use.
-    cancelled: BTreeMap<Tag, Cancelled>,
+    /// By tags whose Tguard did not hold, or says when to stop. What it guards may come when it is answered and the tag is in no
+    /// use.
+    guarded: BTreeMap<Tag, Guarded>,
 }
 
-/// What is not carried out of a tag.
+/// What becomes of the next requests of a tag.
 #[derive(Clone, Copy, Debug)]
-struct Cancelled {
+struct Guarded {
     /// How many more; not 0.
     left: u32,
+    /// None of them is carried out; else only those before the first that fails are.
+    cancelled: bool,
     /// Frames of the connection before the Tguard.
     serial: u64,
 }
@@ -153,7 +156,7 @@ impl<B> Default for Groups<B> {
             refused: 0,
             attaches: 0,
             bytes: 0,
-            cancelled: BTreeMap::new(),
+            guarded: BTreeMap::new(),
         }
     }
 }
@@ -256,29 +259,39 @@ impl<B: AsRef<[u8]> + Clone + From<Vec<u8>>> Groups<B> {
         line
     }
 
-    /// The next so many of `tag` are not carried out: the Tguard that says so, which is [`Groups::answered`] next, is the first.
-    /// It had `serial` frames before it.
-    pub fn cancel_next(&mut self, tag: Tag, members: u32, serial: u64) {
-        let left = self.cancelled.get(&tag).map_or(0, |cancelled| cancelled.left).max(members);
-        self.cancelled.insert(tag, Cancelled { left, serial });
+    /// The next so many of `tag` are not carried out, or only as long as none fails: the Tguard that says so, which is
+    /// [`Groups::answered`] next, is the first. It had `serial` frames before it. Where another guard goes on, one that fails
+    /// ends both, so that they are as good as one.
+    pub fn guard(&mut self, tag: Tag, members: u32, cancelled: bool, serial: u64) {
+        let before = self.guarded.get(&tag);
+        let left = before.map_or(0, |guarded| guarded.left).max(members);
+        let cancelled = cancelled || before.is_some_and(|guarded| guarded.cancelled);
+        self.guarded.insert(tag, Guarded { left, cancelled, serial });
     }
 
-    /// Tags whose Tguard did not hold, and of which not all that it guards has come.
+    /// Tags with a Tguard of which not all that it guards has been answered.
     pub fn guards(&self) -> usize {
-        self.cancelled.len()
+        self.guarded.len()
     }
 
     /// Whether the next of `tag` is not to be carried out.
     pub fn is_cancelled(&self, tag: Tag) -> bool {
-        self.cancelled.contains_key(&tag)
+        self.guarded.get(&tag).is_some_and(|guarded| guarded.cancelled)
+    }
+
+    /// The member of `tag` that is [`Groups::answered`] next did not do what it was asked.
+    pub fn failed(&mut self, tag: Tag) {
+        if let Some(guarded) = self.guarded.get_mut(&tag) {
+            guarded.cancelled = true;
+        }
     }
 
     /// The member of `tag` before those that wait is answered.
     pub fn answered(&mut self, tag: Tag) {
-        if let Some(cancelled) = self.cancelled.get_mut(&tag) {
-            cancelled.left -= 1;
-            if cancelled.left == 0 {
-                self.cancelled.remove(&tag);
+        if let Some(guarded) = self.guarded.get_mut(&tag) {
+            guarded.left -= 1;
+            if guarded.left == 0 {
+                self.guarded.remove(&tag);
             }
         }
         if self.has(tag) {
@@ -328,8 +341,8 @@ impl<B: AsRef<[u8]> + Clone + From<Vec<u8>>> Groups<B> {
     /// Those of a tag that was flushed are never carried out, unless they came after the Tflush, which had `serial` frames
     /// before it.
     pub fn flush(&mut self, tag: Tag, serial: u64) {
-        if self.cancelled.get(&tag).is_some_and(|cancelled| cancelled.serial < serial) {
-            self.cancelled.remove(&tag);
+        if self.guarded.get(&tag).is_some_and(|guarded| guarded.serial < serial) {
+            self.guarded.remove(&tag);
         }
         let Some(line) = self.waiting.get_mut(&tag) else { return };
         let flushed = line.members.iter().take_while(|member| member.serial < serial).count();

@@ -24,6 +24,9 @@ pub struct Limits {
     pub waiting: usize,
     /// Requests that may be told EAGAIN in their turn. A client that goes on beyond that hears nothing any more.
     pub refused: usize,
+    /// Streams of the connection that have not been asked the end of. Over it those that ended longest ago are forgotten; where
+    /// none did: EMFILE.
+    pub streams: usize,
     /// From the connection's start to its first Tversion.
     pub handshake: Duration,
     /// From a frame's first byte to its last. At 1 MiB and 56 kbit/s a frame takes 150 s.
@@ -41,6 +44,7 @@ impl Default for Limits {
             group: 64,
             waiting: 4096,
             refused: 1 << 16,
+            streams: 64,
             handshake: Duration::from_secs(10),
             frame: Duration::from_secs(300),
         }

@@ -31,11 +31,13 @@ mod outbox;
 mod reply;
 mod request;
 mod session;
+mod stream;
 
 pub use groups::Member;
 pub use limits::Limits;
 pub use op::{
-    Begun, Done, Farewell, FarewellId, Holder, Op, RecordEnd, Rename, Request, RequestId, Special, XattrWrite,
+    Begun, Done, Farewell, FarewellId, Holder, Op, RecordEnd, Rename, Request, RequestId, Special, Streaming,
+    XattrWrite,
 };
 pub use outbox::{Bulk, Chunk, Outbox};
 pub use session::{Event, Parked, Session, Violation};

@@ -14,7 +14,7 @@ use crate::error::Errno;
 use crate::message::T;
 use crate::n1::{access, allocate, rename2, seek, writex};
 use crate::types::{Fid, QidType};
-use crate::wire::READ_OVERHEAD;
+use crate::wire::PLUS_OVERHEAD;
 
 /// What a completion must hold its result against.
 #[derive(Clone, Copy, Debug)]
@@ -35,15 +35,17 @@ pub(super) enum AfterN1 {
     Seek {
         offset: u64,
     },
+    Stream,
+    StreamEnd,
 }
 
 /// Bits that a message does not have (`what` names its field).
-fn known(bits: u32, all: u32, what: &'static str) -> Result<(), Stop> {
+pub(super) fn known(bits: u32, all: u32, what: &'static str) -> Result<(), Stop> {
     if bits & !all == 0 { Ok(()) } else { refused(Errno::EINVAL, what) }
 }
 
 /// A range of a file, whose end is an offset too (off_t is signed).
-fn range(offset: u64, length: u64) -> Result<(), Stop> {
+pub(super) fn range(offset: u64, length: u64) -> Result<(), Stop> {
     match offset.checked_add(length) {
         Some(end) if end <= i64::MAX as u64 => Ok(()),
         _ => refused(Errno::EINVAL, "offset and count overflow"),
@@ -70,7 +72,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
             T::Readdirplus { fid, offset, count, request_mask, flags } => {
                 known(flags.0, 0, "unknown readdirplus flags")?;
                 let (id, file) = self.readable_dir(fid)?;
-                let count = count.min(self.msize - READ_OVERHEAD);
+                let count = count.min(self.msize - PLUS_OVERHEAD);
                 let op = Op::Readdirplus { file, offset, max: count, mask: request_mask.0 };
                 checked(op, After::N1(AfterN1::Readdirplus { count }), id, None)
             }
@@ -174,8 +176,8 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
     pub(super) fn settle_n1(&mut self, request: &Outstanding, after: AfterN1, done: Done<F, P>) -> Reply<P> {
         let is_offset = |offset: u64| offset <= i64::MAX as u64;
         match (after, done) {
-            (AfterN1::Readdirplus { count }, Done::Data(data)) if data.len() <= count as usize => {
-                Reply::Readdirplus(data)
+            (AfterN1::Readdirplus { count }, Done::Listed { entries, end }) if entries.len() <= count as usize => {
+                Reply::Readdirplus { entries, end }
             }
             (AfterN1::Access { asked }, Done::Access(mode)) if mode & !asked == 0 => Reply::Access(mode),
             (AfterN1::Writex { len }, Done::Written { offset, count }) if count <= len && is_offset(offset) => {
@@ -183,6 +185,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
             }
             (AfterN1::Copyrange { length }, Done::Copied(count)) if count <= length => Reply::Copyrange(count),
             (AfterN1::Seek { offset }, Done::Offset(at)) if at >= offset && is_offset(at) => Reply::Seek(at),
+            (AfterN1::Stream | AfterN1::StreamEnd, done) => self.settle_stream(request, done),
             (_, done) => self.out_of_contract(request, done),
         }
     }

@@ -10,7 +10,7 @@ use crate::dialect::Dialect;
 use crate::error::Error;
 use crate::open::Open;
 use crate::stat::{Stat, StatBuf};
-use crate::types::{Name, Qid, SessionId, WalkElem};
+use crate::types::{Name, Qid, SessionId, StreamToken, WalkElem};
 
 /// One request of a session, from its arrival to its completion.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -231,6 +231,22 @@ pub enum Op<'a, F> {
         offset: u64,
         hole: bool,
     },
+    /// `.s` and `.n1`: make a stream of a plain file that is open so; it keeps the file, whatever becomes of the fid.
+    Stream {
+        file: F,
+        /// From the file to the client, or to the file.
+        read: bool,
+        offset: u64,
+        /// `None`: to the end of the file, or until the client ends it.
+        length: Option<u64>,
+        /// Whatever is written goes to the end of the file.
+        appends: bool,
+    },
+    /// `.n1`: tell how the stream ended, when it has; it may be for long that it has not. `abort`: end it now.
+    StreamEnd {
+        id: u32,
+        abort: bool,
+    },
     Fsync {
         file: F,
         datasync: bool,
@@ -267,8 +283,10 @@ pub enum Done<F, P> {
     Opened { qid: Qid },
     /// Create, CreateSpecial; `opened`: the new file can be read or written.
     Created { qid: Qid, file: F, opened: bool },
-    /// Read, Readdir, Readdirplus.
+    /// Read, Readdir.
     Data(P),
+    /// Readdirplus; `end`: nothing was behind these entries when they were read.
+    Listed { entries: P, end: bool },
     /// ReadStats: records, and where each ends.
     Stats(P, Vec<RecordEnd>),
     /// Write.
@@ -297,8 +315,25 @@ pub enum Done<F, P> {
     Copied(u64),
     /// Seek.
     Offset(u64),
+    /// Stream.
+    Streaming(Streaming),
+    /// StreamEnd: bytes read from the file or written to it.
+    StreamEnded { count: u64, modrev: u64 },
     /// Everything else.
     Unit,
+}
+
+/// What Rstream tells of a stream.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Streaming {
+    /// `.n1`: names it among those of the connection.
+    pub id: u32,
+    /// `.n1`: opens its data connection.
+    pub token: StreamToken,
+    /// Changes whenever the file's content or attributes do; 0 when the server cannot tell.
+    pub modrev: u64,
+    /// `.s`: as [`StreamAddress`](crate::stream::StreamAddress) has it. `.n1`: where to dial, or empty for where the session is.
+    pub address: Vec<u8>,
 }
 
 /// What Rsession tells of the server.

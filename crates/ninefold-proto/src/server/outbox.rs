@@ -107,13 +107,17 @@ impl<P: Bulk> Outbox<P> {
         self.head_added(start);
     }
 
-    /// Appends Rread or Rreaddir, by its number, whose data are `bulk`: both are a count and so many bytes.
-    pub(super) fn push_bulk(&mut self, number: u8, tag: Tag, bulk: P) {
+    /// Appends Rread, Rreaddir or Rreaddirplus, by its number, whose data are `bulk`: a count and so many bytes, and behind the
+    /// `flags` where it has any.
+    pub(super) fn push_bulk(&mut self, number: u8, tag: Tag, flags: Option<u32>, bulk: P) {
         let (start, len) = (self.heads.len(), bulk.len());
         let mut head = Writer::new(&mut self.heads);
-        head.u32((HEADER + 4 + len) as u32);
+        head.u32((HEADER + flags.map_or(0, |_| 4) + 4 + len) as u32);
         head.u8(number);
         head.u16(tag.0);
+        if let Some(flags) = flags {
+            head.u32(flags);
+        }
         head.u32(len as u32);
         self.head_added(start);
         if len > 0 {
@@ -215,7 +219,7 @@ impl<P: Bulk> Outbox<P> {
 mod tests {
     use super::*;
     use crate::dialect::Dialect;
-    use crate::message::{Entries, Payload};
+    use crate::message::{Entries, Octal, Payload, PlusEntries};
 
     #[test]
     fn heads_and_bulk_leave_in_order_whatever_the_write_sizes() {
@@ -227,9 +231,11 @@ mod tests {
                 R::Clunk {}.encode(Tag(i), Dialect::Linux, &mut whole);
                 let data = alloc::vec![i as u8; usize::from(i) * 3];
                 R::Read { data: Payload(&data) }.encode(Tag(i), Dialect::Linux, &mut whole);
-                out.push_bulk(117, Tag(i), data.clone());
+                out.push_bulk(117, Tag(i), None, data.clone());
                 R::Readdir { data: Entries(&data) }.encode(Tag(i), Dialect::Linux, &mut whole);
-                out.push_bulk(41, Tag(i), data);
+                out.push_bulk(41, Tag(i), None, data.clone());
+                R::Readdirplus { flags: Octal(1), data: PlusEntries(&data) }.encode(Tag(i), Version::N1, &mut whole);
+                out.push_bulk(173, Tag(i), Some(1), data);
             }
             let mut sent = Vec::new();
             while !out.is_empty() {
@@ -263,7 +269,7 @@ mod tests {
                 let data: Vec<u8> = (0..len).map(|i| i + tag as u8 * 16).collect();
                 let tag = Tag(tag as u16);
                 R::Read { data: Payload(&data) }.encode(tag, Dialect::Linux, &mut whole);
-                out.push_bulk(117, tag, Split(data, outside));
+                out.push_bulk(117, tag, None, Split(data, outside));
             }
             let mut sent: Vec<u8> = Vec::new();
             while !out.is_empty() {

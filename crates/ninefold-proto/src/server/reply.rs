@@ -3,14 +3,16 @@
 use alloc::vec::Vec;
 
 use super::fids::{Fate, Mode};
-use super::op::{Begun, Done, Holder, RecordEnd};
+use super::n1::AfterN1;
+use super::op::{Begun, Done, Holder, RecordEnd, Streaming};
 use super::outbox::{Bulk, Outbox};
 use super::request::XATTR_BYTES;
 use super::session::{After, Outstanding, Session};
 use crate::attr::{Attr, Statfs};
 use crate::dialect::{Dialect, Version};
 use crate::error::{Errno, Error};
-use crate::message::{Mask, Octal, Qids, R, StatBytes};
+use crate::message::{LongStr, Mask, Octal, Qids, R, StatBytes};
+use crate::n1::listed;
 use crate::stat::StatBuf;
 use crate::types::{Qid, Tag};
 use crate::wire::HEADER;
@@ -58,7 +60,10 @@ pub(super) enum Reply<P> {
     Create(Qid),
     Read(P),
     Readdir(P),
-    Readdirplus(P),
+    Readdirplus {
+        entries: P,
+        end: bool,
+    },
     Access(u32),
     Writex {
         offset: u64,
@@ -66,6 +71,11 @@ pub(super) enum Reply<P> {
     },
     Copyrange(u64),
     Seek(u64),
+    Stream(Streaming),
+    StreamEnd {
+        count: u64,
+        modrev: u64,
+    },
     Write(u32),
     Stat(StatBuf),
     Statfs(Statfs),
@@ -82,8 +92,21 @@ pub(super) enum Reply<P> {
 }
 
 impl<P: Bulk> Reply<P> {
-    /// Appends the message. One that does not fit the msize becomes an error.
-    pub(super) fn push(mut self, tag: Tag, version: Version, msize: u32, out: &mut Outbox<P>) {
+    /// Whether less was done than was asked, for a Tguard that says to stop there (docs/protocol.md). What was read may be
+    /// less than was asked for.
+    pub(super) fn falls_short(&self, after: After) -> bool {
+        match (self, after) {
+            (Reply::Error(_), _) => true,
+            (Reply::Walk(qids), After::Walk { names, .. }) => qids.len() < names,
+            (Reply::Write(count), After::Write { len }) => *count < len,
+            (Reply::Writex { count, .. }, After::N1(AfterN1::Writex { len })) => *count < len,
+            (Reply::Copyrange(count), After::N1(AfterN1::Copyrange { length })) => *count < length,
+            _ => false,
+        }
+    }
+
+    /// Appends the message. One that does not fit the msize becomes an error: then it is false.
+    pub(super) fn push(mut self, tag: Tag, version: Version, msize: u32, out: &mut Outbox<P>) -> bool {
         let linux = version.dialect == Dialect::Linux;
         let mark = out.mark();
         if let Reply::Error(error) = &mut self
@@ -149,21 +172,33 @@ impl<P: Bulk> Reply<P> {
             }
             Reply::Copyrange(count) => out.push(tag, &R::Copyrange { count: *count }, version),
             Reply::Seek(offset) => out.push(tag, &R::Seek { offset: *offset }, version),
-            Reply::Read(_) | Reply::Readdir(_) | Reply::Readdirplus(_) => {}
+            Reply::Stream(Streaming { id, token, modrev, address }) => {
+                let (data, addr) = if linux { (&[][..], &address[..]) } else { (&address[..], &[][..]) };
+                let (id, token, modrev) = (*id, *token, *modrev);
+                out.push(tag, &R::Stream { data: LongStr(data), id, token, modrev, addr }, version);
+            }
+            Reply::StreamEnd { count, modrev } => {
+                out.push(tag, &R::Streamend { count: *count, modrev: *modrev }, version);
+            }
+            Reply::Read(_) | Reply::Readdir(_) | Reply::Readdirplus { .. } => {}
         }
         match self {
             // Bulk counts were cut to fit before the file server was asked.
-            Reply::Read(data) => out.push_bulk(RREAD, tag, data),
-            Reply::Readdir(data) => out.push_bulk(RREADDIR, tag, data),
-            Reply::Readdirplus(data) => out.push_bulk(RREADDIRPLUS, tag, data),
+            Reply::Read(data) => out.push_bulk(RREAD, tag, None, data),
+            Reply::Readdir(data) => out.push_bulk(RREADDIR, tag, None, data),
+            Reply::Readdirplus { entries, end } => {
+                out.push_bulk(RREADDIRPLUS, tag, Some(if end { listed::END } else { 0 }), entries);
+            }
             Reply::Error(_) => {}
             _ if out.mark() - mark > (msize as usize).max(HEADER) => {
                 out.truncate(mark);
                 let error = Error::with_text(Errno::EMSGSIZE, "reply does not fit the msize");
                 Reply::Error(error).push(tag, version, msize, out);
+                return false;
             }
             _ => {}
         }
+        true
     }
 }
 

@@ -90,7 +90,7 @@ pub(super) fn no_room() -> Error {
     Error::try_later(ROOM_IN, "too many requests of this connection wait already")
 }
 
-/// What its Tguard asked does not hold.
+/// What its Tguard asked does not hold, or does not any more.
 pub(super) fn cancelled() -> Error {
     Error::with_text(Errno::ECANCELED, "its guard does not hold")
 }
@@ -153,7 +153,9 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
             },
             T::Read { fid, offset, count } if self.is_xattr(fid) => self.xattr_read(tag, fid, offset, count, out),
             T::Write { fid, offset, data } if self.is_xattr(fid) => self.xattr_write(tag, fid, offset, data.0, out),
-            T::Guard { epoch, lease, opid, members, .. } => self.guard(tag, (epoch, lease, opid), members, out),
+            T::Guard { flags, epoch, lease, opid, members, .. } => {
+                self.guard(tag, flags.0, (epoch, lease, opid), members, out)
+            }
             T::Xattrcreate { fid, name, attr_size, flags } => self.xattr_create(tag, fid, name, attr_size, flags, out),
             message => match self.check(message) {
                 Ok(checked) => return Ok(Event::Execute(self.begin(tag, checked))),
@@ -488,6 +490,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
             | T::Allocate { .. }
             | T::Seek { .. }
             | T::Rename2 { .. }) => self.check_n1(message)?,
+            message @ (T::Stream { .. } | T::Streamend { .. }) => self.check_stream(message)?,
             T::Never(never, _) => match never {},
         })
     }
@@ -724,28 +727,37 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         self.retire(id, Fate { request: Some(request), remove, error, refused: refused.is_some() });
     }
 
-    /// Tguard: its reply, and where it does not hold, that nothing of what it guards is carried out.
+    /// Tguard: its reply; where it does not hold, that nothing of what it guards is carried out; and where it says so, that what
+    /// fails is the end of it.
     fn guard(
         &mut self,
         tag: Tag,
+        flags: u32,
         (epoch, lease, opid): (u64, u32, u64),
         members: u16,
         out: &mut Outbox<P>,
     ) -> Result<(), Stop> {
+        let stops = flags & n1::guard::STOP != 0;
+        // No run of a server is 0: a group that goes with its Tsession cannot know which it will be.
+        let asks = !stops || epoch != 0;
         let error = match () {
+            () if flags & !n1::guard::ALL != 0 => Error::with_text(Errno::EINVAL, "unknown guard flags"),
             () if usize::from(members) >= self.limits.group => {
                 Error::with_text(Errno::EINVAL, "a guard of more requests than a tag may have")
             }
             // Telling a group that is sent again comes with sessions that are resumed.
             () if opid != 0 => Error::with_text(Errno::EOPNOTSUPP, "operations are not remembered"),
             // Nobody holds a lease.
-            () if self.epoch != Some(epoch) || lease != 0 => cancelled(),
+            () if asks && self.epoch != Some(epoch) || lease != 0 => cancelled(),
             () => {
                 Reply::<P>::Plain { number: TGUARD, qid: None }.push(tag, self.version, self.msize, out);
+                if stops && members > 0 {
+                    self.guard_behind(tag, members, false);
+                }
                 return Ok(());
             }
         };
-        self.cancel_behind(tag, members);
+        self.guard_behind(tag, members, true);
         Err(Stop::Refused(error))
     }
 

@@ -12,7 +12,7 @@ use super::op::{Done, Farewell, FarewellId, Request, RequestId};
 use super::outbox::{Bulk, Outbox};
 use super::reply;
 use super::request::{Refusal, fid_in_use, no_room, unknown_fid};
-use crate::dialect::{self, Dialect, Version};
+use crate::dialect::{self, Answer, Dialect, Version};
 use crate::error::{Errno, Error};
 use crate::message::{R, T, is_reply};
 use crate::open::Open;
@@ -78,7 +78,7 @@ enum State {
     /// A dialect is agreed.
     Agreed,
     /// A Tversion came over requests that still run: it is answered when they are done.
-    Resetting { tag: Tag, reply: (Option<Version>, u32) },
+    Resetting { tag: Tag, answer: Answer },
     /// The peer is gone.
     HungUp,
 }
@@ -189,6 +189,8 @@ pub struct Session<F, P, B = Vec<u8>> {
     /// Files said farewell to, not yet done.
     parting: usize,
     next_request: u64,
+    /// Tversions taken.
+    resets: u64,
     /// Since the connection's start: when the frame that is coming in began.
     frame_began: Option<Duration>,
     bulk: core::marker::PhantomData<P>,
@@ -233,6 +235,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
             farewells: VecDeque::new(),
             parting: 0,
             next_request: 0,
+            resets: 0,
             frame_began: None,
             bulk: core::marker::PhantomData,
         }
@@ -267,6 +270,11 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         self.requests.len() + self.groups.as_ref().map_or(0, Groups::len)
     }
 
+    /// Requests that wait for others of their tag, or for a fid.
+    pub fn waiting(&self) -> usize {
+        self.groups.as_ref().map_or(0, Groups::len)
+    }
+
     /// Whether no request of this tag is outstanding.
     pub fn is_free(&self, tag: Tag) -> bool {
         !self.tags.contains_key(&tag) && self.groups.as_ref().is_none_or(|groups| !groups.has(tag))
@@ -280,6 +288,11 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
     /// Whether a Tversion waits for what was before it to end.
     pub fn is_resetting(&self) -> bool {
         matches!(self.state, State::Resetting { .. })
+    }
+
+    /// How often a Tversion was taken: what the driver keeps for the connection beside its files, streams, ends with each.
+    pub fn resets(&self) -> u64 {
+        self.resets
     }
 
     /// Whether the connection is lost, or ended.
@@ -403,7 +416,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
             None => {
                 self.refuse(tag, why.error(), out);
                 if let Refused::Guard(members) = refused {
-                    self.cancel_behind(tag, members);
+                    self.guard_behind(tag, members, true);
                 }
                 self.answered(tag);
                 Event::Handled
@@ -413,10 +426,11 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         }
     }
 
-    /// The next so many requests of a tag behind the one that is answered now will be answered, but not carried out.
-    pub(super) fn cancel_behind(&mut self, tag: Tag, members: u16) {
+    /// The next so many requests of a tag behind the one that is answered now will be answered: when `cancelled` without being
+    /// carried out, else up to the first that fails.
+    pub(super) fn guard_behind(&mut self, tag: Tag, members: u16, cancelled: bool) {
         if let Some(groups) = &mut self.groups {
-            groups.cancel_next(tag, u32::from(members) + 1, self.serial);
+            groups.guard(tag, u32::from(members) + 1, cancelled, self.serial);
         }
     }
 
@@ -478,10 +492,10 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
                 self.answered_at_once(tag);
                 Ok(event)
             }
-            // Each holds a little memory until what it guards has come.
-            T::Guard { .. } if self.groups.as_ref().is_some_and(|groups| groups.guards() >= self.limits.waiting) => {
-                Err(Violation::TooManyGuards)
-            }
+            T::Guard { .. } if self.has_many_guards(turn) => match turn {
+                Turn::Arrived if self.anything_moves(parked) => Ok(Event::Wait),
+                _ => Err(Violation::TooManyGuards),
+            },
             message if self.is_cancelled(tag) => {
                 Ok(self.refuse_in_turn(tag, Refused::of(&message), Refusal::Cancelled, out))
             }
@@ -493,6 +507,13 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
                 }
             },
         }
+    }
+
+    /// Whether there are too many guards for one more: each holds a little memory until what it guards is answered. Those that
+    /// waited in their groups are as many again at most.
+    fn has_many_guards(&self, turn: Turn) -> bool {
+        let most = if turn == Turn::Arrived { self.limits.waiting } else { 2 * self.limits.waiting };
+        self.groups.as_ref().is_some_and(|groups| groups.guards() >= most)
     }
 
     /// Whether a request with this tag is one of a group of which others are not answered.
@@ -617,15 +638,17 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
             self.discard(&request, result);
         } else {
             self.tags.remove(&request.tag);
-            self.answered(request.tag);
             // Cancelled before it changed anything: no reply, only the Rflush (flush(5)). A fid that was clunked is
             // gone all the same, and without a reply the client would believe that it is not.
             let undone = !matches!(request.after, After::Farewell { .. });
             let silent = undone && request.flushed && matches!(&result, Err(e) if e.errno == Errno::EINTR);
             let reply = self.settle(&request, result);
-            if !silent {
-                reply.push(request.tag, self.version, self.msize, out);
+            let is_done = !silent && !reply.falls_short(request.after);
+            let fits = silent || reply.push(request.tag, self.version, self.msize, out);
+            if let Some(groups) = self.groups.as_mut().filter(|_| !is_done || !fits) {
+                groups.failed(request.tag);
             }
+            self.answered(request.tag);
             self.answer_flushes(&request.flushes, out);
         }
         if let Some(parting) = request.parting {
@@ -734,6 +757,9 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
     /// Answers with an error at once.
     pub(super) fn refuse(&mut self, tag: Tag, error: Error, out: &mut Outbox<P>) {
         reply::Reply::<P>::Error(error).push(tag, self.version, self.msize, out);
+        if let Some(groups) = &mut self.groups {
+            groups.failed(tag);
+        }
     }
 
     fn release(&mut self, id: HandleId) {
@@ -746,8 +772,9 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
     }
 
     fn negotiate(&mut self, tag: Tag, msize: u32, version: &[u8], out: &mut Outbox<P>) -> Event<'static, F> {
-        let reply = dialect::answer_version(version, msize, self.limits.msize);
-        self.state = State::Resetting { tag, reply };
+        let answer = dialect::answer_version(version, msize, self.limits.msize);
+        self.resets += 1;
+        self.state = State::Resetting { tag, answer };
         self.void_everything();
         self.finish_reset(out);
         if matches!(self.state, State::Resetting { .. }) { Event::CancelAll } else { Event::Handled }
@@ -767,11 +794,10 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
 
     /// Answers the Tversion once everything before it is done, clunks included.
     fn finish_reset(&mut self, out: &mut Outbox<P>) {
-        let State::Resetting { tag, reply: (version, msize) } = self.state else { return };
+        let State::Resetting { tag, answer: Answer { version, name, msize } } = self.state else { return };
         if !self.is_idle() {
             return;
         }
-        let name = version.map_or(dialect::UNKNOWN, Version::as_str);
         out.push(tag, &R::Version { msize, version: name.as_bytes() }, Dialect::Plan9);
         match version {
             Some(version) => {

@@ -4,6 +4,7 @@ mod groups;
 mod guards;
 mod n1;
 mod random_groups;
+mod stream;
 
 use alloc::format;
 use alloc::string::{String, ToString};

@@ -3,7 +3,7 @@
 use ninefold_proto::attr::getattr;
 use ninefold_proto::dialect::Version;
 use ninefold_proto::message::{Mask, Names, Octal, Payload, Perm, R, StatBytes, T};
-use ninefold_proto::n1::{rename2, session};
+use ninefold_proto::n1::{guard, rename2, session};
 use ninefold_proto::open::lflags;
 use ninefold_proto::plus::plus_entries;
 use ninefold_proto::stat::{Stat, dir_entries};
@@ -61,6 +61,10 @@ fn letter(name: char) -> &'static [u8] {
 pub fn request<'a>(place: &Place<'_>, step: &Step, bytes: &'a mut Vec<u8>) -> T<'a> {
     let &Place { version, own, .. } = place;
     let linux = version.dialect == Dialect::Linux;
+    if let Step::Stop { members } = *step {
+        let flags = Octal(guard::STOP);
+        return T::Guard { flags, epoch: 0, fid: Fid::NONE, lease: 0, opid: 0, members };
+    }
     let of_slot = |slot: usize| place.fids[slot].expect("its walk was called");
     let fid = of_slot(step.slot());
     match *step {
@@ -104,6 +108,7 @@ pub fn request<'a>(place: &Place<'_>, step: &Step, bytes: &'a mut Vec<u8>) -> T<
             }
         }
         Step::Unlink { name, .. } => T::Unlinkat { dirfid: fid, name: letter(name), flags: Octal(0) },
+        Step::Stop { .. } => unreachable!("it names no fid"),
     }
 }
 
@@ -117,7 +122,7 @@ pub fn brought(reply: &R<'_>, dialect: Dialect) -> Brought {
         R::Stat { stat } => Brought::Length(Stat::decode(stat.0, dialect).unwrap().length),
         R::Getattr { size, .. } => Brought::Length(size),
         R::Readdir { data } => Brought::Names(dir_entries(data.0).map(|entry| name(entry.unwrap().name)).collect()),
-        R::Readdirplus { data } => {
+        R::Readdirplus { data, .. } => {
             Brought::Names(plus_entries(data.0).map(|entry| name(entry.unwrap().entry.name)).collect())
         }
         _ => Brought::Done,

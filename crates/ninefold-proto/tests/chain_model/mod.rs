@@ -85,6 +85,8 @@ pub struct Played {
     pub withdrawn: u64,
     /// Requests that were called when some of their chain were answered.
     pub called_late: u64,
+    /// Chains that have less than their guard guards.
+    pub short_of_its_guard: u64,
 }
 
 struct Run<'b> {
@@ -220,7 +222,7 @@ impl<'b> Run<'b> {
         let request = messages::request(&Place { version, own, user, root, dir, fids: &chain.fids }, &step, &mut bytes);
         let mut frame = Vec::new();
         // When all of it is answered the next one begins another.
-        let is_first = chain.asked.is_empty();
+        let is_first = chain.tag == Tag::NONE;
         let turn = match is_first {
             true => self.client.call(&request, &mut frame).map(|tag| {
                 chain.tag = tag;
@@ -295,6 +297,10 @@ impl<'b> Run<'b> {
             }
             steps.push(step);
         }
+        if self.version.is_n1() && random.below(3) == 0 {
+            let members = steps.len() + random.below(3);
+            steps.insert(0, Step::Stop { members: members as u16 });
+        }
         steps
     }
 
@@ -318,7 +324,7 @@ impl<'b> Run<'b> {
             chain.brought.truncate(never);
             self.played.withdrawn += 1;
         }
-        if chain.asked.is_empty() {
+        if chain.asked.is_empty() && !self.client.is_guarded(chain.tag) {
             // The tag may be another's from now on.
             chain.tag = Tag::NONE;
         } else {
@@ -389,7 +395,7 @@ impl<'b> Run<'b> {
         let chain = chain.expect("an answer for a chain that waits");
         let at = chain.asked.pop_front().expect("an answer to what was asked");
         chain.brought[at] = Some(brought);
-        if chain.asked.is_empty() {
+        if chain.asked.is_empty() && !self.client.is_guarded(tag) {
             chain.tag = Tag::NONE;
         }
     }
@@ -418,6 +424,11 @@ impl<'b> Run<'b> {
             assert_eq!(alone.tree, *now, "what is left behind {:?}, of which {known} were told", chain.steps);
             self.trees[user] = alone.tree;
             if !chain.given_up {
+                if chain.tag != Tag::NONE {
+                    // Its guard waits for more than it has.
+                    self.client.cancel(chain.tag);
+                    self.played.short_of_its_guard += 1;
+                }
                 for fid in chain.fids.into_iter().flatten() {
                     self.client.abandon(fid, Parting::Clunk);
                 }

@@ -124,10 +124,11 @@ impl Server {
         match at.checked_sub(self.running.len()) {
             Some(at) => {
                 let farewell = self.farewells.swap_remove(at);
-                let result = match (farewell.remove, farewell.file) {
-                    (false, _) => Ok(()),
-                    (true, File::Plain(user, file)) => self.trees[user].remove(file),
-                    (true, _) => Err(Errno::EPERM.into()),
+                let result = match (farewell.error, farewell.remove, farewell.file) {
+                    (Some(error), ..) => Err(error),
+                    (None, false, _) => Ok(()),
+                    (None, true, File::Plain(user, file)) => self.trees[user].remove(file),
+                    (None, true, _) => Err(Errno::EPERM.into()),
                 };
                 self.session.farewell_done(farewell.id, result, &mut self.out);
             }
@@ -215,7 +216,8 @@ impl Server {
                 self.trees[user].rename(id, name)?;
                 Done::Unit
             }
-            Deed::List(File::Dir(user), plus) => Done::Data(self.entries(user, plus)),
+            Deed::List(File::Dir(user), true) => Done::Listed { entries: self.entries(user, true), end: true },
+            Deed::List(File::Dir(user), false) => Done::Data(self.entries(user, false)),
             Deed::Move(File::Dir(user), old, into, new) if into == File::Dir(user) => {
                 self.trees[user].rename_entry(old, new)?;
                 Done::Unit

@@ -57,6 +57,10 @@ pub enum Step {
         slot: usize,
         name: char,
     },
+    /// The first of a chain: of what follows, so many requests or fewer, nothing is done behind the first that fails.
+    Stop {
+        members: u16,
+    },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -176,14 +180,46 @@ pub struct Alone {
     pub tree: Tree,
     dialect: Dialect,
     fids: [Option<Held>; 2],
+    /// Whether a request that fails is the last that is done, and whether one has.
+    stops: bool,
+    stopped: bool,
 }
 
 impl Alone {
     pub fn new(tree: &Tree, dialect: Dialect) -> Alone {
-        Alone { tree: tree.clone(), dialect, fids: [None; 2] }
+        Alone { tree: tree.clone(), dialect, fids: [None; 2], stops: false, stopped: false }
     }
 
     pub fn step(&mut self, step: &Step) -> Brought {
+        if let Step::Stop { .. } = step {
+            self.stops = true;
+            return Brought::Done;
+        }
+        let brought = if self.stopped { self.not_done(step) } else { self.done(step) };
+        let falls_short = match (step, &brought) {
+            (Step::Walk { to: To::File(_), .. }, Brought::Walked(names)) => *names < 2,
+            (_, brought) => matches!(brought, Brought::Refused | Brought::NotMade),
+        };
+        self.stopped |= self.stops && falls_short;
+        brought
+    }
+
+    /// What is not carried out; a fid is forgotten all the same.
+    fn not_done(&mut self, step: &Step) -> Brought {
+        if matches!(step, Step::Walk { .. }) {
+            return Brought::Refused;
+        }
+        let into = if let Step::Move { into, .. } = *step { into } else { step.slot() };
+        if [step.slot(), into].into_iter().any(|slot| self.fids[slot].is_none()) {
+            return Brought::NotMade;
+        }
+        if step.ends() {
+            self.fids[step.slot()] = None;
+        }
+        Brought::Refused
+    }
+
+    fn done(&mut self, step: &Step) -> Brought {
         if let Step::Walk { slot, to } = *step {
             let (walked, held) = match to {
                 To::Nowhere => return Brought::Refused,
@@ -280,6 +316,7 @@ impl Step {
             | Step::List { slot }
             | Step::Move { slot, .. }
             | Step::Unlink { slot, .. } => slot,
+            Step::Stop { .. } => 0,
         }
     }
 

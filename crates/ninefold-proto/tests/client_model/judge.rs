@@ -120,6 +120,8 @@ pub fn asked(message: &T<'_>, version: Version) -> Asked {
             asked.ends = Some(fid.0);
         }
         T::Session { fid, .. } => asked.makes = Some(fid.0),
+        T::Stream { fid, .. } => names(&[fid]),
+        T::Streamend { .. } => {}
         T::Access { fid, mode } => {
             asked.names.push(fid.0);
             asked.most = mode.0 as usize;
@@ -321,7 +323,8 @@ impl Judge {
                 assert!(data.0.len() <= asked.most, "more data than asked for was taken");
                 assert!(dir_entries(data.0).all(|entry| entry.is_ok()), "half an entry was taken");
             }
-            R::Readdirplus { data } => {
+            R::Readdirplus { flags, data } => {
+                assert!(flags.0 <= 1, "unknown flags were taken");
                 assert!(data.0.len() <= asked.most, "more data than asked for was taken");
                 assert!(plus_entries(data.0).all(|entry| entry.is_ok()), "half an entry was taken");
             }

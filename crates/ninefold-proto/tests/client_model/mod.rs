@@ -242,6 +242,8 @@ impl<C: Choose> Run<'_, C> {
                 }
                 13 => T::Rename2 { olddirfid: fid, oldname: b"o", newdirfid: other, newname: b"n", flags: Octal(1) },
                 14 => T::Seek { fid, offset: 0, whence: 3 },
+                5 => T::Stream { fid, flags: Octal(0), isread: 1, offset: 0, length: 0 },
+                6 => T::Streamend { id: 0, flags: Octal(1) },
                 15 => T::Allocate { fid, mode: Octal(0), offset: 0, length: 1 },
                 0 => T::Version { msize: MSIZE, version: b"9P2000" },
                 1 => T::Flush { oldtag: Tag(self.choose.below(16) as u16) },

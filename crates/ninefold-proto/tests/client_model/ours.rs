@@ -5,9 +5,9 @@ use std::collections::{BTreeSet, VecDeque};
 use ninefold_proto::attr::{Attr, Statfs, Time};
 use ninefold_proto::dialect::Version;
 use ninefold_proto::message::T;
-use ninefold_proto::server::{Begun, Done, Event, FarewellId, Limits, Op, Outbox, RequestId, Session};
+use ninefold_proto::server::{Begun, Done, Event, FarewellId, Limits, Op, Outbox, RequestId, Session, Streaming};
 use ninefold_proto::stat::StatBuf;
-use ninefold_proto::types::{Qid, QidType};
+use ninefold_proto::types::{Qid, QidType, StreamToken};
 use ninefold_proto::wire::frame_size;
 use ninefold_proto::{Errno, Error, Tag};
 
@@ -146,7 +146,8 @@ fn success(op: &Op<'_, u32>) -> Success {
         Op::Create { .. } | Op::CreateSpecial { .. } => Done::Created { qid, file, opened: true },
         Op::Read { offset, count, .. } => Done::Data(offset.to_le_bytes()[..8.min(*count as usize)].to_vec()),
         Op::ReadStats { .. } => Done::Stats(Vec::new(), Vec::new()),
-        Op::Readdir { .. } | Op::Readdirplus { .. } => Done::Data(Vec::new()),
+        Op::Readdir { .. } => Done::Data(Vec::new()),
+        Op::Readdirplus { .. } => Done::Listed { entries: Vec::new(), end: true },
         Op::Access { mode, .. } => Done::Access(*mode),
         Op::Writex { data, offset, .. } => Done::Written { offset: *offset, count: data.len() as u32 },
         Op::Copyrange { length, .. } => Done::Copied(*length),
@@ -160,6 +161,11 @@ fn success(op: &Op<'_, u32>) -> Success {
         Op::XattrRead { .. } => Done::Xattr { value: Vec::new(), file },
         Op::Lock { .. } => Done::Lock { granted: true },
         Op::Getlock { .. } => Done::Getlock(None),
+        Op::Stream { .. } => {
+            let (id, token, modrev) = (1, StreamToken([7; 16]), 1);
+            Done::Streaming(Streaming { id, token, modrev, address: Vec::new() })
+        }
+        Op::StreamEnd { .. } => Done::StreamEnded { count: 1, modrev: 1 },
         Op::Wstat { .. }
         | Op::Rename { .. }
         | Op::RenameEntry { .. }

@@ -183,9 +183,9 @@ fn width(kind: FieldKind) -> usize {
         FieldKind::U8 => 1,
         FieldKind::U16 | FieldKind::Tag | FieldKind::Str | FieldKind::Names | FieldKind::Qids | FieldKind::Stat => 2,
         FieldKind::U32 | FieldKind::Fid | FieldKind::Perm | FieldKind::Octal | FieldKind::Optional => 4,
-        FieldKind::Payload | FieldKind::Entries | FieldKind::PlusEntries => 4,
+        FieldKind::LongStr | FieldKind::Payload | FieldKind::Entries | FieldKind::PlusEntries => 4,
         FieldKind::U64 | FieldKind::Mask => 8,
         FieldKind::Qid => 13,
-        FieldKind::SessionId => 16,
+        FieldKind::Secret => 16,
     }
 }

@@ -4,11 +4,11 @@
 use ninefold_proto::attr::{Attr, Time};
 use ninefold_proto::dialect::Version;
 use ninefold_proto::message::{
-    Entries, Mask, Names, Octal, Optional, Payload, Perm, PlusEntries, Qids, R, StatBytes, T,
+    Entries, LongStr, Mask, Names, Octal, Optional, Payload, Perm, PlusEntries, Qids, R, StatBytes, T,
 };
 use ninefold_proto::plus::PlusEntry;
 use ninefold_proto::stat::{DirEntry, Stat};
-use ninefold_proto::types::{Fid, Qid, QidType, SessionId, Tag};
+use ninefold_proto::types::{Fid, Qid, QidType, SessionId, StreamToken, Tag};
 use ninefold_proto::{Dialect, Dialect::*};
 
 /// What a frame is.
@@ -37,15 +37,17 @@ impl Golden {
     }
 }
 
-const ALL: [Version; 4] = Version::LAYOUTS;
-const P: &[Version] = &[ALL[0]];
-const U: &[Version] = &[ALL[1]];
+const ALL: [Version; 6] = Version::LAYOUTS;
+const P: &[Version] = &[ALL[0], ALL[4]];
+const U: &[Version] = &[ALL[1], ALL[5]];
 /// .L alone; what .L has .n1 has too.
 const LINUX: &[Version] = &[ALL[2]];
 const L: &[Version] = &[ALL[2], ALL[3]];
 const N: &[Version] = &[ALL[3]];
-const PU: &[Version] = &[ALL[0], ALL[1]];
-const UL: &[Version] = &[ALL[1], ALL[2], ALL[3]];
+/// .s behind 9P2000 and .u.
+const S: &[Version] = &[ALL[4], ALL[5]];
+const PU: &[Version] = &[ALL[0], ALL[1], ALL[4], ALL[5]];
+const UL: &[Version] = &[ALL[1], ALL[2], ALL[3], ALL[5]];
 const PUL: &[Version] = &ALL;
 
 /// Bytes from pairs of hexadecimal digits and `'text'`, spaces between.
@@ -250,6 +252,12 @@ fn requests() -> Vec<Golden> {
             "19000000 4a 0500 01000000 0300'old' 02000000 0300'new'"),
         t(L, 5, T::Unlinkat { dirfid: Fid(1), name: b"dir", flags: Octal(0x200) },
             "14000000 4c 0500 01000000 0300'dir' 00020000"),
+        t(S, 5, T::Stream { fid: Fid(1), flags: Octal(0), isread: 1, offset: 0x0102, length: 0 },
+            "14000000 a0 0500 01000000 01 0201000000000000"),
+        t(N, 5, T::Stream { fid: Fid(1), flags: Octal(2), isread: 0, offset: 4096, length: 8192 },
+            "20000000 a0 0500 01000000 02000000 00 0010000000000000 0020000000000000"),
+        t(N, 5, T::Streamend { id: 7, flags: Octal(1) },
+            "0f000000 a2 0500 07000000 01000000"),
         t(N, 5, T::Session { flags: Octal(1), session: SESSION, caps: Mask(2), fid: Fid(3), uname: b"glenda",
                 aname: b"/", n_uname: 1000 },
             "36000000 a4 0500 01000000 000102030405060708090a0b0c0d0e0f 0200000000000000 03000000 0600'glenda'
@@ -270,8 +278,8 @@ fn requests() -> Vec<Golden> {
         t(N, 5, T::Rename2 { olddirfid: Fid(1), oldname: b"old", newdirfid: Fid(2), newname: b"new",
                 flags: Octal(2) },
             "1d000000 bc 0500 01000000 0300'old' 02000000 0300'new' 02000000"),
-        t(N, 5, T::Guard { epoch: 1, fid: Fid(2), lease: 3, opid: 4, members: 5 },
-            "21000000 be 0500 0100000000000000 02000000 03000000 0400000000000000 0500"),
+        t(N, 5, T::Guard { flags: Octal(1), epoch: 1, fid: Fid(2), lease: 3, opid: 4, members: 5 },
+            "25000000 be 0500 01000000 0100000000000000 02000000 03000000 0400000000000000 0500"),
     ]
 }
 
@@ -364,13 +372,19 @@ fn replies() -> Vec<Golden> {
             "07000000 4b 0500"),
         r(L, 5, R::Unlinkat {},
             "07000000 4d 0500"),
+        r(S, 5, R::Stream { data: LongStr(b"tcp!192.0.2.1!40000"), id: 0, token: StreamToken([0; 16]), modrev: 0, addr: b"" },
+            "1e000000 a1 0500 13000000'tcp!192.0.2.1!40000'"),
+        r(N, 5, R::Stream { data: LongStr(b""), id: 7, token: StreamToken(SESSION.0), modrev: 0x0203, addr: b"tcp!h!1" },
+            "2c000000 a1 0500 07000000 000102030405060708090a0b0c0d0e0f 0302000000000000 0700'tcp!h!1'"),
+        r(N, 5, R::Streamend { count: 0x0504, modrev: 0x0706 },
+            "17000000 a3 0500 0405000000000000 0607000000000000"),
         r(N, 5, R::Session { caps: Mask(1), epoch: 2, time_sec: 3, time_nsec: 4, term_ms: 5, fids: 6, running: 7,
                 parked: 8, group: 9, waiting: 10, qid: DIR },
             "4c000000 a5 0500 0100000000000000 0200000000000000 0300000000000000 0400000000000000 05000000
              06000000 07000000 08000000 09000000 0a000000 80 01000000 1000000000000000"),
-        r(N, 5, R::Readdirplus { data: plus_entry(PlusEntry {
+        r(N, 5, R::Readdirplus { flags: Octal(1), data: plus_entry(PlusEntry {
                 entry: DirEntry { qid: FILE, offset: 1, kind: 8, name: b"f" }, attr: ATTR }) },
-            "b0000000 ad 0500 a5000000 00 02000000 1100000000000000 0100000000000000 08 0100'f'
+            "b4000000 ad 0500 01000000 a5000000 00 02000000 1100000000000000 0100000000000000 08 0100'f'
              ff3f000000000000 a4810000 e8030000 64000000
              0100000000000000 0200000000000000 0300000000000000 0010000000000000 0800000000000000
              0b00000000000000 0c00000000000000 0d00000000000000 0e00000000000000 0f00000000000000 1000000000000000

@@ -3,7 +3,8 @@
 //!
 //! [`Client::chain`] begins a [`Chain`]. Each of its methods issues a request and gives a [`Promise`] of what it brings; a walk
 //! gives a [`Spot`] as well, which the requests behind it may name before anybody knows whether there is such a file.
-//! [`Promise::take`] waits for the reply. A chain that is dropped is given up: what was not answered is flushed.
+//! [`Promise::take`] waits for the reply, and sends all that was issued: together, so that it takes few packets. Who does something
+//! else first calls [`Chain::send`]. A chain that is dropped is given up: what was not answered is flushed.
 //!
 //! ```no_run
 //! use ninefold::client::{Client, Error, Metadata};
@@ -29,21 +30,25 @@
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use ninefold_proto::message::{Mask, Names, Octal, Payload, Perm, StatBytes};
-use ninefold_proto::n1::rename2;
+use ninefold_proto::attr::{SetAttr, getattr};
+use ninefold_proto::message::{Mask, Names, Octal, Optional, Payload, Perm, StatBytes};
+use ninefold_proto::n1::{guard, rename2};
+use ninefold_proto::open::lflags;
 use ninefold_proto::stat::{Stat, dm, omode};
 use ninefold_proto::types::{MAXWELEM, Name};
 use ninefold_proto::wire::IO_HEADER;
-use ninefold_proto::{Dialect, Errno, Fid, Qid, R, T, attr::getattr};
+use ninefold_proto::{Dialect, Errno, Fid, Qid, R, T};
 
 use super::client::Client;
-use super::connection::{Call, Handle, Place, Reply, Waiting};
+use super::connection::{Call, Handle, Place, Reply, Rooms, Waiting};
 use super::error::{Error, Suspicion};
 use super::fid::{NewFid, OwnedFid};
 use super::file::File;
 use super::metadata::{Metadata, link_target_of};
 use super::names::REMOVEDIR;
-use super::node::{Mode, Node, exclusive, is_there, metadata_of_reply, new_file, own_gid, plan9_perm, unexpected};
+use super::node::{
+    Mode, Node, exclusive, is_there, metadata_of_reply, new_file, own_gid, plan9_perm, setattr_request, unexpected,
+};
 use super::stats::Lane;
 
 /// Requests that are carried out one after another; see the [module](self). At most 64 may be unanswered.
@@ -55,6 +60,8 @@ pub struct Chain {
     last: Option<Call>,
     /// Its replies, taken or not.
     replies: Lane,
+    /// Room that is kept for what its guard guards.
+    rooms: Option<Rooms>,
 }
 
 /// A file that a chain walks to, whether or not it gets there. Its fid is clunked when this is dropped.
@@ -121,7 +128,7 @@ impl<T> Promise<T> {
 impl Client {
     /// A chain without a request.
     pub fn chain(&self) -> Chain {
-        Chain { client: self.clone(), lead: None, last: None, replies: Lane::default() }
+        Chain { client: self.clone(), lead: None, last: None, replies: Lane::default(), rooms: None }
     }
 }
 
@@ -145,6 +152,11 @@ impl Spot {
         Ok(File::new(self.client, self.fid, (qid, iounit), mode, made))
     }
 
+    /// Bytes of the largest write.
+    pub(super) fn write_max(&self) -> usize {
+        (self.client.msize() - IO_HEADER) as usize
+    }
+
     /// From now on it is an owned fid like any other, if there is such a fid.
     fn settle(&self) -> Result<(), Error> {
         if self.client.handle().settle(self.fid()) { Ok(()) } else { Err(Errno::EBADF.into()) }
@@ -152,6 +164,25 @@ impl Spot {
 }
 
 impl Chain {
+    /// The next `members` requests, at most 62, are done up to the first that fails, or does less than it was asked to: those
+    /// behind it fail with `ECANCELED`, and do nothing. To fail is to be refused; a walk that ends early, and a
+    /// [write](Chain::write) that takes a part, do less. So what has a name at the end of such a row is whole. .n1 only.
+    ///
+    /// Room for all of them is waited for here. A chain that asks for fewer of them is flushed when it is dropped, or the server
+    /// would take the next ones for them.
+    pub async fn all_or_stop(&mut self, members: u16) -> Result<Promise<()>, Error> {
+        if !self.client.version().is_n1() {
+            let dialect = self.client.dialect();
+            return Err(Error::Unsupported { what: "stop at what fails", dialect });
+        }
+        let request = T::Guard { flags: Octal(guard::STOP), epoch: 0, fid: Fid::NONE, lease: 0, opid: 0, members };
+        if self.last.is_none() && self.client.root.known().is_none() {
+            self.lead = self.client.root.take_lead();
+        }
+        self.rooms = Some(self.client.handle().rooms(u32::from(members) + 1).await?);
+        self.issue(request, Bytes::new(), nothing).await
+    }
+
     /// Walks from `node`, through no link. The promise is of the qids of the names that there are, at least one when any was
     /// asked for: fewer than all of them mean that the walk ended early and made nothing. At most 16 names.
     pub async fn walk(&mut self, node: &Node, names: &[&[u8]]) -> Result<(Spot, Promise<Vec<Qid>>), Error> {
@@ -174,6 +205,11 @@ impl Chain {
         self.walk_from(root.fid.fid(), qid, names).await
     }
 
+    /// The same from where an earlier walk of the chain is to come.
+    pub(super) async fn walk_spot(&mut self, spot: &Spot, names: &[&[u8]]) -> Result<(Spot, Promise<Vec<Qid>>), Error> {
+        self.walk_from(self.own(&spot.fid)?, None, names).await
+    }
+
     /// `qid` is that of `fid`, where it is known.
     async fn walk_from(
         &mut self,
@@ -181,7 +217,7 @@ impl Chain {
         qid: Option<Qid>,
         names: &[&[u8]],
     ) -> Result<(Spot, Promise<Vec<Qid>>), Error> {
-        names.iter().try_for_each(|name| Name::new(name).map(drop))?;
+        names.iter().filter(|name| **name != b"..").try_for_each(|name| Name::new(name).map(drop))?;
         if names.len() > MAXWELEM {
             return Err(Errno::ENAMETOOLONG.into());
         }
@@ -226,6 +262,21 @@ impl Chain {
         self.issue(request, Bytes::new(), |reply| metadata_of_reply(&reply)).await
     }
 
+    /// Changes attributes, by one message; .L and .n1 only.
+    pub(super) async fn set(&mut self, spot: &Spot, change: &SetAttr) -> Result<Promise<()>, Error> {
+        self.issue(setattr_request(self.own(&spot.fid)?, change), Bytes::new(), nothing).await
+    }
+
+    /// See [`Node::access`]; .n1 only.
+    pub(super) async fn access(&mut self, spot: &Spot, mode: u32) -> Result<Promise<u32>, Error> {
+        let request = T::Access { fid: self.own(&spot.fid)?, mode: Octal(mode) };
+        self.issue(request, Bytes::new(), |reply| match reply.message()? {
+            R::Access { mode } => Ok(mode.0),
+            _ => Err(unexpected()),
+        })
+        .await
+    }
+
     /// Opens the file.
     pub async fn open(&mut self, spot: &Spot, mode: Mode) -> Result<Promise<Opened>, Error> {
         let fid = self.own(&spot.fid)?;
@@ -243,6 +294,32 @@ impl Chain {
         })
     }
 
+    /// Opens a directory to be read; anything else is refused with `ENOTDIR`, and not even begun to be opened. .L and .n1 only.
+    pub(super) async fn open_dir(&mut self, spot: &Spot) -> Result<Promise<Opened>, Error> {
+        let flags = Octal(Mode::READ.lflags() | lflags::DIRECTORY);
+        let promise =
+            self.issue(T::Lopen { fid: self.own(&spot.fid)?, flags }, Bytes::new(), |reply| match reply.message()? {
+                R::Lopen { qid, iounit } => Ok(Opened { qid, iounit, made: false }),
+                _ => Err(unexpected()),
+            });
+        promise.await
+    }
+
+    /// The first entries of an open directory, with `attributes` or without: at most `count` bytes of them, and at most what fits
+    /// a message. .n1 only.
+    pub(super) async fn read_dir_plus(
+        &mut self,
+        spot: &Spot,
+        count: u32,
+        attributes: bool,
+    ) -> Result<Promise<Reply>, Error> {
+        // While the msize is presumed it is less than was offered; a server cuts to what it agreed on.
+        let count = count.min(self.client.options().offer() - IO_HEADER);
+        let request_mask = Mask(if attributes { getattr::ALL } else { 0 });
+        let request = T::Readdirplus { fid: self.own(&spot.fid)?, offset: 0, count, request_mask, flags: Octal(0) };
+        self.issue(request, Bytes::new(), Ok).await
+    }
+
     /// Makes a plain file that does not exist in a directory, and opens it: the spot is the new file's from then on; see
     /// [`Node::create`]. With groups the chain waits here until it is known that there is no such file, as in
     /// [`Chain::mkdir`].
@@ -256,6 +333,20 @@ impl Chain {
         self.issue(request, Bytes::new(), |reply| match reply.message()? {
             R::Create { qid, .. } | R::Lcreate { qid, .. } if qid.is_dir() => Err(Suspicion::Type.into()),
             R::Create { qid, iounit } | R::Lcreate { qid, iounit } => Ok(Opened { qid, iounit, made: true }),
+            _ => Err(unexpected()),
+        })
+        .await
+    }
+
+    /// Makes a plain file in a directory, or opens the one that is there and cuts it to nothing, for writing: the spot is the file's
+    /// from then on; .n1 only.
+    pub(super) async fn replace(&mut self, spot: &Spot, name: &[u8], perm: u32) -> Result<Promise<Opened>, Error> {
+        Name::new(name)?;
+        let (fid, flags) = (self.own(&spot.fid)?, Octal(Mode::REPLACE.lflags() | lflags::CREAT));
+        let request = T::Lcreate { fid, name, flags, mode: Octal(perm), gid: own_gid() };
+        self.issue(request, Bytes::new(), |reply| match reply.message()? {
+            R::Lcreate { qid, .. } if qid.is_dir() => Err(Suspicion::Type.into()),
+            R::Lcreate { qid, iounit } => Ok(Opened { qid, iounit, made: true }),
             _ => Err(unexpected()),
         })
         .await
@@ -316,13 +407,18 @@ impl Chain {
 
     /// Reads at most `count` bytes, and at most what fits a message, at `offset` of an open file.
     pub async fn read(&mut self, spot: &Spot, offset: u64, count: u32) -> Result<Promise<Bytes>, Error> {
-        let count = count.min(self.client.msize() - IO_HEADER);
+        let count = count.min(self.client.reply_max() - IO_HEADER);
         self.issue(T::Read { fid: self.own(&spot.fid)?, offset, count }, Bytes::new(), |reply| Ok(reply.data())).await
     }
 
     /// Writes `data`, cut to what fits a message, at `offset` of an open file. The promise is of the bytes taken.
     pub async fn write(&mut self, spot: &Spot, offset: u64, mut data: Bytes) -> Result<Promise<u32>, Error> {
         data.truncate((self.client.msize() - IO_HEADER) as usize);
+        self.write_whole(spot, offset, data).await
+    }
+
+    /// The same of no less than all: what does not fit a message is refused.
+    pub(super) async fn write_whole(&mut self, spot: &Spot, offset: u64, data: Bytes) -> Result<Promise<u32>, Error> {
         let request = T::Write { fid: self.own(&spot.fid)?, offset, data: Payload(&data) };
         self.issue(request, data.clone(), |reply| match reply.message()? {
             R::Write { count } => Ok(count),
@@ -366,6 +462,27 @@ impl Chain {
         self.issue(request, Bytes::new(), nothing).await
     }
 
+    /// Renames within a directory, to a name that nothing has (else `EEXIST`); .n1 only.
+    pub(super) async fn rename_in(&mut self, dir: &Node, name: &[u8], new_name: &[u8]) -> Result<Promise<()>, Error> {
+        Name::new(name)?;
+        Name::new(new_name)?;
+        let fid = self.own(&dir.fid)?;
+        let flags = Octal(rename2::NOREPLACE);
+        let request = T::Rename2 { olddirfid: fid, oldname: name, newdirfid: fid, newname: new_name, flags };
+        self.issue(request, Bytes::new(), nothing).await
+    }
+
+    /// Makes a directory in a directory; .L and .n1 only.
+    pub(super) async fn mkdir_in(&mut self, dir: &Node, name: &[u8], perm: u32) -> Result<Promise<()>, Error> {
+        let request = T::Mkdir { dfid: self.own(&dir.fid)?, name, mode: Octal(perm), gid: own_gid() };
+        self.issue(request, Bytes::new(), nothing).await
+    }
+
+    /// Waits until what was written is on the server's disk; .L and .n1 only.
+    pub(super) async fn sync(&mut self, spot: &Spot) -> Result<Promise<()>, Error> {
+        self.issue(T::Fsync { fid: self.own(&spot.fid)?, datasync: Optional(0) }, Bytes::new(), nothing).await
+    }
+
     /// Removes a name of a directory: of an empty directory when `of_dir`, else of anything but a directory; .L and .n1 only.
     pub(super) async fn unlink(&mut self, spot: &Spot, name: &[u8], of_dir: bool) -> Result<Promise<()>, Error> {
         Name::new(name)?;
@@ -405,6 +522,11 @@ impl Chain {
         if self.client.version().groups { self.clunk(spot).await.map(drop) } else { Ok(()) }
     }
 
+    /// Sends what was issued so far, if it was not yet.
+    pub fn send(&self) {
+        self.client.handle().send();
+    }
+
     /// Gives up what is unanswered, as dropping does: what the server has begun it finishes or undoes, the rest it never
     /// begins. Promises that are not taken fail with `ECANCELED`.
     pub fn abort(self) {}
@@ -422,7 +544,10 @@ impl Chain {
         read: fn(Reply) -> Result<B, Error>,
     ) -> Result<Promise<B>, Error> {
         let handle = self.client.handle();
-        let room = handle.room().await?;
+        let room = match self.rooms.as_mut().and_then(Rooms::take) {
+            Some(room) => room,
+            None => handle.room().await?,
+        };
         let place = Place::Chained(self.replies.clone(), self.last.or(self.lead));
         // Replies that were taken since the chain began are causes too.
         let cause = self.client.lane.depth();
@@ -464,7 +589,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_number_of_a_fid_is_nobody_elses_when_its_walk_fails_before_the_fid_has_an_owner() {
-        for version in [Version { dialect: Dialect::Plan9, groups: true }, Dialect::Plan9.into()] {
+        for version in [Version { dialect: Dialect::Plan9, groups: true, streams: false }, Dialect::Plan9.into()] {
             let server = Server::builder().export("", Arc::new(RamFs::new()), false).build();
             let (ours, theirs) = memory::pair(65_536);
             tokio::spawn(server.serve(theirs, Peer::Stdio));

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::connection::{Handle, Reply};
 use super::error::Error;
 use super::handshake::{self, bounded};
+use super::nameop::Base;
 use super::node::Node;
 use super::options::Options;
 use super::resolve::{self, Follow, Located};
@@ -65,11 +66,34 @@ impl Client {
         options: Arc<Options>,
         session: SessionId,
     ) -> Result<Client, Error> {
+        handle.hold_back_clunks(options.clunks_held_back);
         let lane = Lane::default();
         // The handshake's round trips came first, where they were waited for.
         lane.raise(handle.prelude_depth());
         let root = Root::begin(&handle, (&options.user.0, options.user.1, aname), session, &lane).await?;
         Ok(Client { options, lane, root: Arc::new(root), handle })
+    }
+
+    /// Attaches to another tree of the same server, on the same connection; its bound is [`Options::timeout`].
+    pub async fn attach(&self, aname: &[u8]) -> Result<Client, Error> {
+        let attached = async {
+            // A connection has one session (docs/protocol.md).
+            let session = self.attached().await?.session.map_or_else(new_session, |session| Ok(session.id))?;
+            let client = Client::begin(self.handle.clone(), aname, self.options.clone(), session).await?;
+            client.attached().await?;
+            Ok(client)
+        };
+        bounded(self.options.timeout, attached).await?
+    }
+
+    /// Whether the connection has ended: every call fails from then on.
+    pub fn is_over(&self) -> bool {
+        self.handle.is_over()
+    }
+
+    /// Whether both are of one connection, and what they name can be named in one request.
+    pub fn is_beside(&self, other: &Client) -> bool {
+        self.handle.is(&other.handle)
     }
 
     /// Waits for the attach.
@@ -90,6 +114,12 @@ impl Client {
     /// Bytes of the largest message agreed.
     pub fn msize(&self) -> u32 {
         self.handle.msize()
+    }
+
+    /// Bytes of the largest reply to ask for. While the msize is not agreed a server may have more to say than may be sent to
+    /// it: it cuts that to what it agrees to.
+    pub(super) fn reply_max(&self) -> u32 {
+        if self.handle.is_presumed() { self.options.offer() } else { self.msize() }
     }
 
     /// How long the attach took: one round trip, and what the server did meanwhile.
@@ -145,7 +175,7 @@ impl Client {
     pub async fn walk_parent(&self, path: impl AsRef<[u8]>) -> Result<(Node, Vec<u8>), Error> {
         let mut names = resolve::components(path.as_ref())?;
         let name = names.pop().ok_or(ninefold_proto::Errno::EBUSY)?;
-        Ok((resolve::walk_names(self, names, Follow::All).await?, name))
+        Ok((resolve::walk_names(Base::root(self), names, Follow::All).await?, name))
     }
 
     /// Goes to the directory that really holds a file, which need not exist: where the path ends at a symbolic link, to
@@ -158,18 +188,25 @@ impl Client {
     /// `patience`, and in all for `patience` or two seconds, whichever is longer. An end that was not answered is an error. Nodes
     /// and files still held are the server's to forget.
     pub async fn close(self, patience: Duration) -> Result<(), Error> {
+        self.send_clunks();
         let Client { handle, root, .. } = self;
         drop(root);
         handle.close(patience, false).await
     }
 
     /// The same, but by .n1 it waits for no clunk of a file that was only looked at or read: that would tell nothing, and take a
-    /// round trip. Of other servers there is one, diod, that ends when a connection does before it has answered a clunk.
+    /// round trip. Of other servers there is one, diod, that ends when a connection does before it has answered a clunk: with
+    /// them [`Options::clunks_held_back`] saves the round trip.
     pub async fn leave(self, patience: Duration) -> Result<(), Error> {
         let in_haste = self.version().is_n1();
         let Client { handle, root, .. } = self;
         drop(root);
         handle.close(patience, in_haste).await
+    }
+
+    /// Sends the clunks that are [held back](Options::clunks_held_back); none is from now on, or until another [`Client::attach`].
+    pub fn send_clunks(&self) {
+        self.handle.hold_back_clunks(false);
     }
 
     /// The connection, for calls that know their own cause.

@@ -7,11 +7,12 @@
 //! Locks: `Shared::state` alone, never held across an await, nor while a reply is handed over or dropped: both may drop
 //! an `OwnedFid` or a `Handle`, which take it.
 
+mod room;
+mod waiting;
+
 use std::collections::{BTreeMap, HashMap};
-use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -23,9 +24,14 @@ use ninefold_proto::dialect::Version;
 use ninefold_proto::message::info;
 use ninefold_proto::wire::{HEADER, split_frame};
 use ninefold_proto::{Dialect, Fid, R, T, Tag};
-use tokio::sync::{Notify, Semaphore, SemaphorePermit, TryAcquireError, oneshot};
+use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::time::Instant;
 
+pub(super) use room::{Room, Rooms};
+pub(super) use waiting::{Call, Place, Waiting};
+
+use super::budget::Budget;
+use super::dialer::Dialer;
 use super::driver::Driver;
 use super::error::{Error, Loss};
 use super::fid::{NewFid, OwnedFid};
@@ -37,6 +43,9 @@ use crate::transport::Stream;
 
 /// `size[4] type[1] tag[2] count[4]`, in front of the data of Rread and Rreaddir.
 const DATA_AT: usize = HEADER + 4;
+
+/// The same with `flags[4]`, in front of the data of Rreaddirplus.
+const PLUS_DATA_AT: usize = DATA_AT + 4;
 
 /// How long a connection that ends waits for its last clunks and flushes to be answered, at least.
 pub(super) const LINGER: Duration = Duration::from_secs(2);
@@ -71,6 +80,11 @@ impl Reply {
     /// The data of an Rread or Rreaddir: the bytes where they arrived, not a copy, but for small ones.
     pub fn data(self) -> Bytes {
         self.frame.slice(DATA_AT.min(self.frame.len())..)
+    }
+
+    /// The data of an Rreaddirplus, in the same way.
+    pub fn plus_data(self) -> Bytes {
+        self.frame.slice(PLUS_DATA_AT.min(self.frame.len())..)
     }
 }
 
@@ -111,13 +125,15 @@ pub(super) struct Shared {
     /// The longest silence; see [`Progress`].
     pub timeout: Option<Duration>,
     windows: Windows,
+    dialer: Arc<Dialer>,
 }
 
-/// What readers and writers learned of the path, for the next of them.
+/// What readers and writers learned of the path, for the next of them, and what they share.
 #[derive(Debug, Default)]
 pub(super) struct Windows {
     pub reading: Learned,
     pub writing: Learned,
+    pub budget: Budget,
 }
 
 impl Shared {
@@ -221,17 +237,29 @@ pub(super) struct State {
     pub closing: bool,
     /// Clunks that tell nothing are not waited for at the end.
     pub in_haste: bool,
+    /// [`Options::clunks_held_back`](super::Options::clunks_held_back).
+    holds_clunks: bool,
     /// How long the end waits for the last clunks and flushes to be answered.
     pub linger: Duration,
     ended: Option<Error>,
     /// Something was asked for that changes files.
     changes: bool,
+    /// The last call of a chain whose Tguard waits for more to guard, by its tag; it may be answered.
+    guarded: HashMap<Tag, u64>,
 }
 
 impl State {
     /// What is presumed, while the server has said nothing.
     pub fn presumption(&mut self) -> Option<&mut Presumption> {
         if let Standing::Presumed(presumption) = &mut self.standing { Some(presumption) } else { None }
+    }
+
+    /// Queues the flushes and clunks that are due, and those held back that a request is to take with it; none while it is
+    /// only presumed that the server understands them.
+    pub fn queue_all_own(&mut self) {
+        self.session.hold_back_clunks(false);
+        self.queue_own();
+        self.session.hold_back_clunks(self.holds_clunks);
     }
 
     /// Queues the flushes and clunks that are due; none while it is only presumed that the server understands them.
@@ -291,6 +319,12 @@ impl State {
     fn waits(&self, call: Call) -> bool {
         let line = self.waiters.get(&call.tag);
         line.and_then(Queue::back).is_some_and(|last| last.serial == call.serial)
+    }
+
+    /// Whether the next request of a chain whose last one was `call` goes behind it: it is unanswered, or its Tguard waits for
+    /// more.
+    fn goes_on(&self, call: Call) -> bool {
+        self.waits(call) || self.guarded.get(&call.tag) == Some(&call.serial)
     }
 
     /// Requests that have had their turn go out; those that never will are told why, by the caller, outside the lock.
@@ -462,9 +496,11 @@ impl Handle {
             heard_at: Instant::now(),
             closing: false,
             in_haste: false,
+            holds_clunks: false,
             linger: LINGER,
             ended: None,
             changes: false,
+            guarded: HashMap::new(),
         };
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
@@ -477,6 +513,7 @@ impl Handle {
             msize: AtomicU32::new(msize),
             timeout,
             windows: Windows::default(),
+            dialer: Dialer::of(&stream),
         });
         tokio::spawn(Driver::new(shared.clone(), stream, arrived).run());
         Handle(Arc::new(Open { shared }))
@@ -497,6 +534,11 @@ impl Handle {
 
     pub fn msize(&self) -> u32 {
         self.0.shared.msize()
+    }
+
+    /// Whether the version is only presumed yet.
+    pub fn is_presumed(&self) -> bool {
+        self.0.shared.lock().presumption().is_some()
     }
 
     /// The depth that the handshake left for what comes first: nothing where its answer was not waited for.
@@ -555,6 +597,11 @@ impl Handle {
         &self.0.shared.windows
     }
 
+    /// Its data connections.
+    pub fn dialer(&self) -> &Arc<Dialer> {
+        &self.0.shared.dialer
+    }
+
     /// A fid for the next call to make; see [`Session::new_fid`].
     pub fn new_fid(&self) -> Result<NewFid<'_>, Error> {
         let fid = self.0.shared.lock().session.new_fid().ok_or(Error::TooManyFids)?;
@@ -591,6 +638,15 @@ impl Handle {
         shared.patiently(silent, receiver).await?.map_err(|_| shared.ended())
     }
 
+    /// See [`Options::clunks_held_back`](super::Options::clunks_held_back).
+    pub fn hold_back_clunks(&self, hold: bool) {
+        let mut state = self.0.shared.lock();
+        state.holds_clunks = hold;
+        state.session.hold_back_clunks(hold);
+        drop(state);
+        self.0.shared.waker.wake();
+    }
+
     /// Parts with a fid; see [`Session::abandon`].
     pub fn abandon(&self, fid: Fid, parting: Parting) {
         self.0.shared.lock().session.abandon(fid, parting);
@@ -617,29 +673,6 @@ impl Handle {
         self.queue(room, &request, payload, cause)
     }
 
-    /// Waits until one more call may begin, while anything moves; the call's silence goes on from there.
-    pub async fn room(&self) -> Result<Room<'_>, Error> {
-        let shared = &self.0.shared;
-        if let Some(room) = self.try_room() {
-            return room;
-        }
-        let began = Instant::now();
-        let silent = |state: &State| began.max(state.progress.latest().unwrap_or(began));
-        let permit = shared.patiently(silent, shared.room.acquire()).await?.map_err(|_| shared.ended())?;
-        let state = shared.lock();
-        // The reply that made room is a cause too.
-        Ok(Room { permit, cause: state.freed_depth, silent: silent(&state) })
-    }
-
-    /// Whether one more call may begin now.
-    pub fn try_room(&self) -> Option<Result<Room<'_>, Error>> {
-        match self.0.shared.room.try_acquire() {
-            Ok(permit) => Some(Ok(Room { permit, cause: 0, silent: Instant::now() })),
-            Err(TryAcquireError::Closed) => Some(Err(self.0.shared.ended())),
-            Err(TryAcquireError::NoPermits) => None,
-        }
-    }
-
     /// Queues a request for which there is room; see [`Handle::begin`].
     pub fn queue(&self, room: Room<'_>, request: &T<'_>, payload: Bytes, cause: u32) -> Result<Waiting, Error> {
         self.queue_as(room, request, payload, cause, &Place::Alone)
@@ -660,10 +693,11 @@ impl Handle {
             return Err(error.clone());
         }
         // What was given up before is flushed before anything new is asked: the new may be meant to come after it.
-        state.queue_own();
+        state.queue_all_own();
         let mut head = Vec::with_capacity(64);
         // When all of a chain is answered its next request is the first of another, and no worse.
-        let behind = place.behind().filter(|call| state.waits(*call));
+        let behind = place.behind().filter(|call| state.goes_on(*call));
+        let calls = state.session.calls();
         // The chain's owner may not know yet what became of the create, though it is answered.
         if let T::Remove { fid } = *request
             && place.chain().is_some()
@@ -695,20 +729,25 @@ impl Handle {
                 return Err(ninefold_proto::Errno::EINVAL.into());
             }
         };
-        // The session gives it back, when the call is done.
-        room.permit.forget();
+        let (cause_of_room, silent) = (room.cause, room.silent);
+        // The session gives it back, when the call is done. A chain whose guard waits for more has it already.
+        if state.session.calls() > calls {
+            room.forget()
+        } else {
+            drop(room)
+        }
         state.changes |= changes(request);
         if let Some(presumption) = state.presumption() {
             presumption.note(request, head.len() + payload.len());
         }
         // Without groups it would have waited for those before it in its chain, whether or not anybody has looked at their replies.
         let before = place.chain().filter(|_| !self.version().groups).map_or(0, Lane::depth);
-        let depth = cause.max(room.cause).max(before) + 1;
+        let depth = cause.max(cause_of_room).max(before) + 1;
         let serial = state.next_serial;
         state.next_serial += 1;
         let goes_on = matches!(request, T::Clunk { .. } | T::Remove { .. });
         let (sender, receiver) = oneshot::channel();
-        let (handle, silent, chain) = (self.clone(), room.silent, place.chain().cloned());
+        let (handle, chain) = (self.clone(), place.chain().cloned());
         let is_chained = chain.is_some();
         let mut waiter = Waiter { serial, ordinal: None, held: None, chain, silent, depth, goes_on, handle, sender };
         match turn {
@@ -716,13 +755,26 @@ impl Handle {
                 let ordinal = state.session.requests() - 1;
                 waiter.ordinal = Some(ordinal);
                 state.outbox.push(ordinal, depth, head, payload);
-                self.0.shared.waker.wake();
+                // What a chain issues leaves together, when one of its replies is waited for: in one packet, not one for each.
+                if !is_chained {
+                    self.0.shared.waker.wake();
+                }
             }
             Turn::Later => waiter.held = Some((head, payload)),
         }
         state.waiters.entry(tag).or_default().push_back(waiter);
+        if state.session.is_guarded(tag) {
+            state.guarded.insert(tag, serial);
+        } else {
+            state.guarded.remove(&tag);
+        }
         let call = Call { serial, tag };
-        Ok(Waiting { handle: self.clone(), call, depth, receiver, done: false, is_chained })
+        Ok(Waiting { handle: self.clone(), call, depth, receiver, done: false, is_chained, sent: !is_chained })
+    }
+
+    /// Tells the connection's task that there may be something to send.
+    pub fn send(&self) {
+        self.0.shared.waker.wake();
     }
 
     /// Gives up a call, or what is unanswered of a chain whose last request was `last`.
@@ -730,6 +782,13 @@ impl Handle {
         let shared = &self.0.shared;
         let mut state = shared.lock();
         let line = if state.waits(last) { state.waiters.remove(&last.tag) } else { None };
+        if state.guarded.get(&last.tag) == Some(&last.serial) {
+            state.guarded.remove(&last.tag);
+            if line.is_none() {
+                // All is answered but what was never called: the Tflush ends the guard.
+                state.session.cancel(last.tag);
+            }
+        }
         if let Some(line) = &line {
             let calls = state.session.calls();
             match line.front() {
@@ -791,6 +850,11 @@ impl Handle {
         self.0.shared.lock().heard_at
     }
 
+    /// Whether no call can be made any more.
+    pub fn is_over(&self) -> bool {
+        self.0.shared.lock().ended.is_some()
+    }
+
     /// Fids that the server knows, and calls that it has not answered.
     pub fn held(&self) -> (usize, usize) {
         let state = self.0.shared.lock();
@@ -847,109 +911,6 @@ pub(super) enum Fate {
     Refuted,
     /// It has not said so. `changes`: what it was asked changes files.
     Unknown { changes: bool },
-}
-
-/// Room for one call on a connection.
-#[derive(Debug)]
-pub(super) struct Room<'h> {
-    permit: SemaphorePermit<'h>,
-    /// The depth of the reply that made it.
-    cause: u32,
-    /// Since when nothing has moved for who waited for it.
-    silent: Instant,
-}
-
-/// Tells a call from all others: a tag is used again. Later ones are greater.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Call {
-    serial: u64,
-    tag: Tag,
-}
-
-/// Where a request stands among others.
-#[derive(Clone, Debug)]
-pub(super) enum Place {
-    Alone,
-    /// In a chain, whose replies raise the lane, behind the last one of it if there is one.
-    Chained(Lane, Option<Call>),
-}
-
-impl Place {
-    fn behind(&self) -> Option<Call> {
-        if let Place::Chained(_, last) = self { *last } else { None }
-    }
-
-    fn chain(&self) -> Option<&Lane> {
-        if let Place::Chained(chain, _) = self { Some(chain) } else { None }
-    }
-}
-
-/// A call whose reply has not come: a future of the reply, without a bound. Dropping it gives the call up, unless it is one
-/// of a chain, which is given up as a whole: [`Handle::give_up`].
-#[derive(Debug)]
-pub(super) struct Waiting {
-    handle: Handle,
-    call: Call,
-    depth: u32,
-    receiver: oneshot::Receiver<(u32, Result<Reply, Error>)>,
-    done: bool,
-    is_chained: bool,
-}
-
-impl Waiting {
-    /// One of a chain that could not even be queued.
-    pub fn failed(handle: &Handle, last: Call, error: Error) -> Waiting {
-        let (sender, receiver) = oneshot::channel();
-        let _ = sender.send((0, Err(error)));
-        Waiting { handle: handle.clone(), call: last, depth: 0, receiver, done: false, is_chained: true }
-    }
-
-    /// The request's place in the longest chain, and so the reply's.
-    pub fn depth(&self) -> u32 {
-        self.depth
-    }
-
-    pub fn call(&self) -> Call {
-        self.call
-    }
-
-    /// Waits for the reply while it sees no silence longer than the timeout; what follows in `lane` follows from it, even
-    /// from a refusal.
-    pub async fn wait(mut self, lane: &Lane) -> Result<Reply, Error> {
-        let (handle, call) = (self.handle.clone(), self.call);
-        let reply = handle.patiently(call, &mut self).await?;
-        lane.raise(self.depth);
-        reply
-    }
-}
-
-impl Future for Waiting {
-    type Output = Result<Reply, Error>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.get_mut();
-        let answered = ready!(Pin::new(&mut this.receiver).poll(cx));
-        this.done = true;
-        // The sender is dropped only with the connection's task, or with its chain.
-        Poll::Ready(match answered {
-            Ok((depth, result)) => {
-                this.depth = depth;
-                result
-            }
-            Err(_) => {
-                let ended = this.handle.0.shared.lock().ended.clone();
-                Err(ended.unwrap_or_else(|| ninefold_proto::Errno::ECANCELED.into()))
-            }
-        })
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        if !self.done && !self.is_chained {
-            self.handle.give_up(self.call);
-        }
-    }
 }
 
 #[cfg(test)]

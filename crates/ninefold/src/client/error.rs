@@ -49,6 +49,9 @@ pub enum Error {
     /// What was asked does not fit a message or a number on the wire.
     #[error("{0} is too large for {1}")]
     TooLarge(&'static str, Dialect),
+    /// A stream came to an end that is not that of what was asked.
+    #[error("{0}")]
+    Stream(#[from] Fault),
     /// A call of [`blocking`](crate::blocking) where it would stop others.
     #[error("a blocking call within an async runtime, where ninefold::client must be used")]
     WithinRuntime,
@@ -70,6 +73,21 @@ pub enum Loss {
     ClosedHere,
     #[error("the server does not speak what it did the last time")]
     OtherVersion,
+}
+
+/// What can be wrong with a [`Stream`](super::Stream) though no message about it failed.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Fault {
+    #[error("the connection of its data is lost: {0}")]
+    Cut(Arc<io::Error>),
+    #[error("of {sent} bytes that the server sent {got} came")]
+    Short { got: u64, sent: u64 },
+    #[error("more came than the {asked} bytes that were asked for")]
+    Beyond { asked: u64 },
+    #[error("of {sent} bytes that were sent the server wrote {written}")]
+    Unwritten { sent: u64, written: u64 },
+    #[error("the file was changed while it was read")]
+    Changed,
 }
 
 /// Well-formed answers that cannot be true.
@@ -117,6 +135,7 @@ impl Error {
             Error::Name(_) => Errno::EINVAL,
             Error::TooManyLinks => Errno::ELOOP,
             Error::TooLarge(..) => Errno::EOVERFLOW,
+            Error::Stream(fault) => fault.errno(),
             // What else runs there would wait for it, and it perhaps for that.
             Error::WithinRuntime => Errno::EDEADLK,
             Error::TooManyFids => Errno::EMFILE,
@@ -132,6 +151,18 @@ impl Error {
     pub fn is_fatal(&self) -> bool {
         use Error::{Dial, InDoubt, Lost, Misbehaved, NoDialect};
         matches!(self, Misbehaved(_) | Lost(_) | InDoubt(_) | Dial(_) | NoDialect(_))
+    }
+}
+
+impl Fault {
+    fn errno(&self) -> Errno {
+        match self {
+            // What was read is of a file that is no more.
+            Fault::Changed => Errno::ESTALE,
+            Fault::Cut(_) => Errno::ECONNRESET,
+            Fault::Beyond { .. } => Errno::EPROTO,
+            Fault::Short { .. } | Fault::Unwritten { .. } => Errno::EIO,
+        }
     }
 }
 

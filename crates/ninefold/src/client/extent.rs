@@ -24,12 +24,14 @@ impl File {
     pub async fn append(&self, mut data: Bytes, stable: bool) -> Result<(u64, u32), Error> {
         data.truncate(self.write_max() as usize);
         let flags = writex::APPEND | if stable { writex::STABLE } else { 0 };
+        self.behind.end_in_order(self).await?;
         self.writex(0, flags, data).await
     }
 
     /// [`File::write_at`], on the server's disk before it answers.
     pub async fn write_stable(&self, offset: u64, mut data: Bytes) -> Result<u32, Error> {
         data.truncate(self.write_max() as usize);
+        self.behind.end_in_order(self).await?;
         Ok(self.writex(offset, writex::STABLE, data).await?.1)
     }
 
@@ -47,6 +49,8 @@ impl File {
         if !to.fid.is_of(self.client.handle()) {
             return Err(Errno::EINVAL.into());
         }
+        self.behind.settle(self).await;
+        to.behind.end_in_order(to).await?;
         let (srcfid, dstfid) = (self.fid.fid(), to.fid.fid());
         let (srcoffset, dstoffset, flags) = (offset, to_offset, Octal(0));
         let request = T::Copyrange { srcfid, srcoffset, dstfid, dstoffset, length, flags };
@@ -58,6 +62,7 @@ impl File {
 
     /// fallocate(2): `mode` is 0 or bits of [`ninefold_proto::n1::allocate`].
     pub async fn allocate(&self, mode: u32, offset: u64, length: u64) -> Result<(), Error> {
+        self.behind.end_in_order(self).await?;
         let request = T::Allocate { fid: self.fid.fid(), mode: Octal(mode), offset, length };
         self.client.call(request).await.map(drop)
     }
@@ -69,6 +74,7 @@ impl File {
             Extent::Data => seek::DATA,
             Extent::Hole => seek::HOLE,
         };
+        self.behind.settle(self).await;
         let reply = match self.client.call(T::Seek { fid: self.fid.fid(), offset, whence }).await {
             Err(e) if e.errno() == Errno::ENXIO => return Ok(None),
             reply => reply?,

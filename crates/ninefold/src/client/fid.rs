@@ -1,5 +1,7 @@
 //! Fids with an owner: [`OwnedFid`] is one that the server knows, [`NewFid`] one for the next call to make.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use bytes::Bytes;
 use ninefold_proto::client::Parting;
 use ninefold_proto::{Fid, T};
@@ -13,7 +15,8 @@ use super::stats::Lane;
 pub(super) struct OwnedFid {
     handle: Handle,
     fid: Fid,
-    parting: Parting,
+    /// Its file goes with it.
+    removes: AtomicBool,
     /// The server was asked to forget it.
     gone: bool,
 }
@@ -21,7 +24,7 @@ pub(super) struct OwnedFid {
 impl OwnedFid {
     /// A fid of a reply that just came.
     pub fn made(handle: Handle, fid: Fid) -> OwnedFid {
-        OwnedFid { handle, fid, parting: Parting::Clunk, gone: false }
+        OwnedFid { handle, fid, removes: AtomicBool::new(false), gone: false }
     }
 
     pub fn fid(&self) -> Fid {
@@ -34,14 +37,14 @@ impl OwnedFid {
     }
 
     /// What happens when it is dropped.
-    pub fn set_parting(&mut self, parting: Parting) {
-        self.parting = parting;
+    pub fn set_parting(&self, parting: Parting) {
+        self.removes.store(parting == Parting::Remove, Ordering::Relaxed);
     }
 
     /// Clunks it, or removes its file, and waits for the result, once what was given up on it is done: it must not be
     /// overtaken. The fid is forgotten whatever that is, and whether or not this is waited for.
     pub async fn part(mut self, parting: Parting, lane: &Lane) -> Result<(), Error> {
-        self.parting = parting;
+        self.set_parting(parting);
         self.handle.unnamed(self.fid).await?;
         let request = match parting {
             Parting::Clunk => T::Clunk { fid: self.fid },
@@ -57,7 +60,8 @@ impl OwnedFid {
 impl Drop for OwnedFid {
     fn drop(&mut self) {
         if !self.gone {
-            self.handle.abandon(self.fid, self.parting);
+            let parting = if *self.removes.get_mut() { Parting::Remove } else { Parting::Clunk };
+            self.handle.abandon(self.fid, parting);
         }
     }
 }

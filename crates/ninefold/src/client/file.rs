@@ -1,35 +1,52 @@
 //! A file that is open.
 
-use bytes::Bytes;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
 use ninefold_proto::attr::SetAttr;
 use ninefold_proto::client::Parting;
 use ninefold_proto::message::{Optional, Payload};
 use ninefold_proto::wire::IO_HEADER;
-use ninefold_proto::{Dialect, Qid, R, T};
+use ninefold_proto::{Dialect, Errno, Qid, QidType, R, T};
 
+use super::behind::Behind;
 use super::client::Client;
 use super::error::Error;
 use super::fid::OwnedFid;
 use super::metadata::Metadata;
 use super::node::{Mode, metadata, set, unexpected};
+use super::pending::Pending;
 
-/// An open file. Its fid is clunked when it is dropped; [`File::close`] tells whether that went well.
+/// An open file. Its fid is clunked when it is dropped; [`File::close`] tells whether that went well. What was written behind
+/// and not flushed is given up then: the server may have written it or not.
 #[derive(Debug)]
 pub struct File {
     pub(super) client: Client,
-    pub(super) fid: OwnedFid,
+    /// Shared with the streams that go on when this is closed.
+    pub(super) fid: Arc<OwnedFid>,
     qid: Qid,
     /// 0: the server gives no advice.
     iounit: u32,
     mode: Mode,
     /// It was made, not found.
     made: bool,
+    /// Boxed, as most files never use it.
+    pub(super) behind: Box<Behind>,
 }
 
 impl File {
     pub(super) fn new(client: Client, fid: OwnedFid, opened: (Qid, u32), mode: Mode, made: bool) -> File {
         let (qid, iounit) = opened;
-        File { client, fid, qid, iounit, mode, made }
+        File { client, fid: Arc::new(fid), qid, iounit, mode, made, behind: Box::default() }
+    }
+
+    /// The same open file once more, for who goes on with it when this is closed: it is clunked when both are gone. What either
+    /// writes behind is unknown to the other.
+    pub(super) fn share(&self) -> File {
+        let File { client, fid, qid, iounit, mode, made, .. } = self;
+        let behind = Box::default();
+        File { client: client.clone(), fid: fid.clone(), qid: *qid, iounit: *iounit, mode: *mode, made: *made, behind }
     }
 
     /// Whether it was made by the call that opened it.
@@ -44,6 +61,12 @@ impl File {
     /// How it was opened.
     pub fn mode(&self) -> Mode {
         self.mode
+    }
+
+    /// As if it had been opened with [`Mode::cache`].
+    pub(crate) fn cached(mut self) -> File {
+        self.mode.cache = true;
+        self
     }
 
     /// The client that it was opened with.
@@ -65,16 +88,122 @@ impl File {
         if self.iounit == 0 { message } else { message.min(self.iounit) }
     }
 
-    /// Reads at most `count` bytes, and at most [`File::read_max`], at `offset`. Fewer may come before the end of the
-    /// file; none come at its end. The bytes are those that arrived, not a copy.
+    /// Whether it is read and written strictly in order: one request after another, nothing ahead of what is asked for, and every
+    /// write waited for. So it is where a read or a write may do something, or the server chooses the place: the qid is not a plain
+    /// file's, or its version is 0, as synthetic servers have it (S5, "Read and write"), unless [`Mode::cache`] says otherwise;
+    /// and where it is append-only, or opened to append.
+    pub fn is_ordered(&self) -> bool {
+        let known = self.mode.cache || self.qid.version != 0;
+        !known || self.qid.kind != QidType::FILE || self.mode.append
+    }
+
+    /// Whether the server chooses the place of what is written: what arrives first comes first.
+    pub(super) fn appends(&self) -> bool {
+        self.mode.append || self.qid.kind.has(QidType::APPEND)
+    }
+
+    /// Reads at most `count` bytes at `offset`. Fewer may come before the end of the file; none come at its end. What is more than
+    /// one message, [`File::read_max`], is asked for by several requests at a time, or one after another where the file
+    /// [is ordered](File::is_ordered), up to the first reply that is short; an error behind bytes that came is not told. The
+    /// bytes of one message are those that arrived, not a copy. What was written behind is waited for first.
     pub async fn read_at(&self, offset: u64, count: u32) -> Result<Bytes, Error> {
-        let count = count.min(self.read_max());
+        self.read_parts(offset, count).await.map(|(data, _)| data)
+    }
+
+    /// The same, and whether an error is what it ended by.
+    pub(super) async fn read_parts(&self, offset: u64, count: u32) -> Result<(Bytes, bool), Error> {
+        self.behind.settle(self).await;
+        if count <= self.read_max() {
+            return Ok((self.read_message(offset, count).await?, false));
+        }
+        let mut failed = None;
+        let mut all = BytesMut::new();
+        let mut reader = if self.is_ordered() { None } else { Some(self.reader_of_call(offset, count)) };
+        while all.len() < count as usize {
+            let left = count - all.len() as u32;
+            let part = match &mut reader {
+                Some(reader) => reader.next().await.map(Option::unwrap_or_default),
+                None => self.read_message(offset.saturating_add(all.len() as u64), left.min(self.read_max())).await,
+            };
+            let part = match part {
+                Err(e) => {
+                    failed = Some(e);
+                    break;
+                }
+                Ok(part) => part,
+            };
+            all.extend_from_slice(&part);
+            if part.is_empty() || reader.is_none() && part.len() < left.min(self.read_max()) as usize {
+                break;
+            }
+        }
+        if let Some(reader) = &mut reader {
+            reader.settle().await;
+        }
+        match failed {
+            Some(e) if all.is_empty() => Err(e),
+            failed => Ok((all.freeze(), failed.is_some())),
+        }
+    }
+
+    pub(super) async fn read_message(&self, offset: u64, count: u32) -> Result<Bytes, Error> {
         Ok(self.client.call(T::Read { fid: self.fid.fid(), offset, count }).await?.data())
     }
 
-    /// Writes `data`, cut to [`File::write_max`], at `offset`, and says how many bytes the server took.
-    pub async fn write_at(&self, offset: u64, mut data: Bytes) -> Result<u32, Error> {
-        data.truncate(self.write_max() as usize);
+    /// Writes `data` at `offset`, and says how many bytes the server took, from the first on and without a gap. What is more than
+    /// one message, [`File::write_max`], goes by several requests at a time, or one after another where the file
+    /// [is ordered](File::is_ordered); where one fails what was taken before it is told, and the error when that is nothing. A
+    /// file opened with [`Mode::behind`] does not wait for the replies: [`File::write_behind`].
+    pub async fn write_at(&self, offset: u64, data: Bytes) -> Result<u32, Error> {
+        if self.mode.behind {
+            let bytes = u32::try_from(data.len()).map_err(|_| Errno::EFBIG)?;
+            return self.write_behind(offset, data).await.map(|()| bytes);
+        }
+        self.behind.end_in_order(self).await?;
+        self.write_through(offset, data).await
+    }
+
+    /// Writes, and waits for the replies.
+    pub(super) async fn write_through(&self, offset: u64, data: Bytes) -> Result<u32, Error> {
+        u32::try_from(data.len()).map_err(|_| Errno::EFBIG)?;
+        offset.checked_add(data.len() as u64).ok_or(Errno::EFBIG)?;
+        let most = self.write_max() as usize;
+        if data.len() <= most {
+            return self.write_message(offset, data).await;
+        }
+        let mut taken = 0;
+        if !self.is_ordered() {
+            let mut pending = Pending::of_call(self, data.len());
+            let mut next = offset;
+            let mut rest = data;
+            let mut result = pending.push(self, &mut next, &mut rest).await;
+            if result.is_ok() {
+                result = pending.wait_for_all(self).await;
+            }
+            // What is on the way was cut out of the caller's bytes: nobody else knows of it.
+            let taken = (pending.drain(self).await.unwrap_or(next) - offset) as u32;
+            return match result {
+                Err(e) if taken == 0 => Err(e),
+                _ => Ok(taken),
+            };
+        }
+        while taken < data.len() {
+            let end = data.len().min(taken + most);
+            match self.write_message(offset + taken as u64, data.slice(taken..end)).await {
+                Err(e) if taken == 0 => return Err(e),
+                Err(_) => break,
+                Ok(count) => {
+                    taken += count as usize;
+                    if taken < end {
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(taken as u32)
+    }
+
+    async fn write_message(&self, offset: u64, data: Bytes) -> Result<u32, Error> {
         let request = T::Write { fid: self.fid.fid(), offset, data: Payload(&data) };
         match self.client.call_with(request, data.clone()).await?.message()? {
             R::Write { count } => Ok(count),
@@ -83,8 +212,9 @@ impl File {
     }
 
     /// Waits until what was written is on the server's disk. 9P2000 and .u have no word for it but a Twstat that
-    /// changes nothing (stat(5)).
+    /// changes nothing (stat(5)). What was written behind is flushed first: [`File::flush`].
     pub async fn sync(&self) -> Result<(), Error> {
+        self.flush().await?;
         let fid = self.fid.fid();
         match self.client.dialect() {
             Dialect::Linux => self.client.call(T::Fsync { fid, datasync: Optional(0) }).await.map(drop),
@@ -92,13 +222,20 @@ impl File {
         }
     }
 
-    /// The file's attributes.
+    /// The file's attributes, once what was written behind has been answered.
     pub async fn metadata(&self) -> Result<Metadata, Error> {
+        self.behind.settle(self).await;
         metadata(&self.client, self.fid.fid()).await
     }
 
-    /// Changes attributes; see [`Node::set`](super::Node::set).
+    /// The same as known to work that runs beside.
+    pub(super) async fn metadata_by(&self, client: &Client) -> Result<Metadata, Error> {
+        metadata(client, self.fid.fid()).await
+    }
+
+    /// Changes attributes, once what was written behind has been answered; see [`Node::set`](super::Node::set).
     pub async fn set(&self, change: &SetAttr) -> Result<(), Error> {
+        self.behind.settle(self).await;
         set(&self.client, self.fid.fid(), change).await
     }
 
@@ -113,13 +250,41 @@ impl File {
         self.fid.set_parting(Parting::Clunk);
     }
 
-    /// Clunks the fid and tells what the server says to it: some tell here that they could not write.
+    /// Flushes what was written behind, clunks the fid, and tells what the server says to it: some tell here that they could not
+    /// write. An error of the flush is told in the place of that. While a [`Stream`](super::Stream) of it goes on the fid stays,
+    /// and is clunked at the end of that.
     pub async fn close(self) -> Result<(), Error> {
-        self.fid.part(Parting::Clunk, &self.client.lane).await
+        let flushed = self.flush().await;
+        let clunked = match Arc::into_inner(self.fid) {
+            Some(fid) => fid.part(Parting::Clunk, &self.client.lane).await,
+            None => Ok(()),
+        };
+        flushed.and(clunked)
     }
 
-    /// Removes the file, and waits for the result.
+    /// Removes the file, and waits for the result; what was written behind is of no consequence any more. `EBUSY` while a
+    /// [`Stream`](super::Stream) of it goes on.
     pub async fn remove(self) -> Result<(), Error> {
-        self.fid.part(Parting::Remove, &self.client.lane).await
+        self.behind.settle(&self).await;
+        let fid = Arc::into_inner(self.fid).ok_or(Errno::EBUSY)?;
+        fid.part(Parting::Remove, &self.client.lane).await
+    }
+}
+
+/// A file for who reads or writes it: the caller's, or one of its own.
+#[derive(Clone, Debug)]
+pub(super) enum Lent<'f> {
+    Theirs(&'f File),
+    Own(Arc<File>),
+}
+
+impl Deref for Lent<'_> {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        match self {
+            Lent::Theirs(file) => file,
+            Lent::Own(file) => file,
+        }
     }
 }

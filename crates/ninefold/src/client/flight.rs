@@ -10,12 +10,14 @@ use std::time::Duration;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::Instant;
 
+use super::budget::Share;
+use super::client::Client;
 use super::connection::{Call, Reply, Waiting};
 use super::credit::Credit;
 use super::error::Error;
 use super::window::{Sent, Window};
 
-/// Requests of one reader or writer: half of what a connection has
+/// Requests of one reader or writer: an eighth of what a connection has
 /// ([`Limits::calls`](ninefold_proto::client::Limits)), so that others get their turn on it.
 const REQUESTS: usize = 512;
 
@@ -29,6 +31,12 @@ pub(super) struct Flight {
     calls: BTreeSet<Call>,
     /// Bytes asked for and not yet freed.
     outstanding: usize,
+    /// The same, of the connection's.
+    share: Share,
+    /// There were too many requests when room was last asked for.
+    crowded: bool,
+    /// The depth of the last reply.
+    depth: u32,
     /// What the window's time counts from.
     epoch: Instant,
     learned: Learned,
@@ -79,18 +87,33 @@ impl Future for Asked {
 }
 
 impl Flight {
-    /// For requests of at most `message_max` bytes of data. What is asked first follows from a reply of depth `cause`.
-    pub fn new(message_max: u32, bytes_max: usize, cause: u32, learned: &Learned) -> Flight {
+    /// For requests of `client` of at most `message_max` bytes of data. What is asked first follows from what the client has
+    /// seen.
+    pub fn new(client: &Client, message_max: u32, learned: &Learned) -> Flight {
         let known = learned.0.load(Ordering::Relaxed);
-        let window = Window::new(message_max as usize, bytes_max, known);
-        let (mut credit, learned) = (Credit::default(), learned.clone());
-        credit.settle(window.bytes(), cause);
+        Flight::with(client, Window::new(message_max as usize, client.options().window_max, known), learned.clone())
+    }
+
+    /// The same for `bytes` bytes that the program waits for: all may go at once, and what is learned tells nothing of the path.
+    pub fn of_call(client: &Client, message_max: u32, bytes: usize, learned: &Learned) -> Flight {
+        let known = learned.0.load(Ordering::Relaxed).max(bytes);
+        let window = Window::new(message_max as usize, client.options().window_max, known);
+        Flight::with(client, window, Learned::default())
+    }
+
+    fn with(client: &Client, window: Window, learned: Learned) -> Flight {
+        let mut credit = Credit::default();
+        credit.settle(window.bytes(), client.lane.depth());
+        let share = client.handle().windows().budget.share(client.options().flights_max);
         Flight {
             window,
             credit,
             asked: FuturesUnordered::new(),
             calls: BTreeSet::new(),
             outstanding: 0,
+            share,
+            crowded: false,
+            depth: 0,
             epoch: Instant::now(),
             learned,
         }
@@ -103,21 +126,23 @@ impl Flight {
     }
 
     /// Whether a request of `count` bytes may go now.
-    pub fn has_room(&self, count: u32) -> bool {
+    pub fn has_room(&mut self, count: u32) -> bool {
         let fits = self.outstanding + count as usize <= self.window.bytes();
-        self.asked.len() < REQUESTS && (fits || self.outstanding == 0)
+        self.crowded |= self.asked.len() >= REQUESTS;
+        self.outstanding == 0 || self.asked.len() < REQUESTS && fits && self.share.has_room(count as usize)
     }
 
     /// Takes room for `count` bytes at `offset` of the file, and gives the depth of the reply that made it.
     pub fn take_room(&mut self, count: u32) -> u32 {
-        let cause = self.credit.take(count as usize);
         self.outstanding += count as usize;
-        cause
+        let place = if std::mem::take(&mut self.crowded) { self.depth } else { 0 };
+        self.credit.take(count as usize).max(self.share.take(count as usize)).max(place)
     }
 
     /// Gives room for `bytes` back; that they are done with followed from a reply of `depth`.
     pub fn free(&mut self, bytes: usize, depth: u32) {
         self.outstanding = self.outstanding.saturating_sub(bytes);
+        self.share.free(bytes, depth);
         self.settle(depth);
     }
 
@@ -148,6 +173,7 @@ impl Flight {
 
     /// Learns from an arrival that brought or took `bytes`.
     pub fn arrived(&mut self, arrival: &Arrival, bytes: usize) {
+        self.depth = arrival.depth;
         match &arrival.reply {
             Ok(reply) => {
                 let at: Duration = reply.at.saturating_duration_since(self.epoch);
@@ -165,6 +191,7 @@ impl Flight {
         }
         self.asked.clear();
         self.calls.clear();
+        self.share.free(self.outstanding, cause);
         self.outstanding = 0;
         self.settle(cause);
     }

@@ -31,11 +31,16 @@ pub struct Listing<'d> {
 impl Node {
     /// Reads the directory with the attributes of each entry; those of a symbolic link are its own.
     pub async fn list(&self) -> Result<Listing<'_>, Error> {
-        Ok(Listing { dir: self, read: self.read_dir_with_metadata().await?, asked: FuturesOrdered::new() })
+        Ok(Listing::of(self, self.read_dir_with_metadata().await?))
     }
 }
 
-impl Listing<'_> {
+impl<'d> Listing<'d> {
+    /// Of what is read of `dir`, which is where entries are walked to.
+    pub(crate) fn of(dir: &'d Node, read: ReadDir) -> Listing<'d> {
+        Listing { dir, read, asked: FuturesOrdered::new() }
+    }
+
     /// The next entry; its attributes are ENOENT when it was removed since it was listed. `None` at the end. An error in
     /// place of it concerns the directory, or the connection.
     pub async fn next(&mut self) -> Result<Option<Listed>, Error> {

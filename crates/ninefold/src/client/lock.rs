@@ -73,6 +73,8 @@ impl File {
     }
 
     async fn lock_request(&self, locktype: u8, lock: &Lock) -> Result<u8, Error> {
+        // What was written under a lock is there before another has it.
+        self.behind.settle(self).await;
         let request = T::Lock {
             fid: self.fid.fid(),
             locktype,

@@ -6,6 +6,7 @@ use ninefold_proto::stat::dm;
 use ninefold_proto::types::Name;
 use ninefold_proto::{Dialect, Errno, T};
 
+use super::client::Client;
 use super::error::Error;
 use super::metadata::FileType;
 use super::node::{Node, own_gid, plan9_kind, plan9_perm};
@@ -90,16 +91,21 @@ impl Node {
 
     /// Removes a name of this directory: of an empty directory when `dir`, else of anything but a directory.
     pub async fn unlink(&self, name: &[u8], dir: bool) -> Result<(), Error> {
+        self.unlink_as(&self.client, name, dir).await
+    }
+
+    /// The same by requests that count as caused by `client`'s replies; see [`Client::fork`].
+    pub async fn unlink_as(&self, client: &Client, name: &[u8], dir: bool) -> Result<(), Error> {
         Name::new(name)?;
-        if self.client.dialect() == Dialect::Linux {
+        if client.dialect() == Dialect::Linux {
             let flags = Octal(if dir { REMOVEDIR } else { 0 });
-            match self.client.call(T::Unlinkat { dirfid: self.fid.fid(), name, flags }).await {
+            match client.call(T::Unlinkat { dirfid: self.fid.fid(), name, flags }).await {
                 // diod does not have it.
                 Err(e) if not_there(&e) => {}
                 other => return other.map(drop),
             }
         }
-        let node = self.walk(&[name]).await?;
+        let node = self.walk_as(client, &[name]).await?;
         match (node.qid().is_dir(), dir) {
             (true, false) => Err(Errno::EISDIR.into()),
             (false, true) => Err(Errno::ENOTDIR.into()),

@@ -16,6 +16,8 @@ use super::error::{Error, Suspicion};
 use super::fid::OwnedFid;
 use super::file::File;
 use super::metadata::{FileType, Metadata, link_target_of};
+use super::nameop::{Base, Stat as StatOp};
+use super::resolve::Follow;
 
 /// How to open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,12 +27,16 @@ pub struct Mode {
     pub truncate: bool,
     /// Write at the end, wherever that is by then; .u and .L.
     pub append: bool,
+    /// [`File::write_at`] does not wait for its replies: OBEHIND (S5, "Write behind"). See [`File::write_behind`].
+    pub behind: bool,
+    /// The file's bytes are bytes in a file whatever its qid says, as the flag -C of a mount: see [`File::is_ordered`].
+    pub cache: bool,
 }
 
 impl Mode {
-    pub const READ: Mode = Mode { access: Access::Read, truncate: false, append: false };
-    pub const WRITE: Mode = Mode { access: Access::Write, truncate: false, append: false };
-    pub const READ_WRITE: Mode = Mode { access: Access::ReadWrite, truncate: false, append: false };
+    pub const READ: Mode = Mode { access: Access::Read, truncate: false, append: false, behind: false, cache: false };
+    pub const WRITE: Mode = Mode { access: Access::Write, ..Mode::READ };
+    pub const READ_WRITE: Mode = Mode { access: Access::ReadWrite, ..Mode::READ };
     /// For writing, with nothing left of what was there.
     pub const REPLACE: Mode = Mode { truncate: true, ..Mode::WRITE };
     /// For writing at the end.
@@ -79,7 +85,7 @@ pub struct Node {
 }
 
 /// How far a walk came.
-pub(super) enum Walked {
+pub(crate) enum Walked {
     Whole(Node),
     /// The qids of the names that were walked, at least one and not all; no fid was made.
     Part(Vec<Qid>),
@@ -87,7 +93,7 @@ pub(super) enum Walked {
 
 /// Where a walk begins.
 #[derive(Clone, Copy)]
-pub(super) struct Start<'a> {
+pub(crate) struct Start<'a> {
     client: &'a Client,
     fid: Fid,
     qid: Qid,
@@ -183,12 +189,12 @@ impl Node {
         Node { client, fid, qid }
     }
 
-    pub(super) fn start(&self) -> Start<'_> {
+    pub(crate) fn start(&self) -> Start<'_> {
         self.start_with(&self.client)
     }
 
     /// For requests that count as caused by `client`'s replies.
-    pub(super) fn start_with<'a>(&'a self, client: &'a Client) -> Start<'a> {
+    pub(crate) fn start_with<'a>(&'a self, client: &'a Client) -> Start<'a> {
         Start { client, fid: self.fid.fid(), qid: self.qid }
     }
 
@@ -226,12 +232,8 @@ impl Node {
     /// The attributes of what is called `name` in this directory; those of a link itself. For those of all entries:
     /// [`Node::list`].
     pub async fn metadata_of(&self, name: &[u8]) -> Result<Metadata, Error> {
-        let mut chain = self.client.chain();
-        let (spot, walked) = chain.walk(self, &[name]).await?;
-        let metadata = chain.stat(&spot).await?;
-        chain.let_go(spot).await?;
-        walked.take().await?;
-        metadata.take().await
+        Name::new(name)?;
+        Base::at(self, &self.client).nameop(vec![name.to_vec()], &StatOp(Follow::NotLast)).await
     }
 
     /// Changes attributes; what is `None` stays. 9P2000 and .u change all of it or nothing. Set-user-id, set-group-id and
@@ -418,7 +420,7 @@ pub(super) async fn wstat(client: &Client, fid: Fid, stat: &Stat<'_>) -> Result<
     client.call(T::Wstat { fid, stat: StatBytes(&bytes) }).await.map(drop)
 }
 
-fn setattr_request(fid: Fid, change: &SetAttr) -> T<'static> {
+pub(super) fn setattr_request(fid: Fid, change: &SetAttr) -> T<'static> {
     let mut valid = 0;
     let mut bit = |set: bool, bit: u32| valid |= if set { bit } else { 0 };
     bit(change.mode.is_some(), setattr::MODE);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ninefold_proto::types::NONUNAME;
-use ninefold_proto::wire::MSIZE_MIN;
+use ninefold_proto::wire::{IO_HEADER, MSIZE_MIN};
 use rustix::process::getuid;
 
 use super::memory::Memory;
@@ -14,8 +14,8 @@ const MSIZES: (u32, u32) = (MSIZE_MIN, 8 << 20);
 /// How to connect, and what to bound. The default suits every server known to us.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
-    /// Bytes of the largest message to offer, 4,096 to 8 MiB; what lies outside is brought into that range. 1 MiB: beyond it
-    /// a message costs more in buffers than it saves in messages.
+    /// Bytes of the largest message to offer, 4,096 to 8 MiB; what lies outside is brought into that range. What
+    /// 1 MiB of data takes: beyond it a message costs more in buffers than it saves in messages.
     pub msize: u32,
     /// The longest silence that a call bears, and the longest that a connection takes with all tries; `None` waits for ever. A call over a
     /// slow link may take longer: its time begins anew with every byte of it, or of calls made before it, that leaves, and
@@ -30,16 +30,25 @@ pub struct Options {
     pub user: (Vec<u8>, u32),
     /// The most entries of one directory; more is a server that does not end.
     pub dir_entries_max: usize,
-    /// The most bytes on the way at a time in a pipelined read or write.
+    /// The most bytes on the way at a time in a pipelined read or write of one file, or arrived and not taken. 512 requests besides.
     pub window_max: usize,
+    /// The same of all files of a connection together, but one message for each, which is never refused: so a program that
+    /// leaves one file unread keeps nobody from another. 4,096 requests besides, of whatever kind.
+    pub flights_max: usize,
     /// Where it is remembered what servers agreed on; `None` remembers nothing, and makes no early start.
     pub memory: Option<Memory>,
+    /// The clunks of files that are dropped, and that nothing was written to, are sent with the next request, and at the end left to
+    /// the end of the connection: it costs no round trip then. For programs that end soon; until then the server holds the
+    /// files, 64 at most, also those that are open.
+    pub clunks_held_back: bool,
+    /// A [`Stream`](super::Stream) may have a connection of its own; else all data go in messages.
+    pub streams: bool,
 }
 
 impl Default for Options {
     fn default() -> Options {
         Options {
-            msize: 1 << 20,
+            msize: (1 << 20) + IO_HEADER,
             timeout: Some(Duration::from_secs(60)),
             // As long as sshd lets a login take (sshd_config(5), LoginGraceTime).
             login_timeout: Some(Duration::from_secs(120)),
@@ -49,7 +58,11 @@ impl Default for Options {
             dir_entries_max: 2_000_000,
             // 10 Gbit/s over 50 ms.
             window_max: 64 << 20,
+            // Four files that each fill such a path.
+            flights_max: 256 << 20,
             memory: None,
+            clunks_held_back: false,
+            streams: true,
         }
     }
 }

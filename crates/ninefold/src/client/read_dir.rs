@@ -2,19 +2,23 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 
-use bytes::Bytes;
 use ninefold_proto::attr::getattr;
 use ninefold_proto::message::{Mask, Octal};
+use ninefold_proto::n1::listed;
 use ninefold_proto::plus::{PlusEntry, plus_entries};
 use ninefold_proto::stat::{DirEntry, dir_entries, stats};
 use ninefold_proto::types::{BadName, Name};
-use ninefold_proto::{Dialect, Errno, Qid, R, T};
+use ninefold_proto::wire::IO_HEADER;
+use ninefold_proto::{Dialect, Errno, Fid, Qid, R, T};
 
+use super::client::Client;
+use super::connection::Reply;
 use super::error::{Error, Suspicion};
 use super::file::File;
 use super::metadata::{FileType, Metadata};
-use super::node::{Mode, Node};
+use super::node::{Mode, Node, unexpected};
 
 /// One name in a directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -28,6 +32,38 @@ pub struct Entry {
     pub metadata: Option<Box<Metadata>>,
 }
 
+/// What is read.
+#[derive(Debug)]
+enum Source {
+    File(File),
+    /// One whose fid is open.
+    Node(Arc<Node>),
+}
+
+impl Source {
+    fn client(&self) -> &Client {
+        match self {
+            Source::File(file) => file.client(),
+            Source::Node(node) => node.client(),
+        }
+    }
+
+    fn fid(&self) -> Fid {
+        match self {
+            Source::File(file) => file.fid.fid(),
+            Source::Node(node) => node.fid.fid(),
+        }
+    }
+
+    /// The most bytes of one read.
+    fn read_max(&self) -> u32 {
+        match self {
+            Source::File(file) => file.read_max(),
+            Source::Node(node) => node.client().msize() - IO_HEADER,
+        }
+    }
+}
+
 /// How often a directory may list the very same thing. A union directory does so when a directory is bound into it twice
 /// (bind(1)); nobody binds one so often.
 const REPEATS_MAX: usize = 16;
@@ -35,7 +71,7 @@ const REPEATS_MAX: usize = 16;
 /// A directory being read, in the server's order, `.` and `..` left out.
 #[derive(Debug)]
 pub struct ReadDir {
-    file: File,
+    source: Source,
     /// Where the next read goes on: bytes read so far, or .L's cookie.
     offset: u64,
     /// .L's cookies that were read from: one that comes again is a directory that never ends.
@@ -74,15 +110,37 @@ impl Node {
             return Err(Errno::ENOTDIR.into());
         }
         let file = self.open(Mode::READ).await?;
-        let (cookies, repeats, entries) = (HashSet::new(), HashMap::new(), VecDeque::new());
-        let (with_metadata, ended) = (false, false);
-        Ok(ReadDir { file, offset: 0, cookies, repeats, entries, count: 0, with_metadata, ended, failed: None })
+        Ok(ReadDir::of(Source::File(file)))
     }
 }
 
 impl ReadDir {
+    fn of(source: Source) -> ReadDir {
+        let (cookies, repeats, entries) = (HashSet::new(), HashMap::new(), VecDeque::new());
+        let (with_metadata, ended) = (false, false);
+        ReadDir { source, offset: 0, cookies, repeats, entries, count: 0, with_metadata, ended, failed: None }
+    }
+
+    /// A directory whose fid is open, and what the first Treaddirplus of it brought.
+    pub(super) fn begun(node: Arc<Node>, with_metadata: bool, first: Result<Reply, Error>) -> Result<ReadDir, Error> {
+        let mut begun = ReadDir { with_metadata, ..ReadDir::of(Source::Node(node)) };
+        match first {
+            Ok(reply) => {
+                begun.cookies.insert(begun.offset);
+                if let Err(error) = begun.take_plus_entries(reply).and_then(|()| begun.counted(0)) {
+                    begun.failed = Some(error);
+                }
+            }
+            // It serves a tree that has no such listing.
+            Err(e) if e.errno() == Errno::EOPNOTSUPP => begun.with_metadata = false,
+            Err(Error::Refused(e)) => begun.failed = Some(Error::Refused(e)),
+            Err(e) => return Err(e),
+        }
+        Ok(begun)
+    }
+
     /// The next entry if it was read already.
-    pub(super) fn next_read(&mut self) -> Option<Entry> {
+    pub fn next_read(&mut self) -> Option<Entry> {
         self.entries.pop_front()
     }
 
@@ -99,6 +157,21 @@ impl ReadDir {
         Ok(self.entries.pop_front())
     }
 
+    /// Whether all was read: then nothing waits for the server.
+    pub fn is_read(&self) -> bool {
+        self.ended
+    }
+
+    /// Entries that were read, and not given yet.
+    pub fn ready(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// What is read from now on counts as caused by `client`'s replies too.
+    pub fn join(&self, client: &Client) {
+        self.source.client().join(client);
+    }
+
     /// All entries that are left. Bounded by [`Options::dir_entries_max`](super::Options::dir_entries_max).
     pub async fn all(mut self) -> Result<Vec<Entry>, Error> {
         let mut all = Vec::new();
@@ -110,7 +183,7 @@ impl ReadDir {
     }
 
     async fn read(&mut self) -> Result<(), Error> {
-        let dialect = self.file.client().dialect();
+        let dialect = self.source.client().dialect();
         let before = self.entries.len();
         match dialect {
             Dialect::Linux if self.with_metadata => match self.read_plus_entries().await {
@@ -124,14 +197,20 @@ impl ReadDir {
             Dialect::Linux => self.read_entries().await?,
             dialect => self.read_stats(dialect).await?,
         }
+        self.counted(before)
+    }
+
+    /// Counts what was read since there were `before`.
+    fn counted(&mut self, before: usize) -> Result<(), Error> {
         self.count += self.entries.len() - before;
-        let most = self.file.client().options().dir_entries_max;
+        let most = self.source.client().options().dir_entries_max;
         if self.count > most { Err(Suspicion::EndlessDirectory(most).into()) } else { Ok(()) }
     }
 
     async fn read_entries(&mut self) -> Result<(), Error> {
-        let (fid, offset, count) = (self.file.fid.fid(), self.offset, self.file.read_max());
-        let data = self.read_from_cookie(T::Readdir { fid, offset, count }).await?;
+        let (fid, offset, count) = (self.source.fid(), self.offset, self.source.read_max());
+        let data = self.read_from_cookie(T::Readdir { fid, offset, count }).await?.data();
+        self.ended = data.is_empty();
         // An entry with a name of common length takes 40 bytes on the wire.
         self.entries.reserve(data.len() / 40);
         for entry in dir_entries(&data).flatten() {
@@ -141,10 +220,21 @@ impl ReadDir {
     }
 
     async fn read_plus_entries(&mut self) -> Result<(), Error> {
-        let (fid, offset, count) = (self.file.fid.fid(), self.offset, self.file.read_max());
+        let (fid, offset, count) = (self.source.fid(), self.offset, self.source.read_max());
         let request_mask = Mask(getattr::ALL);
         let request = T::Readdirplus { fid, offset, count, request_mask, flags: Octal(0) };
-        let data = self.read_from_cookie(request).await?;
+        let reply = self.read_from_cookie(request).await?;
+        self.take_plus_entries(reply)
+    }
+
+    /// What an Rreaddirplus brought.
+    fn take_plus_entries(&mut self, reply: Reply) -> Result<(), Error> {
+        let end = match reply.message()? {
+            R::Readdirplus { flags, .. } => flags.0 & listed::END != 0,
+            _ => return Err(unexpected()),
+        };
+        let data = reply.plus_data();
+        self.ended = end || data.is_empty();
         for PlusEntry { entry, attr } in plus_entries(&data).flatten() {
             // What is nonsense is left to who asks for this file alone.
             let known = (attr.valid != 0).then(|| Metadata::from_getattr(&R::from(&attr)));
@@ -154,15 +244,14 @@ impl ReadDir {
         Ok(())
     }
 
-    async fn read_from_cookie(&mut self, request: T<'_>) -> Result<Bytes, Error> {
+    async fn read_from_cookie(&mut self, request: T<'_>) -> Result<Reply, Error> {
         if self.cookies.contains(&self.offset) {
             return Err(Suspicion::LoopingDirectory.into());
         }
-        let data = self.file.client.call(request).await?.data();
+        let reply = self.source.client().call(request).await?;
         // Not before: a call that was given up may be made again.
         self.cookies.insert(self.offset);
-        self.ended = data.is_empty();
-        Ok(data)
+        Ok(reply)
     }
 
     fn take_entry(&mut self, entry: &DirEntry<'_>, metadata: Option<Metadata>) -> Result<(), Error> {
@@ -178,7 +267,11 @@ impl ReadDir {
     }
 
     async fn read_stats(&mut self, dialect: Dialect) -> Result<(), Error> {
-        let data = self.file.read_at(self.offset, self.file.read_max()).await?;
+        let data = match &self.source {
+            Source::File(file) => file.read_at(self.offset, file.read_max()).await?,
+            // Only .n1 lists so.
+            Source::Node(_) => return Err(Errno::EPROTO.into()),
+        };
         self.offset += data.len() as u64;
         self.ended = data.is_empty();
         // Nothing in these dialects says where a piece stands, so one that goes round looks like one that goes on.

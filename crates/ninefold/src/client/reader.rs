@@ -5,14 +5,14 @@
 //! after another, each when its bytes are wanted and not before, because a synthetic file may act on every read.
 
 use std::collections::VecDeque;
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use ninefold_proto::T;
 
 use super::connection::Room;
 use super::error::Error;
-use super::file::File;
+use super::file::{File, Lent};
 use super::flight::{Arrival, Flight};
 use super::metadata::Metadata;
 use super::node::unexpected;
@@ -27,7 +27,7 @@ const SAME_SHORT: u32 = 3;
 /// See the module. Dropping it gives up what is on the way.
 #[derive(Debug)]
 pub struct Reader<'f> {
-    file: &'f File,
+    file: Lent<'f>,
     flight: Flight,
     /// What is asked for and not given yet, in the order of the file and without a gap.
     slots: VecDeque<Slot>,
@@ -46,6 +46,12 @@ pub struct Reader<'f> {
     most: u32,
     /// The count of the last reply that was short, and how many such there were in a row.
     short: (u32, u32),
+    /// Where a reply came to the end of the file, at or behind the size that was told: nothing need be asked from there on.
+    end: Option<u64>,
+    /// A short reply ends it, whatever is behind.
+    ends_short: bool,
+    /// The connection had no room when it was last asked for.
+    refused: bool,
     ended: Option<Result<(), Error>>,
 }
 
@@ -74,26 +80,43 @@ impl File {
     /// Reads from `offset` on, pipelined where `metadata` says that it can be: for a plain file with a size. Without
     /// metadata one request after another.
     pub fn reader(&self, offset: u64, metadata: Option<&Metadata>) -> Reader<'_> {
-        let options = self.client().options();
+        Reader::of(Lent::Theirs(self), offset, metadata)
+    }
+
+    /// Reads `count` bytes from `offset` on by as many requests at a time as the window takes, up to the first short reply.
+    pub(super) fn reader_of_call(&self, offset: u64, count: u32) -> Reader<'_> {
+        let windows = self.client.handle().windows();
+        let flight = Flight::of_call(&self.client, self.read_max(), count as usize, &windows.reading);
+        let end = offset.saturating_add(count.into());
+        Reader { until: end, ends_short: true, ..Reader::new(Lent::Theirs(self), flight, offset, end) }
+    }
+}
+
+impl<'f> Reader<'f> {
+    /// [`File::reader`] of a file that may be the reader's own.
+    pub(super) fn of(file: Lent<'f>, offset: u64, metadata: Option<&Metadata>) -> Reader<'f> {
         let told = metadata.map(|metadata| metadata.size);
         let known = metadata.filter(|metadata| metadata.is_plain()).map_or(0, |metadata| metadata.size);
+        let flight = Flight::new(&file.client, file.read_max(), &file.client.handle().windows().reading);
+        Reader { told, ..Reader::new(file, flight, offset, known.max(offset)) }
+    }
+
+    fn new(file: Lent<'f>, flight: Flight, offset: u64, known: u64) -> Reader<'f> {
         Reader {
-            file: self,
-            flight: Flight::new(
-                self.read_max(),
-                options.window_max,
-                self.client.lane.depth(),
-                &self.client.handle().windows().reading,
-            ),
+            most: file.read_max(),
+            file,
+            flight,
             slots: VecDeque::new(),
             wanted: 0,
             position: offset,
             next: offset,
-            known: known.max(offset),
+            known,
             until: u64::MAX,
-            told,
-            most: self.read_max(),
+            told: None,
             short: (0, 0),
+            end: None,
+            ends_short: false,
+            refused: false,
             ended: None,
         }
     }
@@ -122,8 +145,9 @@ impl Reader<'_> {
     }
 
     /// The next bytes, at least one; `None` at the end of the file. They are the buffer that they arrived in, but for
-    /// small ones. Behind the size that is known the end costs one more request; who needs only so many bytes stops at
-    /// [`Reader::position`] or says so by [`Reader::until`].
+    /// small ones. Where a reply came short at the size that is known or behind it, that was the end, and no more is asked; else
+    /// the end costs one more request. Who needs only so many bytes stops at [`Reader::position`] or says so by
+    /// [`Reader::until`].
     ///
     /// After an error it gives that error for ever. Dropped before it is done it has lost nothing: the next call goes on.
     pub async fn next(&mut self) -> Result<Option<Bytes>, Error> {
@@ -132,6 +156,7 @@ impl Reader<'_> {
             Some(Err(error)) => return Err(error.clone()),
             None => {}
         }
+        self.file.behind.settle(&self.file).await;
         let result = self.advance().await;
         match &result {
             Ok(Some(_)) => {}
@@ -141,9 +166,30 @@ impl Reader<'_> {
         result
     }
 
+    /// The next bytes if they are there already; `None` when they are not, or at the end.
+    pub(super) fn next_arrived(&mut self) -> Result<Option<Bytes>, Error> {
+        let next = std::pin::pin!(self.next());
+        match next.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(next) => next,
+            Poll::Pending => Ok(None),
+        }
+    }
+
     fn end(&mut self, how: Result<(), Error>) {
         self.ended = Some(how);
-        self.give_up();
+        if !self.ends_short {
+            self.give_up();
+        }
+    }
+
+    /// Waits for the replies to what a call asked for behind its end. They follow at once, where a Tflush for each would be as many
+    /// messages again; and some servers answer what was flushed.
+    pub(super) async fn settle(&mut self) {
+        let handle = self.file.client.handle().clone();
+        while let Some(oldest) = self.flight.oldest()
+            && handle.check(oldest).is_ok()
+            && handle.patiently(oldest, self.take_arrivals(true)).await.is_ok()
+        {}
     }
 
     fn give_up(&mut self) {
@@ -157,6 +203,9 @@ impl Reader<'_> {
         let mut waited = false;
         loop {
             self.take_arrivals(false).await;
+            if self.position >= self.until || self.end.is_some_and(|end| self.position >= end) {
+                return Ok(None);
+            }
             let limited = !waited && self.slots.front().is_some_and(|slot| matches!(slot.state, State::Arrived { .. }));
             self.repair(limited)?;
             if self.wanted == 0 {
@@ -175,7 +224,7 @@ impl Reader<'_> {
                         self.flight.free(data.len(), lane.depth());
                         return Ok(Some(data));
                     }
-                    if self.position >= self.known {
+                    if self.position >= self.known || self.ends_short {
                         return Ok(None);
                     }
                     // Shorter than was told. What came from behind the end came of a file that changes: it is asked for
@@ -188,7 +237,7 @@ impl Reader<'_> {
                     waited = true;
                     // One may be left unanswered while the rest trickles in.
                     let oldest = self.flight.oldest().ok_or_else(unexpected)?;
-                    let handle = self.file.client.handle();
+                    let handle = self.file.client.handle().clone();
                     handle.check(oldest)?;
                     handle.patiently(oldest, self.take_arrivals(true)).await?;
                 }
@@ -222,6 +271,11 @@ impl Reader<'_> {
             return;
         }
         self.slots[index].count = got;
+        if self.ends_short {
+            // What was asked for behind it is given up with the rest.
+            self.until = self.until.min(offset + u64::from(got));
+            return;
+        }
         let rest = Slot {
             offset: offset + u64::from(got),
             count: count - got,
@@ -232,6 +286,10 @@ impl Reader<'_> {
             self.slots.insert(index + 1, rest);
             self.wanted += 1;
         } else {
+            // One that ends elsewhere may be all that the server gives at a time.
+            if offset < self.known && rest.offset == self.known && self.told.is_some_and(|told| self.known >= told) {
+                self.end = Some(rest.offset);
+            }
             self.next = rest.offset;
             self.flight.free(rest.count as usize, depth);
         }
@@ -260,11 +318,11 @@ impl Reader<'_> {
 
     /// Wants as much more as the window has room for, and asks for it while the connection has room.
     fn extend(&mut self, limited: bool) -> Result<(), Error> {
-        while self.next < self.until {
+        while self.next < self.until.min(self.end.unwrap_or(u64::MAX)) {
             let several = self.next < self.known;
-            let (end, message) =
-                if several { (self.known, self.flight.message()) } else { (self.until, self.file.read_max()) };
-            let left = u32::try_from(end - self.next).unwrap_or(u32::MAX);
+            let message = if several { self.flight.message() } else { self.file.read_max() };
+            // The last one reaches over the end that was told, so that its reply tells whether it is still there.
+            let left = u32::try_from(self.until - self.next).unwrap_or(u32::MAX);
             let count = message.min(self.most).min(left);
             if !self.slots.is_empty() && (!several || !self.flight.has_room(count)) {
                 break;
@@ -283,8 +341,12 @@ impl Reader<'_> {
 
     /// Asks for a slot that is wanted if the connection has room, and says whether it had.
     fn try_ask(&mut self, index: usize, limited: bool) -> Result<bool, Error> {
-        match self.file.client.handle().try_room() {
-            None => Ok(false),
+        let handle = self.file.client.handle().clone();
+        match handle.try_room(self.refused) {
+            None => {
+                self.refused = true;
+                Ok(false)
+            }
             Some(room) => self.ask(index, room?, limited).map(|()| true),
         }
     }
@@ -294,7 +356,8 @@ impl Reader<'_> {
         if !self.slots.front().is_some_and(|slot| matches!(slot.state, State::Wanted { .. })) {
             return Ok(());
         }
-        let room = self.file.client.handle().room().await?;
+        let handle = self.file.client.handle().clone();
+        let room = handle.room().await?;
         self.ask(0, room, limited)
     }
 
@@ -306,6 +369,7 @@ impl Reader<'_> {
         self.flight.ask(waiting, (slot.offset, slot.count), limited);
         slot.state = State::Asked;
         self.wanted -= 1;
+        self.refused = false;
         Ok(())
     }
 }

@@ -7,7 +7,8 @@ use ninefold_proto::{Errno, Qid, QidType};
 
 use super::client::Client;
 use super::error::Error;
-use super::node::{Node, Walked};
+use super::nameop::Base;
+use super::node::{Node, Start, Walked};
 
 /// What to do about a symbolic link at the end of a path; on the way all are followed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,7 +20,7 @@ pub enum Follow {
 }
 
 /// Links that one path may go through (path_resolution(7)).
-const LINKS_MAX: usize = 40;
+pub(crate) const LINKS_MAX: usize = 40;
 
 /// Times that one path may go back by `..` in the targets of its links: more than any tree made by hand asks for.
 const RESTARTS_MAX: usize = 4 * LINKS_MAX;
@@ -38,7 +39,7 @@ pub fn components(path: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
 }
 
 pub(super) async fn walk(client: &Client, path: &[u8], follow: Follow) -> Result<Node, Error> {
-    walk_names(client, components(path)?, follow).await
+    walk_names(Base::root(client), components(path)?, follow).await
 }
 
 /// A step of a path that is not walked yet.
@@ -48,9 +49,10 @@ enum Step {
     Parent,
 }
 
-pub(super) async fn walk_names(client: &Client, names: Vec<Vec<u8>>, follow: Follow) -> Result<Node, Error> {
+/// An absolute target of a link starts at the base, and `..` goes no higher.
+pub(crate) async fn walk_names(base: Base<'_>, names: Vec<Vec<u8>>, follow: Follow) -> Result<Node, Error> {
     let steps = names.into_iter().map(Step::Name).collect();
-    Ok(walk_steps(client, steps, follow, &mut 0).await?.0)
+    Ok(walk_steps(base, steps, follow, &mut 0).await?.0)
 }
 
 /// Where a file really is, behind all symbolic links.
@@ -73,7 +75,7 @@ pub(super) async fn locate(client: &Client, path: &[u8]) -> Result<Located, Erro
             // A link's target that ends in `..` or at the root: a directory.
             _ => return Err(Errno::EISDIR.into()),
         };
-        let (dir, mut dir_path) = walk_steps(client, steps, Follow::All, &mut links).await?;
+        let (dir, mut dir_path) = walk_steps(Base::root(client), steps, Follow::All, &mut links).await?;
         let link = match dir.walk(&[&name]).await {
             Ok(node) if node.qid().kind.has(QidType::SYMLINK) => node,
             Err(e) if !e.is_not_found() => return Err(e),
@@ -108,7 +110,7 @@ fn target_steps(target: &[u8]) -> Result<Vec<Step>, Error> {
 
 /// The node, and the names from the root to it, none of them a link before the last.
 async fn walk_steps(
-    client: &Client,
+    base: Base<'_>,
     mut left: VecDeque<Step>,
     follow: Follow,
     links: &mut usize,
@@ -144,27 +146,15 @@ async fn walk_steps(
         if names.is_empty() {
             let node = match at {
                 Some(node) => node,
-                None => client.start().await?.walk(&[]).await?,
+                None => base.start().await?.walk(&[]).await?,
             };
             return Ok((node, trail));
         }
         let from = match &at {
             Some(node) => node.start(),
-            None => client.start().await?,
+            None => base.start().await?,
         };
-        let names = from.fitting(&names);
-        let walked = from.walk_some(names).await?;
-        let (node, count) = match walked {
-            Walked::Whole(node) => (node, names.len()),
-            Walked::Part(qids) if ends_at_link(&qids) => (from.walk(&names[..qids.len()]).await?, qids.len()),
-            Walked::Part(qids) => {
-                // The walk tells where it ended but not why: the next name alone is asked for.
-                let reached = from.walk(&names[..qids.len()]).await?;
-                reached.walk(&names[qids.len()..=qids.len()]).await?;
-                // It exists by now.
-                (reached, qids.len())
-            }
-        };
+        let (node, count) = advance(from, &names).await?;
         let is_last = count == left.len();
         let taken = left.drain(..count).filter_map(|step| match step {
             Step::Name(name) => Some(name),
@@ -184,6 +174,22 @@ async fn walk_steps(
             left.push_front(step);
         }
         restart(&mut trail, &mut at, &mut left);
+    }
+}
+
+/// Walks as many of `names` as go into one walk, and no further than the first link: the file that was reached, and how many.
+pub(crate) async fn advance(from: Start<'_>, names: &[&[u8]]) -> Result<(Node, usize), Error> {
+    let names = from.fitting(names);
+    match from.walk_some(names).await? {
+        Walked::Whole(node) => Ok((node, names.len())),
+        Walked::Part(qids) if ends_at_link(&qids) => Ok((from.walk(&names[..qids.len()]).await?, qids.len())),
+        Walked::Part(qids) => {
+            // The walk tells where it ended but not why: the next name alone is asked for.
+            let reached = from.walk(&names[..qids.len()]).await?;
+            reached.walk(&names[qids.len()..=qids.len()]).await?;
+            // It exists by now.
+            Ok((reached, qids.len()))
+        }
     }
 }
 

@@ -128,7 +128,7 @@ impl Counter {
         let (head, frame): (&[u8], _) = match seen.part {
             Part::Whole(frame) => (frame, Some(frame)),
             Part::Head(head, _) => (head, None),
-            Part::Raw(_) => (&[], None),
+            Part::Raw(_) | Part::Data(_) => (&[], None),
         };
         let kind_and_tag = head.get(4..7).map(|b| (b[0], Tag(u16::from_le_bytes([b[1], b[2]]))));
         match seen.direction {

@@ -4,6 +4,7 @@ use std::fmt;
 
 use ninefold_proto::dialect::{Version, answer_version};
 use ninefold_proto::message::{self, RVERSION};
+use ninefold_proto::n1::stream::PREFACE;
 use ninefold_proto::print::{self, Data};
 use ninefold_proto::types::Tag;
 use ninefold_proto::wire::{self, HEADER};
@@ -36,6 +37,8 @@ pub enum Part<'a> {
     /// Bytes that are no frame: their size field was impossible, or the stream ended inside of them. Nothing
     /// behind an impossible size can be understood.
     Raw(&'a [u8]),
+    /// So many bytes of a stream's data connection, which are no messages and no bytes to be shown: a token, or a file's.
+    Data(u64),
 }
 
 /// Something that passes, and what is needed to read it.
@@ -53,6 +56,7 @@ impl<'a> Seen<'a> {
         match self.part {
             Part::Whole(bytes) | Part::Raw(bytes) => bytes.len() as u64,
             Part::Head(_, size) => size.into(),
+            Part::Data(bytes) => bytes,
         }
     }
 
@@ -74,6 +78,7 @@ impl fmt::Display for Text<'_> {
         match self.seen.part {
             Part::Whole(frame) => print::print(frame, self.seen.version, self.data).fmt(f),
             Part::Raw(bytes) => print::print(bytes, self.seen.version, self.data).fmt(f),
+            Part::Data(bytes) => write!(f, "data of a stream ({bytes} bytes)"),
             Part::Head(head, size) => {
                 let [_, _, _, _, kind, low, high] = *head;
                 let tag = Tag(u16::from_le_bytes([low, high]));
@@ -92,6 +97,8 @@ pub(super) struct Session {
     version: Version,
     /// Offered and not answered: a client that knows its server speaks it already.
     offered: Option<Version>,
+    /// It began as data connections do: there are no frames.
+    is_data: bool,
     /// Longer frames are not held.
     frame_max: u32,
     limit: u32,
@@ -100,7 +107,7 @@ pub(super) struct Session {
 impl Session {
     /// Before a version is agreed: frames up to `limit` bytes are held.
     pub(super) fn new(limit: u32) -> Session {
-        Session { version: Dialect::Plan9.into(), offered: None, frame_max: limit, limit }
+        Session { version: Dialect::Plan9.into(), offered: None, is_data: false, frame_max: limit, limit }
     }
 
     /// What is spoken in a direction.
@@ -127,13 +134,17 @@ impl Session {
         let Ok((_, body)) = wire::split_frame(frame) else { return };
         if let Ok(R::Version { msize, version }) = R::decode(RVERSION, body, self.version) {
             // "unknown" agrees to nothing; a suffix that we do not know changes no layout that we print.
-            if let (Some(version), msize) = answer_version(version, msize, self.limit) {
+            let answer = answer_version(version, msize, self.limit);
+            if let Some(version) = answer.version {
                 self.version = version;
-                self.frame_max = msize;
+                self.frame_max = answer.msize;
             }
         }
     }
 }
+
+/// The preface's first four bytes, as the size of a frame would be.
+const PREFACE_SIZE: u32 = u32::from_le_bytes([PREFACE[0], PREFACE[1], PREFACE[2], PREFACE[3]]);
 
 /// One direction of a connection.
 #[derive(Debug)]
@@ -145,11 +156,13 @@ pub(super) struct Tap {
     skip: u64,
     /// A size was impossible: there are no frames any more.
     lost: bool,
+    /// Nothing has passed.
+    fresh: bool,
 }
 
 impl Tap {
     pub(super) fn new(direction: Direction) -> Tap {
-        Tap { direction, held: Vec::new(), skip: 0, lost: false }
+        Tap { direction, held: Vec::new(), skip: 0, lost: false, fresh: true }
     }
 
     pub(super) fn direction(&self) -> Direction {
@@ -160,6 +173,12 @@ impl Tap {
     pub(super) fn feed(&mut self, mut bytes: &[u8], session: &mut Session, mut show: impl FnMut(&Seen<'_>)) {
         let direction = self.direction;
         while !bytes.is_empty() {
+            if session.is_data {
+                let held = std::mem::take(&mut self.held).len();
+                let part = Part::Data((held + bytes.len()) as u64);
+                show(&Seen { direction, part, version: session.version(direction) });
+                return;
+            }
             if self.lost {
                 show(&Seen { direction, part: Part::Raw(bytes), version: session.version(direction) });
                 return;
@@ -179,6 +198,11 @@ impl Tap {
                     raw.extend_from_slice(bytes);
                     show(&Seen { direction, part: Part::Raw(&raw), version: session.version(direction) });
                     return;
+                }
+                // No frame begins so, and no session with anything but a frame.
+                Some(size) if self.fresh && direction == Direction::ToServer && size == PREFACE_SIZE => {
+                    session.is_data = true;
+                    continue;
                 }
                 Some(size) if size > session.frame_max => HEADER,
                 Some(size) => size as usize,
@@ -204,6 +228,7 @@ impl Tap {
             };
             show(&Seen { direction, part, version: session.version(direction) });
             self.held.clear();
+            self.fresh = false;
         }
     }
 
@@ -283,6 +308,25 @@ mod tests {
             });
         }
         assert_eq!(shown, pieces.concat());
+    }
+
+    #[test]
+    fn what_passes_on_a_data_connection_is_counted_and_not_shown() {
+        let opening = b"9Pstreamand the token 16";
+        for step in [1, 4, 5, 24] {
+            let (mut session, mut total) = (Session::new(8192), 0);
+            let mut tap = Tap::new(Direction::ToServer);
+            let mut back = Tap::new(Direction::ToClient);
+            for piece in opening.chunks(step) {
+                tap.feed(piece, &mut session, |seen| {
+                    assert!(matches!(seen.part, Part::Data(_)), "{seen:?}");
+                    total += seen.size();
+                });
+            }
+            assert_eq!(total, 24, "in pieces of {step}");
+            let shown = lines(&mut back, &mut session, &[b"\x07\0\0\0 of a file"]);
+            assert_eq!(shown, ["data of a stream (14 bytes)"]);
+        }
     }
 
     #[test]

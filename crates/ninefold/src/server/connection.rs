@@ -29,6 +29,7 @@ use super::cx::{Cancel, Parking};
 use super::dispatch::{self, Handle};
 use super::held::{AHEAD, Held, tflush};
 use super::outlet::Outlet;
+use super::streams::OfConnection;
 use super::{Answer, Cx, Data, Server};
 use crate::transport::{Peer, PipeShare, Stream};
 
@@ -40,6 +41,13 @@ const TURN: usize = 64;
 
 /// Replies of so many bytes are sent before more requests are handled: what they hold is free the sooner.
 const ENOUGH: usize = 512 * 1024;
+
+/// How long a reply waits for those behind it in its group. Each that left alone would be a packet, and of packets a connection has ten on
+/// the way before the first is acknowledged (RFC 6928): a group of more would take another round trip.
+const GATHER: Duration = Duration::from_millis(1);
+
+/// Bytes of replies that wait for no others: half of what those ten packets hold.
+const GATHER_MAX: usize = 7 * 1024;
 
 /// How long a connection that ends waits for the peer to take the last replies.
 const LINGER: Duration = Duration::from_secs(5);
@@ -91,7 +99,12 @@ pub(super) struct Connection {
     /// Bytes that running requests will read or have to write.
     in_flight: u64,
     began: Instant,
+    streams: Arc<OfConnection>,
+    /// Of the session, when its streams were last looked at.
+    resets: u64,
     timer: Option<Pin<Box<Sleep>>>,
+    /// Replies wait so long for others of their groups.
+    gathering: Option<Pin<Box<Sleep>>>,
     drain: Pin<Box<WaitForCancellationFutureOwned>>,
     /// No more frames are read; a peer that does not take what is still sent has [`LINGER`] from the first time on,
     /// and one that takes it slowly has until about the second.
@@ -108,23 +121,34 @@ pub(super) struct Connection {
 struct Membership {
     server: Arc<Server>,
     connection: u64,
+    streams: Arc<OfConnection>,
 }
 
 impl Drop for Membership {
     fn drop(&mut self) {
         self.server.sessions.leave(self.connection);
+        self.streams.end_all(true);
     }
 }
 
 impl Connection {
-    pub fn new(server: Arc<Server>, stream: Stream, peer: Peer, id: u64) -> Connection {
+    /// `arrived`: the first bytes of a connection that began at `began`.
+    pub fn new(
+        server: Arc<Server>,
+        stream: Stream,
+        peer: Peer,
+        id: u64,
+        arrived: BytesMut,
+        began: Instant,
+    ) -> Connection {
         let limits = server.limits;
         // A token of its own: polling takes its lock, which all connections would share.
         let drain = Box::pin(server.draining.child_token().cancelled_owned());
+        let streams = OfConnection::new(limits.streams);
         let share = PipeShare::default();
         let pipes = stream.takes_pipes().then(|| share.clone());
         Connection {
-            _membership: Membership { server: server.clone(), connection: id },
+            _membership: Membership { server: server.clone(), connection: id, streams: streams.clone() },
             server,
             stream,
             peer,
@@ -132,7 +156,7 @@ impl Connection {
             session: Session::new(limits),
             out: Outbox::default(),
             outlet: Outlet::new(share),
-            arrived: BytesMut::new(),
+            arrived,
             held: Held::default(),
             skip: 0,
             running: FuturesUnordered::new(),
@@ -141,8 +165,11 @@ impl Connection {
             spare_cancel: Arc::default(),
             stalled: false,
             in_flight: 0,
-            began: Instant::now(),
+            began,
+            streams: streams.clone(),
+            resets: 0,
             timer: None,
+            gathering: None,
             drain,
             closing_since: None,
             deaf: false,
@@ -169,7 +196,9 @@ impl Connection {
             progress |= self.poll_farewells(&mut turns);
             progress |= self.poll_members(task, &mut turns);
             progress |= self.poll_frames(task, &mut turns);
-            progress |= self.poll_write(task);
+            if !self.gathers(task) {
+                progress |= self.poll_write(task);
+            }
             progress |= self.poll_read(task);
             if self.closing() && self.session.is_idle() && (self.deaf || self.unsent() == 0) {
                 if self.poll_shutdown(task).is_ready() {
@@ -237,7 +266,7 @@ impl Connection {
             progress = true;
             let id = farewell.id;
             let cx = self.cx();
-            match dispatch::survive(|| dispatch::farewell(&cx, farewell)) {
+            match dispatch::survive(|| dispatch::farewell(&cx, &self.streams, farewell)) {
                 Answer::Now(result) => self.farewell_done(id, result),
                 Answer::Later(future) => {
                     self.running.push(Box::pin(async move { Finished::Farewell(id, dispatch::outlive(future).await) }));
@@ -379,6 +408,9 @@ impl Connection {
 
     /// Does what the session says of a frame; one that has to wait is its caller's.
     fn act_on(&mut self, event: Result<Event<'_, Handle>, Violation>, frame: Option<&Bytes>) {
+        if std::mem::replace(&mut self.resets, self.session.resets()) != self.resets {
+            self.streams.end_all(false);
+        }
         match event {
             Ok(Event::Handled | Event::Wait) => {}
             Ok(Event::Execute(request)) => {
@@ -387,7 +419,7 @@ impl Connection {
                 let server = self.server.clone();
                 let (id, bytes) = (request.id, bulk_bytes(&request));
                 let cx = self.cx().with_bulk(bytes);
-                match dispatch::survive(|| dispatch::execute(&server, &self.peer, &cx, request, frame)) {
+                match dispatch::survive(|| dispatch::execute(&server, &self.peer, &cx, &self.streams, request, frame)) {
                     Answer::Now(result) => self.session.complete(id, result, &mut self.out),
                     Answer::Later(future) => {
                         self.in_flight += bytes;
@@ -440,6 +472,20 @@ impl Connection {
         if self.unsent() >= ENOUGH && !self.stalled {
             self.poll_write(task);
         }
+    }
+
+    /// Whether what there is to send waits for what follows in its group, of which one is running.
+    fn gathers(&mut self, task: &mut Context<'_>) -> bool {
+        let follows = self.session.waiting() > 0 && !self.running.is_empty();
+        let waits = follows && !self.closing() && !self.deaf && (1..GATHER_MAX).contains(&self.unsent());
+        if waits {
+            let timer = self.gathering.get_or_insert_with(|| Box::pin(tokio::time::sleep(GATHER)));
+            if timer.as_mut().poll(task).is_pending() {
+                return true;
+            }
+        }
+        self.gathering = None;
+        false
     }
 
     fn poll_write(&mut self, task: &mut Context<'_>) -> bool {
@@ -556,6 +602,7 @@ impl Connection {
         self.closing_since = Some((now, now + self.server.limits.frame));
         self.held = Held::default();
         self.arrived = BytesMut::new();
+        self.streams.end_all(true);
         self.cancel_all();
         match end {
             // What was begun is still answered, also to a peer that closed only its own direction; the session

@@ -15,7 +15,8 @@ use ninefold_proto::{Dialect, Errno, Error, Name, Qid};
 
 use super::exports::Target;
 use super::file_server::{Create, Lock, LockKind, LockStatus};
-use super::{Answer, Attach, Cx, Data, File, FileServer, Server, Written, fallback};
+use super::streams::{self, OfConnection};
+use super::{Answer, Attach, Cx, Data, File, FileServer, Listed, Server, Written, fallback};
 use crate::transport::Peer;
 
 /// The session's handle on a file.
@@ -23,11 +24,12 @@ pub(super) type Handle = Arc<dyn File>;
 
 type Outcome = Answer<Done<Handle, Data>>;
 
-/// Starts one request. `frame` is the frame that the request borrows from; bulk data are cut from it, not copied.
+/// Starts one request. `of` has the streams of its connection. `frame` is the frame that the request borrows from; bulk data are cut from it, not copied.
 pub(super) fn execute(
     server: &Arc<Server>,
     peer: &Peer,
     cx: &Cx,
+    of: &Arc<OfConnection>,
     request: Request<'_, Handle>,
     frame: &Bytes,
 ) -> Outcome {
@@ -96,6 +98,11 @@ pub(super) fn execute(
         }
         Op::Allocate { file, mode, offset, length } => file.allocate(cx, mode, offset, length).map(unit),
         Op::Seek { file, offset, hole } => seek(cx, file, offset, hole),
+        Op::Stream { file, read, offset, length, appends } => {
+            let ask = streams::Ask { dialect: request.dialect, file, read, offset, length, appends };
+            streams::open(server, peer, cx, of, ask)
+        }
+        Op::StreamEnd { id, abort } => streams::end(cx, of, id, abort),
         Op::Fsync { file, datasync } => file.fsync(cx, datasync).map(unit),
         Op::Lock { file, kind, start, length, proc_id, client_id, wait } => {
             let lock = Lock { kind: lock_kind(kind), start, length, proc_id, client_id: client_id.to_vec() };
@@ -109,12 +116,12 @@ pub(super) fn execute(
 }
 
 /// Takes leave of a file: sets its attribute, removes it, clunks it; the first error is the answer.
-pub(super) fn farewell(cx: &Cx, farewell: Farewell<Handle>) -> Answer<()> {
+pub(super) fn farewell(cx: &Cx, of: &Arc<OfConnection>, farewell: Farewell<Handle>) -> Answer<()> {
     let Farewell { file, error, xattr, remove, .. } = farewell;
     if error.is_none() && xattr.is_none() && !remove {
-        return file.clunk(cx);
+        return of.clunk(cx, &file);
     }
-    let cx = cx.clone();
+    let (cx, of) = (cx.clone(), of.clone());
     Answer::later(async move {
         let mut result = error.map_or(Ok(()), Err);
         if let Some(XattrWrite { name, value, flags }) = xattr {
@@ -127,7 +134,7 @@ pub(super) fn farewell(cx: &Cx, farewell: Farewell<Handle>) -> Answer<()> {
         if remove {
             result = result.and(outlive(survive(|| file.remove(&cx)).wait()).await);
         }
-        result.and(file.clunk(&cx).wait().await)
+        result.and(of.clunk(&cx, &file).wait().await)
     })
 }
 
@@ -340,7 +347,10 @@ const UNSUPPORTED: &[Errno] = &[Errno::EOPNOTSUPP];
 fn readdirplus(cx: &Cx, dir: Handle, offset: u64, max: u32, mask: u64) -> Outcome {
     let (told, cx) = (dir.readdirplus(cx, offset, max, mask), cx.clone());
     let walk = move || Answer::later(fallback::readdirplus(cx, dir, offset, max, mask));
-    or_else(told, UNSUPPORTED, walk).map(|data| Ok(Done::Data(data?.into())))
+    or_else(told, UNSUPPORTED, walk).map(|listed| {
+        let Listed { entries, end } = listed?;
+        Ok(Done::Listed { entries: entries.into(), end })
+    })
 }
 
 fn writex(cx: &Cx, file: Handle, offset: u64, data: Bytes, append: bool, stable: bool) -> Outcome {

@@ -12,7 +12,7 @@ use ninefold_proto::types::{NAME_MAX, WalkElem};
 use ninefold_proto::{Errno, Error, Name, Qid};
 
 use super::dispatch::{Handle, outlive, survive};
-use super::{Cx, DirSink};
+use super::{Cx, DirSink, Listed};
 
 /// Bytes that a Tcopyrange moves before it is answered: about a second of a disk's, so that a Tflush behind it does not wait.
 pub(crate) const COPY_MOST: u64 = 64 << 20;
@@ -33,13 +33,15 @@ pub(crate) fn plain_room(max: u32) -> u32 {
 /// Entries without attributes, one after the other, and a sink for them with. What does not fit is asked for again by the client.
 pub(crate) struct Plus {
     entries: Bytes,
+    /// Nothing is behind them.
+    end: bool,
     at: usize,
     sink: DirSink,
 }
 
 impl Plus {
-    pub(crate) fn new(entries: Bytes, max: u32) -> Plus {
-        Plus { entries, at: 0, sink: DirSink::new(max) }
+    pub(crate) fn new(Listed { entries, end }: Listed, max: u32) -> Plus {
+        Plus { entries, end, at: 0, sink: DirSink::new(max) }
     }
 
     /// The next entry, unless there is no room for it or there is none.
@@ -66,11 +68,12 @@ impl Plus {
     }
 
     /// The reply. EINVAL when not one entry fits.
-    pub(crate) fn finish(self) -> Result<Bytes, Error> {
+    pub(crate) fn finish(self) -> Result<Listed, Error> {
         if self.sink.is_empty() && !self.entries.is_empty() {
             return Err(Errno::EINVAL.into());
         }
-        Ok(self.sink.into_bytes())
+        let end = self.end && self.at == self.entries.len();
+        Ok(Listed { entries: self.sink.into_bytes(), end })
     }
 }
 
@@ -82,8 +85,11 @@ pub(crate) enum Told {
 }
 
 /// Entries of a directory, each walked to and asked for its attributes.
-pub(super) async fn readdirplus(cx: Cx, dir: Handle, offset: u64, max: u32, mask: u64) -> Result<Bytes, Error> {
-    let mut plus = Plus::new(dir.readdir(&cx, offset, plain_room(max)).wait().await?, max);
+pub(super) async fn readdirplus(cx: Cx, dir: Handle, offset: u64, max: u32, mask: u64) -> Result<Listed, Error> {
+    let entries = dir.readdir(&cx, offset, plain_room(max)).wait().await?;
+    // Otherwise nobody knows without reading on.
+    let end = entries.is_empty();
+    let mut plus = Plus::new(Listed { entries, end }, max);
     while let Some(entry) = plus.peek()? {
         tokio::task::yield_now().await;
         let attr =

@@ -16,7 +16,8 @@
 //! - on a read-only export no method is called that changes anything, nor an `open` for writing.
 //!
 //! **Concurrency.** Methods of one `File` may run at the same time, from several threads, with these
-//! exceptions: nothing runs on a `File` beside its `open`, its `create` or its `remove`, and `clunk` is the
+//! exceptions: nothing runs on a `File` beside its `open`, its `create` or its `remove` (but that the reads and writes of a stream go
+//! on beside `remove`), and `clunk` is the
 //! last call of all, made exactly once, when every other call's answer is done, also when the client
 //! asked sooner, did not ask at all, or is gone. Different `File`s are independent.
 //!
@@ -39,7 +40,7 @@ use ninefold_proto::stat::{DirEntry, Stat, StatBuf};
 use ninefold_proto::types::WalkElem;
 use ninefold_proto::{Dialect, Errno, Error, Name, Qid};
 
-use super::{Answer, Cx, Data, User};
+use super::{Answer, Cx, Data, Descriptor, User};
 
 /// A tree that can be attached.
 pub trait FileServer: Send + Sync + 'static {
@@ -161,9 +162,10 @@ pub trait File: Any + Send + Sync {
     }
 
     /// `.n1`: entries as `readdir` has them, each with the attributes that `getattr` with `mask` would give, as [`DirSink::push_plus`]
-    /// packs them; `valid` 0 where they cannot be had. The reply ends before what does not fit. Without it the server reads the
-    /// directory, walks to each entry and asks.
-    fn readdirplus(&self, cx: &Cx, offset: u64, max: u32, mask: u64) -> Answer<Bytes> {
+    /// packs them; `valid` 0 where they cannot be had. The reply ends before what does not fit, and says whether there was nothing
+    /// behind it: who knows that spares the client a round trip. Without it the server reads the directory, walks to each entry and
+    /// asks.
+    fn readdirplus(&self, cx: &Cx, offset: u64, max: u32, mask: u64) -> Answer<Listed> {
         unsupported()
     }
 
@@ -196,6 +198,12 @@ pub trait File: Any + Send + Sync {
     /// is data.
     fn seek(&self, cx: &Cx, offset: u64, hole: bool) -> Answer<u64> {
         unsupported()
+    }
+
+    /// A hold on this open plain file, good beyond the clunk, through which the kernel moves the bytes of a stream. Without it the
+    /// server reads and writes, and clunks the file when the stream has ended.
+    fn descriptor(&self) -> Option<Box<dyn Descriptor>> {
+        None
     }
 
     /// Attributes; those asked by `mask` at least, where they exist, as `valid` says.
@@ -360,6 +368,15 @@ impl DirSink {
     pub fn into_bytes(self) -> Bytes {
         self.bytes.into()
     }
+}
+
+/// Entries of a directory, and whether they are its last.
+#[derive(Clone, Default, Debug)]
+pub struct Listed {
+    /// One behind the other.
+    pub entries: Bytes,
+    /// There was nothing behind them when they were read; `false` where that is not known.
+    pub end: bool,
 }
 
 /// Stat records of a directory.

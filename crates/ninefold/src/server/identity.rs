@@ -138,7 +138,7 @@ impl Known {
 }
 
 fn known_by_kernel(peer: &Peer) -> Known {
-    let Peer::Tcp { peer, local } = peer else { return Known::Elsewhere };
+    let Peer::Tcp { peer, local, .. } = peer else { return Known::Elsewhere };
     if !peer.ip().to_canonical().is_loopback() {
         return Known::Elsewhere;
     }
@@ -169,7 +169,7 @@ mod tests {
     }
 
     fn elsewhere() -> Peer {
-        Peer::Tcp { peer: "192.0.2.1:1000".parse().unwrap(), local: "192.0.2.2:5640".parse().unwrap() }
+        Peer::Tcp { peer: "192.0.2.1:1000".parse().unwrap(), local: "192.0.2.2:5640".parse().unwrap(), tls: false }
     }
 
     /// No user of any machine that these tests run on.
@@ -202,7 +202,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (server, peer) = listener.accept().unwrap();
-        let peer = Peer::Tcp { peer, local: server.local_addr().unwrap() };
+        let peer = Peer::Tcp { peer, local: server.local_addr().unwrap(), tls: false };
         assert!(Policy::AsProcess.decide(&peer, b"", NONUNAME).is_ok());
         client.shutdown(std::net::Shutdown::Write).unwrap();
         // The end of the stream is here: the other end has left the state ESTABLISHED.
@@ -264,7 +264,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (server, peer) = listener.accept().unwrap();
-        let peer = Peer::Tcp { peer, local: server.local_addr().unwrap() };
+        let peer = Peer::Tcp { peer, local: server.local_addr().unwrap(), tls: false };
         let me = rustix::process::geteuid().as_raw();
         assert_eq!(uid(&Policy::ByPeer, &peer, "", NONUNAME), me);
         let other = uid(&Policy::ByPeer, &peer, "", STRANGER);

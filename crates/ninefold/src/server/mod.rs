@@ -15,6 +15,7 @@ mod outlet;
 mod server;
 mod sessions;
 mod sock_diag;
+mod streams;
 mod throttle;
 mod user;
 
@@ -24,9 +25,11 @@ pub(crate) use cx::{Cancel, Parking};
 pub use cx::{Cx, Parked};
 pub use data::Data;
 pub use file_server::{
-    Attach, Create, Created, DirSink, File, FileServer, Lock, LockKind, LockStatus, Records, StatSink, Walked, Written,
+    Attach, Create, Created, DirSink, File, FileServer, Listed, Lock, LockKind, LockStatus, Records, StatSink, Walked,
+    Written,
 };
 pub use identity::Policy;
 pub use ninefold_proto::server::{Limits, RecordEnd, Rename};
 pub use server::{Server, ServerBuilder};
+pub use streams::{Descriptor, StreamCounts, StreamLimits};
 pub use user::User;

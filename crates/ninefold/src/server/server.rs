@@ -9,10 +9,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::FileServer;
-use super::connection::Connection;
 use super::exports::{Export, Exports};
 use super::identity::Policy;
 use super::sessions::Sessions;
+use super::streams::{self, StreamCounts, StreamLimits, Streams};
 use super::throttle::Throttle;
 use crate::transport::{Peer, Stream};
 
@@ -22,6 +22,7 @@ pub struct Server {
     pub(super) policy: Policy,
     pub(super) limits: Limits,
     pub(super) sessions: Sessions,
+    pub(super) streams: Streams,
     pub(super) draining: CancellationToken,
     /// Warnings of connections that broke the protocol.
     pub(super) broken: Throttle,
@@ -34,21 +35,28 @@ pub struct ServerBuilder {
     exports: Exports,
     policy: Policy,
     limits: Limits,
+    streams: StreamLimits,
 }
 
 impl Server {
     /// A server without exports, under [`Policy::AsProcess`] and the default limits.
     pub fn builder() -> ServerBuilder {
-        ServerBuilder { exports: Exports::default(), policy: Policy::AsProcess, limits: Limits::default() }
+        ServerBuilder {
+            exports: Exports::default(),
+            policy: Policy::AsProcess,
+            limits: Limits::default(),
+            streams: StreamLimits::default(),
+        }
     }
 
-    /// Serves one connection until the peer closes it, breaks the protocol, or the server drains.
+    /// Serves one connection until the peer closes it, breaks the protocol, or the server drains. A data connection of a stream is
+    /// handed to that, which goes on by itself.
     /// Anything that carries bytes becomes a [`Stream`]: sockets by `into()`, the rest by [`Stream::other`].
     /// Must be spawned or awaited on a tokio runtime; dropping it before the end clunks nothing.
     pub fn serve<S: Into<Stream>>(self: &Arc<Self>, stream: S, peer: Peer) -> impl Future<Output = ()> + Send + use<S> {
         // Ids start at 1: 0 is the context that belongs to no connection.
         let id = self.next_connection.fetch_add(1, Ordering::Relaxed) + 1;
-        self.connections.track_future(Connection::new(self.clone(), stream.into(), peer, id).run())
+        self.connections.track_future(streams::receive(self.clone(), stream.into(), peer, id))
     }
 
     /// Connections that are open.
@@ -56,12 +64,24 @@ impl Server {
         self.connections.len()
     }
 
+    /// Streams that have not ended.
+    pub fn streams(&self) -> usize {
+        self.streams.open()
+    }
+
+    /// What became of the streams so far.
+    pub fn stream_counts(&self) -> StreamCounts {
+        self.streams.counts()
+    }
+
     /// Ends gracefully: no new requests are started, those begun are answered, waits are cancelled, files
-    /// clunked, connections closed. Returns when all connections are gone; the caller bounds it.
+    /// clunked, streams ended, connections closed. Returns when all are gone; the caller bounds it.
     pub async fn drain(&self) {
         self.draining.cancel();
         self.connections.close();
         self.connections.wait().await;
+        self.streams.tasks.close();
+        self.streams.tasks.wait().await;
     }
 }
 
@@ -96,6 +116,12 @@ impl ServerBuilder {
         self
     }
 
+    /// Sets the limits of all streams.
+    pub fn streams(mut self, limits: StreamLimits) -> ServerBuilder {
+        self.streams = limits;
+        self
+    }
+
     /// The server, ready for connections.
     pub fn build(self) -> Arc<Server> {
         Arc::new(Server {
@@ -103,6 +129,7 @@ impl ServerBuilder {
             policy: self.policy,
             limits: self.limits,
             sessions: Sessions::new(),
+            streams: Streams::new(self.streams),
             draining: CancellationToken::new(),
             broken: Throttle::default(),
             connections: TaskTracker::new(),

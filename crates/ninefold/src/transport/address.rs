@@ -3,7 +3,7 @@
 //! | Address | Place |
 //! |---|---|
 //! | `9p://HOST[:PORT][/PATH]` | TCP, port 5640 when none is given; an IPv6 address in brackets |
-//! | `9ps://HOST[:PORT][/PATH]` | the same over TLS |
+//! | `9ps://HOST[:PORT][/PATH]` | the same over TLS; `?pin=sha256:DIGITS` takes the server with that certificate and no other ([`Pin`]) |
 //! | `9p+unix:/SOCKET[:/PATH]` | a Unix socket |
 //! | `9p+ssh://[USER@]HOST[/PATH]` | PATH on HOST, by `ninefold serve --stdio /` run there through ssh |
 //! | `HOST:/PATH` | short for `9p+ssh://HOST/PATH`, as scp and sshfs have it; nothing in it is decoded |
@@ -19,6 +19,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use ninefold_proto::dialect::Version;
+
+use super::tls::Pin;
 
 /// TCP port of an address that names none: the next above 564, which is 9P's own and needs root.
 pub const PORT: u16 = 5640;
@@ -46,6 +48,8 @@ pub enum Place {
     Tls {
         host: String,
         port: u16,
+        /// The server's certificate; `None`: one that an authority of this machine has signed.
+        pin: Option<Pin>,
     },
     Unix {
         /// Absolute.
@@ -78,7 +82,11 @@ pub enum BadAddress {
     Socket(String),
     #[error("'{0}': '%' must be followed by two hexadecimal digits, and %00 names nothing")]
     Percent(String),
-    #[error("'{text}': '{key}' is not known behind '?': expected aname=NAME or dialect=NAME, each once")]
+    #[error("'{text}': '{pin}' pins nothing: expected sha256: and 64 hexadecimal digits, behind a 9ps:// address")]
+    Pin { text: String, pin: String },
+    #[error(
+        "'{text}': '{key}' is not known behind '?': expected aname=NAME, dialect=NAME, or pin=sha256:DIGITS, each once"
+    )]
     Query { text: String, key: String },
     #[error(
         "'{text}': '{dialect}' is no dialect: expected 9P2000, 9P2000.u or 9P2000.L, or one of the first two with .ix behind"
@@ -86,7 +94,17 @@ pub enum BadAddress {
     Dialect { text: String, dialect: String },
 }
 
+/// Schemes of addresses; anything else with `://` in it is a local name, however odd.
+const SCHEMES: [&str; 4] = ["9p://", "9ps://", "9p+ssh://", "9p+unix:"];
+
 impl Address {
+    /// Whether a word that names a file is meant as an address: it begins with a scheme, or has a `:/` in front of its first `/`
+    /// (`HOST:/PATH`); everything else is a local path. `./` in front makes any word one.
+    pub fn is_one(word: &str) -> bool {
+        let short = word.find(":/").is_some_and(|at| !word[..at].contains('/') && at > 0);
+        short || SCHEMES.iter().any(|scheme| word.starts_with(scheme))
+    }
+
     /// An address with nothing behind the place.
     pub fn new(place: Place) -> Address {
         Address { place, path: Vec::new(), aname: None, dialect: None }
@@ -122,7 +140,7 @@ impl FromStr for Address {
             "9p+ssh" => ssh(text, authority)?,
             _ => {
                 let (host, port) = host_and_port(text, authority)?;
-                if scheme == "9p" { Place::Tcp { host, port } } else { Place::Tls { host, port } }
+                if scheme == "9p" { Place::Tcp { host, port } } else { Place::Tls { host, port, pin: None } }
             }
         };
         let mut address = Address { place, path: decode(text, path)?, aname: None, dialect: None };
@@ -144,6 +162,14 @@ impl Address {
                         dialect: String::from_utf8_lossy(&value).into_owned(),
                     })?;
                     self.dialect = Some(dialect);
+                }
+                "pin" => {
+                    let pin = String::from_utf8_lossy(&value);
+                    let bad = || BadAddress::Pin { text: text.to_owned(), pin: pin.clone().into_owned() };
+                    match &mut self.place {
+                        Place::Tls { pin: at @ None, .. } => *at = Some(pin.parse().map_err(|()| bad())?),
+                        _ => return Err(bad()),
+                    }
                 }
                 _ => return Err(BadAddress::Query { text: text.to_owned(), key: key.to_owned() }),
             }
@@ -277,7 +303,7 @@ impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Place::Tcp { host, port } => write!(f, "9p://{}:{port}", Host(host)),
-            Place::Tls { host, port } => write!(f, "9ps://{}:{port}", Host(host)),
+            Place::Tls { host, port, .. } => write!(f, "9ps://{}:{port}", Host(host)),
             Place::Unix { socket } => write!(f, "9p+unix:{}", Encoded(socket.as_os_str().as_bytes(), b":")),
             Place::Ssh { user: Some(user), host } => write!(f, "9p+ssh://{user}@{}", Host(host)),
             Place::Ssh { user: None, host } => write!(f, "9p+ssh://{}", Host(host)),
@@ -293,6 +319,10 @@ impl fmt::Display for Address {
             write!(f, "{colon}{}", Encoded(&self.path, b""))?;
         }
         let mut mark = '?';
+        if let Place::Tls { pin: Some(pin), .. } = self.place {
+            write!(f, "{mark}pin={pin}")?;
+            mark = '&';
+        }
         if let Some(aname) = &self.aname {
             write!(f, "{mark}aname={}", Encoded(aname, b"&=#"))?;
             mark = '&';
@@ -321,7 +351,7 @@ mod tests {
         assert_eq!(parse("9p://localhost").place, tcp("localhost", 5640));
         assert_eq!(parse("9p://10.0.0.1:564").place, tcp("10.0.0.1", 564));
         assert_eq!(parse("9p://h:0/a").place, tcp("h", 0));
-        assert_eq!(parse("9ps://h").place, Place::Tls { host: "h".into(), port: 5640 });
+        assert_eq!(parse("9ps://h").place, Place::Tls { host: "h".into(), port: 5640, pin: None });
     }
 
     #[test]
@@ -386,6 +416,13 @@ mod tests {
         assert!(matches!(bad("9p://h?x=1"), BadAddress::Query { .. }));
         assert!(matches!(bad("9p://h?aname=a&aname=b"), BadAddress::Query { .. }));
         assert!(matches!(bad("9p://h?dialect=9P2000.e"), BadAddress::Dialect { .. }));
+        let digits = "0".repeat(64);
+        assert!(matches!(bad(&format!("9p://h?pin=sha256:{digits}")), BadAddress::Pin { .. }));
+        for pin in [format!("sha256:{digits}0"), digits.clone(), format!("sha256:{}x", &digits[1..]), "sha256:".into()]
+        {
+            assert!(matches!(bad(&format!("9ps://h?pin={pin}")), BadAddress::Pin { .. }), "{pin}");
+        }
+        assert!(matches!(bad(&format!("9ps://h?pin=sha256:{digits}&pin=sha256:{digits}")), BadAddress::Pin { .. }));
     }
 
     #[test]
@@ -394,6 +431,7 @@ mod tests {
             "9p://h",
             "9p://[::1]:7/x%20y%3f%25?aname=a%26b%3D%ff",
             "9ps://h:1?dialect=9P2000.L",
+            "9ps://h:1/a?pin=sha256:00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff&aname=b",
             "9p+unix:/a%3A/b:/c:/d?aname=&dialect=9P2000",
             "9p+unix:/%01%e2%82",
             "9p+ssh://u@[fe80::1%e]/caf\u{e9}",

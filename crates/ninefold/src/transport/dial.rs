@@ -3,10 +3,10 @@
 use std::io;
 use std::time::Duration;
 
-use super::{Address, Place, Stream, ssh, tcp, unix};
+use super::{Address, Place, Stream, ssh, tcp, tls, unix};
 
-/// Bound of a connect over TCP or to a Unix socket: three SYNs, sent after 0, 1 and 3 s, and 7 s for the last to be
-/// answered. ssh has bounds of its own, and may be waiting for a person to type.
+/// Bound of a connect over TCP, with TLS or without, or to a Unix socket: three SYNs, sent after 0, 1 and 3 s, and 7 s for the last
+/// to be answered. ssh has bounds of its own, and may be waiting for a person to type.
 pub const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Connects to the server at `address`. The error names the address.
@@ -18,10 +18,12 @@ pub async fn dial(address: &Address) -> io::Result<Stream> {
 pub(crate) async fn reach(address: &Address) -> io::Result<Stream> {
     let connect = async {
         match &address.place {
-            Place::Tcp { host, port } => tcp::dial(host, *port).await,
+            Place::Tcp { host, port } => tcp::dial(host, *port).await.map(Stream::Tcp),
             Place::Unix { socket } => unix::dial(socket).await,
             Place::Ssh { user, host } => ssh::dial(user.as_deref(), host),
-            Place::Tls { .. } => Err(super::listener::no_tls()),
+            Place::Tls { host, port, pin } => {
+                tls::connect(host, *pin, tcp::dial(host, *port).await?).await.map(Stream::Tls)
+            }
         }
     };
     let late =
@@ -61,11 +63,5 @@ mod tests {
         let host = "x".repeat(64);
         let e = dial(&format!("9p://{host}").parse().unwrap()).await.unwrap_err();
         assert_eq!(e.kind(), io::ErrorKind::HostUnreachable, "{e}");
-    }
-
-    #[tokio::test]
-    async fn tls_is_refused_in_words() {
-        let e = dial(&"9ps://localhost".parse().unwrap()).await.unwrap_err();
-        assert_eq!(e.kind(), io::ErrorKind::Unsupported);
     }
 }

@@ -1,17 +1,19 @@
 //! Waiting for clients: bind a [`Listener`], then accept from it for ever.
 
 use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tracing::{debug, warn};
 
-use super::{Address, Peer, Place, Stream, tcp, unix};
+use super::{Address, Identity, Peer, Place, Stream, tcp, unix};
 
 /// A place where clients can connect. Dropping it ends that; the file of a Unix socket is removed.
 #[derive(Debug)]
 pub enum Listener {
     Tcp(TcpListener),
+    Tls { listener: TcpListener, identity: Identity },
     Unix(unix::Socket),
 }
 
@@ -20,34 +22,45 @@ const BACKOFF_FIRST: Duration = Duration::from_millis(5);
 /// The longest: long enough not to spin, short enough to be back soon after a descriptor is free.
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 
-pub(super) fn no_tls() -> io::Error {
-    io::Error::new(
-        io::ErrorKind::Unsupported,
-        "TLS is not there yet: use 9p:// or 9p+unix:, through ssh from other machines",
-    )
-}
-
 impl Listener {
     /// Listens at `address`; its path, attach name and dialect mean nothing here. The error names the address.
     pub async fn bind(address: &Address) -> io::Result<Listener> {
         let bound = match &address.place {
             Place::Tcp { host, port } => tcp::bind(host, *port).await.map(Listener::Tcp),
             Place::Unix { socket } => unix::Socket::bind(socket).map(Listener::Unix),
-            Place::Tls { .. } => Err(no_tls()),
+            Place::Tls { .. } => {
+                Err(io::Error::new(io::ErrorKind::InvalidInput, "TLS needs a certificate: see Listener::bind_tls"))
+            }
             Place::Ssh { .. } => {
                 Err(io::Error::new(io::ErrorKind::Unsupported, "ssh starts the server: it cannot listen there"))
             }
         };
-        bound.map_err(|e| {
-            let said = why_not(&e, &address.place).map_or_else(|| e.to_string(), str::to_owned);
-            io::Error::new(e.kind(), format!("{}: {said}", address.place))
-        })
+        bound.map_err(|e| named(&e, address))
     }
 
-    /// Where clients can connect: with the real port, when port 0 was asked for.
+    /// The same for TLS as well, where clients are shown `identity`.
+    pub async fn bind_tls(address: &Address, identity: Identity) -> io::Result<Listener> {
+        let Place::Tls { host, port, .. } = &address.place else { return Listener::bind(address).await };
+        let listener = tcp::bind(host, *port).await.map_err(|e| named(&e, address))?;
+        Ok(Listener::Tls { listener, identity })
+    }
+
+    /// The socket's address, of TCP and TLS.
+    pub fn socket_address(&self) -> Option<SocketAddr> {
+        match self {
+            Listener::Tcp(listener) | Listener::Tls { listener, .. } => listener.local_addr().ok(),
+            Listener::Unix(_) => None,
+        }
+    }
+
+    /// Where clients can connect: with the real port, when port 0 was asked for, and the pin, with TLS.
     pub fn local_address(&self) -> io::Result<Address> {
         match self {
             Listener::Tcp(listener) => listener.local_addr().map(Address::tcp),
+            Listener::Tls { listener, identity } => {
+                let at = listener.local_addr()?;
+                Ok(Address::new(Place::Tls { host: at.ip().to_string(), port: at.port(), pin: Some(identity.pin()) }))
+            }
             Listener::Unix(socket) => Ok(Address::unix(&socket.path)),
         }
     }
@@ -60,7 +73,14 @@ impl Listener {
         let mut backoff = BACKOFF_FIRST;
         loop {
             let accepted = match self {
-                Listener::Tcp(listener) => listener.accept().await.map(|(stream, peer)| tcp::accepted(stream, peer)),
+                Listener::Tcp(listener) => listener.accept().await.map(|(stream, peer)| {
+                    let (stream, peer) = tcp::accepted(stream, peer)?;
+                    Ok((Stream::Tcp(stream), peer))
+                }),
+                Listener::Tls { listener, identity } => listener.accept().await.map(|(stream, peer)| {
+                    let (stream, peer) = tcp::accepted(stream, peer)?;
+                    Ok((Stream::Tls(identity.accept(stream)), peer.sealed()))
+                }),
                 Listener::Unix(socket) => socket.listener.accept().await.map(|(stream, _)| unix::accepted(stream)),
             };
             match accepted {
@@ -77,15 +97,22 @@ impl Listener {
     }
 }
 
+fn named(e: &io::Error, address: &Address) -> io::Error {
+    let said = why_not(e, &address.place).map_or_else(|| e.to_string(), str::to_owned);
+    io::Error::new(e.kind(), format!("{}: {said}", address.place))
+}
+
 /// What is wrong with a place where one cannot listen, and what to do, where the system's own words do not say it.
 fn why_not(e: &io::Error, place: &Place) -> Option<&'static str> {
     use rustix::io::Errno;
     match (Errno::from_raw_os_error(e.raw_os_error()?), place) {
-        (Errno::ADDRINUSE, Place::Tcp { .. }) => {
+        (Errno::ADDRINUSE, Place::Tcp { .. } | Place::Tls { .. }) => {
             Some("another program listens there: stop it, or choose another port; 0 is a free one")
         }
-        (Errno::ACCESS, Place::Tcp { .. }) => Some("a port under 1024 needs root: choose another port"),
-        (Errno::ADDRNOTAVAIL, Place::Tcp { .. }) => {
+        (Errno::ACCESS, Place::Tcp { .. } | Place::Tls { .. }) => {
+            Some("a port under 1024 needs root: choose another port")
+        }
+        (Errno::ADDRNOTAVAIL, Place::Tcp { .. } | Place::Tls { .. }) => {
             Some("this machine does not have that address: choose one of its own, as `ip address` shows them")
         }
         (Errno::NOENT, Place::Unix { .. }) => {
@@ -131,15 +158,18 @@ mod tests {
     /// Sends bytes both ways between a listener and whoever dials it, in one gathered write where there is one.
     async fn talk(listener: &Listener) -> Peer {
         let address = listener.local_address().unwrap();
-        let (client, server) = tokio::join!(dial(&address), listener.accept());
-        let (mut client, (mut server, peer)) = (client.unwrap(), server);
+        // Beside it: hands are shaken when the server first reads or writes.
+        let client = tokio::spawn(async move { dial(&address).await });
+        let (mut server, peer) = listener.accept().await;
         assert!(server.is_write_vectored());
         server.write_all(b"to the client").await.unwrap();
         server.shutdown().await.unwrap();
+        let mut client = client.await.unwrap().unwrap();
         let mut got = String::new();
         client.read_to_string(&mut got).await.unwrap();
         assert_eq!(got, "to the client");
         client.write_all(b"back").await.unwrap();
+        client.shutdown().await.unwrap();
         drop(client);
         got.clear();
         server.read_to_string(&mut got).await.unwrap();
@@ -152,7 +182,7 @@ mod tests {
         let listener = Listener::bind(&"9p://127.0.0.1:0".parse().unwrap()).await.unwrap();
         let address = listener.local_address().unwrap();
         assert!(matches!(address.place, Place::Tcp { port, .. } if port != 0), "{address}");
-        let Peer::Tcp { peer, local } = talk(&listener).await else { panic!() };
+        let Peer::Tcp { peer, local, .. } = talk(&listener).await else { panic!() };
         assert!(peer.ip().is_loopback());
         assert_eq!(Address::tcp(local), address);
     }
@@ -164,6 +194,44 @@ mod tests {
         let Peer::Unix { uid, gid, pid } = talk(&listener).await else { panic!() };
         assert_eq!((uid, gid), (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()));
         assert_eq!(pid, std::process::id() as i32);
+    }
+
+    #[tokio::test]
+    async fn over_tls_a_pinned_server_is_taken_and_no_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let identity = Identity::kept(dir.path()).unwrap();
+        assert_eq!(Identity::kept(dir.path()).unwrap().pin(), identity.pin());
+        let other = Identity::kept(&dir.path().join("other")).unwrap();
+        let at = "9ps://127.0.0.1:0".parse().unwrap();
+        let listener = Listener::bind_tls(&at, identity.clone()).await.unwrap();
+        assert!(matches!(talk(&listener).await, Peer::Tcp { .. }));
+        let right = listener.local_address().unwrap();
+        for (pin, said) in [(Some(other.pin()), "this is another server"), (None, "?pin=sha256:")] {
+            let Place::Tls { host, port, .. } = right.place.clone() else { panic!() };
+            let wrong = Address::new(Place::Tls { host, port, pin });
+            let (refused, (mut stream, _)) = tokio::join!(dial(&wrong), async {
+                let mut accepted = listener.accept().await;
+                let shaken = accepted.0.read_u8().await;
+                assert!(shaken.is_err(), "{shaken:?}");
+                accepted
+            });
+            let e = refused.unwrap_err().to_string();
+            assert!(e.starts_with("9ps://127.0.0.1:") && e.contains(said), "{e}");
+            assert!(stream.write_all(b"x").await.is_err());
+        }
+    }
+
+    #[tokio::test]
+    async fn who_speaks_no_tls_is_told_nothing_and_holds_up_nobody() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = "9ps://127.0.0.1:0".parse().unwrap();
+        let listener = Listener::bind_tls(&at, Identity::kept(dir.path()).unwrap()).await.unwrap();
+        let mut plain = tokio::net::TcpStream::connect(listener.socket_address().unwrap()).await.unwrap();
+        let (mut silent, _) = listener.accept().await;
+        // The next is served all the same.
+        assert!(matches!(talk(&listener).await, Peer::Tcp { .. }));
+        plain.write_all(&[19, 0, 0, 0, 100, 255, 255, 0, 0, 1, 0, 6, 0]).await.unwrap();
+        assert!(silent.read_u8().await.unwrap_err().to_string().starts_with("TLS: "));
     }
 
     #[tokio::test]

@@ -1,4 +1,4 @@
-//! How bytes come and go: TCP, Unix sockets, standard input and output, ssh, memory.
+//! How bytes come and go: TCP, TLS, Unix sockets, standard input and output, ssh, memory.
 //!
 //! An [`Address`] says where. A server binds a [`Listener`] to it and takes a [`Stream`] and its [`Peer`] from each
 //! [`Listener::accept`]; a client gets its `Stream` from [`dial`]. Everything above sees one type of stream.
@@ -10,10 +10,12 @@ pub mod memory;
 mod peer;
 mod piped;
 mod process;
+mod socket;
 mod ssh;
 pub mod stdio;
 mod stream;
 mod tcp;
+mod tls;
 mod unix;
 
 pub use address::{Address, BadAddress, PORT, Place};
@@ -22,4 +24,8 @@ pub use dial::{DIAL_TIMEOUT, dial};
 pub use listener::Listener;
 pub use peer::Peer;
 pub(crate) use piped::{PipeShare, Piped, close_idle_pipes};
+pub(crate) use socket::Socket;
 pub use stream::{Carrier, Stream};
+pub(crate) use tcp::dial_address as dial_tcp;
+pub use tls::{Identity, Pin, Terms, Tls};
+pub(crate) use unix::dial as dial_unix;

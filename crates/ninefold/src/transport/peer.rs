@@ -10,6 +10,8 @@ pub enum Peer {
         peer: SocketAddr,
         /// Our own end: with `peer` it names the connection.
         local: SocketAddr,
+        /// What passes is sealed.
+        tls: bool,
     },
     /// As the kernel noted it at connect time (SO_PEERCRED, unix(7)).
     Unix {
@@ -22,6 +24,16 @@ pub enum Peer {
     Stdio,
     /// This process.
     Memory,
+}
+
+impl Peer {
+    /// The same behind TLS.
+    pub(super) fn sealed(self) -> Peer {
+        match self {
+            Peer::Tcp { peer, local, .. } => Peer::Tcp { peer, local, tls: true },
+            other => other,
+        }
+    }
 }
 
 impl fmt::Display for Peer {

@@ -192,6 +192,23 @@ impl Piped {
         result
     }
 
+    /// Takes up to `count` bytes that have come to `socket`; EAGAIN where none have, or the pipe is full, 0 at the end.
+    pub fn receive(&mut self, socket: impl AsFd, count: usize) -> Result<usize, Errno> {
+        let Some(pipe) = &self.pipe else { return Err(Errno::BADF) };
+        let n = splice(&socket, None, &pipe.write, None, count, SpliceFlags::NONBLOCK | SpliceFlags::MOVE)?;
+        *self.left.get_mut() += n;
+        Ok(n)
+    }
+
+    /// Writes what is in it to `file` at `offset`; says how much of it was written. May wait for a disk.
+    pub fn store(&mut self, file: impl AsFd, mut offset: u64) -> Result<usize, Errno> {
+        let Some(pipe) = &self.pipe else { return Err(Errno::BADF) };
+        let left = self.left.get_mut();
+        let n = splice(&pipe.read, None, &file, Some(&mut offset), *left, SpliceFlags::MOVE)?;
+        *left -= n;
+        Ok(n)
+    }
+
     /// Bytes in it.
     pub fn len(&self) -> usize {
         self.left.load(Ordering::Relaxed)

@@ -14,12 +14,14 @@ use tokio::net::{TcpStream, UnixStream};
 use super::piped::{Piped, sigpipe_is_harmless};
 use super::process::Process;
 use super::stdio::Stdio;
+use super::tls::Tls;
 
 /// A connection. `shutdown` closes the way out only; dropping it closes both.
 #[derive(Debug)]
 pub enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
+    Tls(Tls),
     Stdio(Stdio),
     /// The standard input and output of a process that we started.
     Process(Process),
@@ -118,6 +120,7 @@ macro_rules! each {
         match $stream.get_mut() {
             Stream::Tcp($inner) => $call,
             Stream::Unix($inner) => $call,
+            Stream::Tls($inner) => $call,
             Stream::Stdio($inner) => $call,
             Stream::Process($inner) => $call,
             Stream::Memory($inner) => $call,
@@ -149,6 +152,7 @@ impl AsyncWrite for Stream {
         match self {
             Stream::Tcp(s) => s.is_write_vectored(),
             Stream::Unix(s) => s.is_write_vectored(),
+            Stream::Tls(s) => s.is_write_vectored(),
             Stream::Stdio(s) => s.is_write_vectored(),
             Stream::Process(s) => s.is_write_vectored(),
             Stream::Memory(s) => s.is_write_vectored(),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::net::sockopt;
 use tokio::net::{TcpListener, TcpStream};
 
-use super::{Peer, Stream};
+use super::Peer;
 
 /// Silence on a connection before the kernel asks whether the peer is still there.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
@@ -23,7 +23,7 @@ pub(super) async fn bind(host: &str, port: u16) -> io::Result<TcpListener> {
 }
 
 /// Connects to the first of the host's addresses that answers.
-pub(super) async fn dial(host: &str, port: u16) -> io::Result<Stream> {
+pub(super) async fn dial(host: &str, port: u16) -> io::Result<TcpStream> {
     // The resolver's errors have no number: nothing leads there.
     let unknown = |e: io::Error| match e.raw_os_error() {
         Some(_) => e,
@@ -32,14 +32,21 @@ pub(super) async fn dial(host: &str, port: u16) -> io::Result<Stream> {
     let addresses: Vec<SocketAddr> = tokio::net::lookup_host((host, port)).await.map_err(unknown)?.collect();
     let stream = TcpStream::connect(&addresses[..]).await?;
     set_up(&stream)?;
-    Ok(Stream::Tcp(stream))
+    Ok(stream)
+}
+
+/// Connects to one address.
+pub(crate) async fn dial_address(address: SocketAddr) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(address).await?;
+    set_up(&stream)?;
+    Ok(stream)
 }
 
 /// A stream just accepted. Fails when the peer is gone already.
-pub(super) fn accepted(stream: TcpStream, peer: SocketAddr) -> io::Result<(Stream, Peer)> {
+pub(super) fn accepted(stream: TcpStream, peer: SocketAddr) -> io::Result<(TcpStream, Peer)> {
     set_up(&stream)?;
     let local = stream.local_addr()?;
-    Ok((Stream::Tcp(stream), Peer::Tcp { peer, local }))
+    Ok((stream, Peer::Tcp { peer, local, tls: false }))
 }
 
 fn set_up(stream: &TcpStream) -> io::Result<()> {

@@ -79,7 +79,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
 }
 
 /// Connects to the socket at `path`.
-pub(super) async fn dial(path: &Path) -> io::Result<Stream> {
+pub(crate) async fn dial(path: &Path) -> io::Result<Stream> {
     UnixStream::connect(path).await.map(Stream::Unix)
 }
 

@@ -12,8 +12,8 @@ use tokio::time::{Instant, timeout};
 
 use crate::support::{BUFFER, Gate, connect, link, over, ram, random, settled, tampered};
 
-pub const IX: Version = Version { dialect: Dialect::Plan9, groups: true };
-pub const UNIX_IX: Version = Version { dialect: Dialect::Unix, groups: true };
+pub const IX: Version = Version { dialect: Dialect::Plan9, groups: true, streams: false };
+pub const UNIX_IX: Version = Version { dialect: Dialect::Unix, groups: true, streams: false };
 
 /// One way.
 const DELAY: Duration = Duration::from_millis(75);
@@ -332,6 +332,7 @@ async fn without_groups_a_reply_that_nobody_took_counts_as_a_cause_of_what_its_c
         let mut chain = client.chain();
         let (spot, _walked) = chain.walk_root(&[b"d", b"f"]).await.unwrap();
         let _stat = chain.stat(&spot).await.unwrap();
+        chain.send();
         answered(&client).await;
         chain.open(&spot, Mode::READ).await.unwrap().take().await.unwrap();
         // With groups all of it could have been sent at once.

@@ -52,8 +52,12 @@ async fn a_file_that_is_there_is_not_cut_where_the_server_does_not_know_the_bit_
         let server = ram();
         let near = connect(&server, Dialect::Linux, Options::default()).await;
         write(&near, b"f", b"content").await.unwrap();
-        let client =
-            over(tampered(&server, clear_the_bit, |_| {}), Version { dialect, groups: true }, Options::default()).await;
+        let client = over(
+            tampered(&server, clear_the_bit, |_| {}),
+            Version { dialect, groups: true, streams: false },
+            Options::default(),
+        )
+        .await;
 
         assert_eq!(write(&client, b"f", b"x").await, Err(Errno::EEXIST));
         let mut chain = client.chain();
@@ -84,7 +88,7 @@ async fn a_file_that_is_there_is_not_cut_where_the_server_does_not_know_the_bit_
                 },
                 |_| {},
             ),
-            Version { dialect, groups: true },
+            Version { dialect, groups: true, streams: false },
             Options::default(),
         )
         .await;

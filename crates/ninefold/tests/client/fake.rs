@@ -68,6 +68,10 @@ impl Replies {
         true
     }
 
+    pub fn is_n1(&self) -> bool {
+        self.version.is_n1()
+    }
+
     pub fn error(&self, tag: Tag, errno: Errno) {
         match self.dialect {
             Dialect::Linux => self.send(tag, R::Lerror { ecode: errno.0, retry_ms: 0, text: b"" }),

@@ -261,6 +261,20 @@ async fn a_file_that_grew_is_read_to_its_new_end_one_request_at_a_time() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_call_that_asks_behind_the_end_waits_for_its_replies_and_flushes_none() {
+    for dialect in Dialect::ALL {
+        let client = connect(&ram(), dialect, Options { msize: 8192, ..Options::default() }).await;
+        for size in [0, 1, 8192 * 2 + 1] {
+            let name = size.to_string();
+            let file = client.root().await.unwrap().create(name.as_bytes(), Mode::READ_WRITE, 0o644).await.unwrap();
+            file.write_at(0, content(0, size)).await.unwrap();
+            assert!(file.read_at(0, 100_000).await.unwrap() == content(0, size), "{dialect} {size}");
+        }
+        assert_eq!(client.stats().messages.get("Tflush"), None, "{dialect}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_file_without_a_size_is_read_by_one_request_for_each_call_and_none_ahead() {
     let reads = Arc::new(AtomicUsize::new(0));
     let seen = reads.clone();

@@ -61,7 +61,12 @@ pub fn link(delay: Duration) -> (Stream, Stream) {
     (ours, theirs)
 }
 
-async fn carry(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin + Send + 'static, delay: Duration) {
+/// Carries what comes, `delay` later.
+pub async fn carry(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin + Send + 'static,
+    delay: Duration,
+) {
     let (sender, mut receiver) = mpsc::unbounded_channel::<(Instant, Bytes)>();
     tokio::spawn(async move {
         while let Some((due, bytes)) = receiver.recv().await {

@@ -150,7 +150,7 @@ fn attack(tree: Arc<dyn FileServer>, export: &Path, outside: PathBuf, dialect: D
     let local = listener.local_addr().unwrap();
     runtime.spawn(async move {
         while let Ok((stream, peer)) = listener.accept().await {
-            tokio::spawn(server.serve(stream, Peer::Tcp { peer, local }));
+            tokio::spawn(server.serve(stream, Peer::Tcp { peer, local, tls: false }));
         }
     });
     let options = Options {

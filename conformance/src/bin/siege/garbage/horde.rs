@@ -206,7 +206,10 @@ impl Besieger {
                     permit.forget();
                     frame.clear();
                     if std::mem::take(&mut greeting) {
-                        rubbish::greet(&mut self.random, &mut frame, &self.address.aname);
+                        match self.random.below(8) {
+                            0 => rubbish::guess(&mut self.random, &mut frame),
+                            _ => rubbish::greet(&mut self.random, &mut frame, &self.address.aname),
+                        }
                     } else {
                         rubbish::throw(&mut self.random, &mut frame);
                     }

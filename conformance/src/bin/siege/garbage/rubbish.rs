@@ -2,7 +2,9 @@
 //! well-formed enough to be obeyed only walks, looks and reads.
 
 use ninefold_proto::attr::getattr;
+use ninefold_proto::dialect::Version;
 use ninefold_proto::message::{Mask, Names, Octal, T};
+use ninefold_proto::n1::stream::{OPENING, PREFACE};
 use ninefold_proto::{Dialect, Fid, Tag};
 
 use crate::random::Random;
@@ -68,10 +70,17 @@ pub fn throw(random: &mut Random, out: &mut Vec<u8>) {
     }
 }
 
+/// Appends what a data connection of a stream begins with, with a token that nobody was given, or a part of it.
+pub fn guess(random: &mut Random, out: &mut Vec<u8>) {
+    let n = 1 + random.below(OPENING);
+    out.extend(&PREFACE[..n.min(PREFACE.len())]);
+    random.bytes(n.saturating_sub(PREFACE.len()), out);
+}
+
 /// Appends a Tversion, and most often a Tattach, as a client that behaves would send.
 pub fn greet(random: &mut Random, out: &mut Vec<u8>, aname: &[u8]) {
     let msize = 4_096 << random.below(5);
-    let dialect = random.pick(&Dialect::ALL);
+    let dialect = random.pick(&Version::ALL);
     T::Version { msize, version: dialect.as_str().as_bytes() }.encode(Tag::NONE, dialect, out);
     if random.below(4) > 0 {
         let attach = T::Attach { fid: Fid(0), afid: Fid::NONE, uname: b"nobody", aname, n_uname: 65_534 };
@@ -115,6 +124,7 @@ mod tests {
             let mut out = Vec::new();
             throw(random, &mut out);
             greet(random, &mut out, b"tree");
+            guess(random, &mut out);
             assert!(!out.is_empty());
         }
     }

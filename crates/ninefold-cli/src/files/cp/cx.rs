@@ -7,7 +7,7 @@ use std::fmt;
 use std::io;
 use std::time::{Duration, Instant};
 
-use ninefold::client::FileType;
+use ninefold::client::{FileType, Places};
 use ninefold::transport;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
@@ -18,6 +18,7 @@ use super::facts::{Facts, Identity};
 use super::filter::Filter;
 use super::progress::Progress;
 use super::trouble::{Cause, Trouble};
+use super::turn::Room;
 use crate::files::World;
 use crate::out::{Out, text};
 use crate::place::Place;
@@ -29,6 +30,10 @@ pub struct Cx<'a> {
     pub recursive: bool,
     /// A source that changes while it is copied is a failure, not a warning: it is to be removed.
     pub strict: bool,
+    /// Streams of one file at a time, at most, and so many of all files together, but one for each.
+    pub streams: usize,
+    /// Those of files that have several.
+    pub streaming: Cell<usize>,
     pub dry_run: bool,
     pub json: bool,
     pub filter: Filter,
@@ -38,12 +43,31 @@ pub struct Cx<'a> {
     /// Nobody reads standard output any more.
     pub unread: Cell<bool>,
     pub tally: RefCell<Tally>,
+    /// Small files of servers on their way, each in one round trip.
+    pub small: Places,
+    /// Bytes of small files that are held in memory.
+    pub room: Room,
+    /// Files on their way that take more than that.
+    pub large: Places,
     /// A connection is gone: nothing more can be copied.
     pub lost: Cell<bool>,
     /// Files that were written in place, or are being, each by the name that it was written by.
     pub in_place: RefCell<HashMap<Identity, Place>>,
     /// Directories of servers that are copied to, which must not be copied themselves.
     pub roots: RefCell<Vec<(transport::Place, u64)>>,
+}
+
+/// Streams that a file may have at a time; dropped, others may have them.
+#[derive(Debug)]
+pub struct Granted<'a> {
+    pub streams: usize,
+    streaming: &'a Cell<usize>,
+}
+
+impl Drop for Granted<'_> {
+    fn drop(&mut self) {
+        self.streaming.update(|streams| streams - self.streams);
+    }
 }
 
 /// Sums of a copy.
@@ -90,6 +114,16 @@ impl Record {
 }
 
 impl Cx<'_> {
+    /// What other files have left of the streams; `None` where that is no more than the one that each may have.
+    pub fn grant_streams(&self) -> Option<Granted<'_>> {
+        let streams = self.streams.saturating_sub(self.streaming.get());
+        if streams < 2 {
+            return None;
+        }
+        self.streaming.update(|all| all + streams);
+        Some(Granted { streams, streaming: &self.streaming })
+    }
+
     /// Tells a failure; of a connection that is gone only the first time, since every file fails of it.
     pub fn complain(&self, trouble: &Trouble) {
         self.tally.borrow_mut().failed += 1;

@@ -3,6 +3,7 @@
 use std::ffi::CString;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use bytes::Bytes;
 use ninefold::proto::Errno;
@@ -17,6 +18,7 @@ use super::reader::Content;
 use super::source::Item;
 use super::there::{Owners, Subject};
 use super::trouble::{Cause, Trouble};
+use super::turn;
 use super::{here, there, there_file};
 use crate::files::target::temporary_name;
 use crate::files::temporaries::Temporaries;
@@ -29,6 +31,9 @@ pub enum Dest {
     There(Arc<there::Dir>),
 }
 
+/// Bytes of the shortest run of zeros that is not written to a server: what costs about as much as a message.
+pub const LEAST_ZEROS: usize = 64 * 1024;
+
 /// How things are copied.
 #[derive(Clone, Debug)]
 pub struct How {
@@ -38,6 +43,9 @@ pub struct How {
     /// What new files' permissions are cut down by.
     pub umask: u32,
     pub owners: Arc<Owners>,
+    /// Where things are copied to no file gets a name on the condition that nothing has it, as with many file systems of networks
+    /// and of programs (renameat2(2)): small files go as all others.
+    pub no_puts: Arc<AtomicBool>,
     pub temporaries: Temporaries,
 }
 
@@ -195,6 +203,11 @@ pub enum At {
 }
 
 impl Slot {
+    /// Whether it is a server's.
+    pub fn is_there(&self) -> bool {
+        matches!(self.at, At::Entry(Dest::There(_), _))
+    }
+
     /// What is there.
     pub async fn look(&self) -> Result<Option<Facts>, Trouble> {
         match &self.at {
@@ -241,7 +254,7 @@ impl Writing<'_> {
     pub fn least_zeros(&self) -> usize {
         match self {
             Writing::Here(_) => 4096,
-            Writing::There(_) => 64 * 1024,
+            Writing::There(_) => LEAST_ZEROS,
         }
     }
 
@@ -249,6 +262,14 @@ impl Writing<'_> {
         match self {
             Writing::Here(sink) => sink.data(data).await,
             Writing::There(writing) => writing.data(data).await,
+        }
+    }
+
+    /// What comes next goes there; only here.
+    pub async fn seek(&mut self, offset: u64) -> Result<(), Cause> {
+        match self {
+            Writing::Here(sink) => sink.seek(offset).await,
+            Writing::There(_) => Err(Cause::Here(Errno::ESPIPE)),
         }
     }
 
@@ -300,6 +321,8 @@ impl Sink {
                 // A server has no lock that keeps others from it in every dialect.
                 let part = if keep { part_name(name, place, &source) } else { random_part_name(name) };
                 let (dir, name) = (dir.clone(), name.clone());
+                // What gives the file its name is asked of the directory.
+                turn::follow(dir.node.client());
                 let (owners, temporaries) = (how.owners.clone(), how.temporaries.clone());
                 let plan = there_file::Plan {
                     dir,

@@ -43,6 +43,11 @@ impl Facts {
         self.kind == FileType::Dir
     }
 
+    /// Whether the content is another by now, as far as size and time tell.
+    pub fn differs(&self, now: &Facts) -> bool {
+        now.modified != self.modified || now.size != self.size
+    }
+
     /// Permission bits, 0 to 0o777.
     pub fn permissions(&self) -> u32 {
         self.mode & 0o777

@@ -1,19 +1,24 @@
 //! One plain file, from its source to its destination.
 
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use ninefold::client::FileType;
 
 use super::cx::{Cx, Record};
-use super::dest::{Sink, Slot, Writing};
+use super::dest::{At, Dest, LEAST_ZEROS, Sink, Slot};
 use super::digest::Digest;
 use super::facts::{Facts, same_time};
 use super::here_file::Begun;
+use super::pour::{Passed, Pour};
 use super::reader::{Content, Piece, Reader};
 use super::source::Item;
+use super::there_small;
 use super::trouble::{Cause, Trouble};
+use super::turn;
 use super::zeros::{Run, runs};
+use crate::files::newborn;
 use crate::place::Place;
 
 /// Bytes at the end of what an interrupted copy left that are compared with the source before it is gone on with: 1 MiB,
@@ -48,13 +53,32 @@ pub async fn copy(cx: &Cx<'_>, mut item: Item, slot: &Slot) -> Result<Copied, Tr
             return Ok(Copied::Done(skipped(cx, &source, slot, &facts, began)));
         }
     }
-    let (opened, old) = tokio::join!(item.open(), slot.look());
-    let (facts, content) = opened.map_err(Trouble::of(&source, "cannot open it"))?;
-    let (Some(content), old) = (content, old?) else { return Ok(Copied::Special(facts)) };
+    // What is large waits for its turn before it is opened and what it replaces is looked at: that would be old by then.
+    let mut large = if is_large(&mut item).await { Some(cx.large.acquire(&turn::now()).await) } else { None };
+    let _room = cx.room.acquire_many(item.small_size().unwrap_or_default() as u32).await;
+    let (fetched, old) = tokio::join!(item.fetch(cx), slot.look());
+    let (fetched, mut old) = (fetched.map_err(Trouble::of(&source, "cannot open it"))?, old?);
+    if fetched.is_none() && item.is_there() && large.is_none() {
+        large = Some(cx.large.acquire(&turn::now()).await);
+        if !slot.is_there() {
+            old = slot.look().await?;
+        }
+    }
+    let compares = cx.how.resume && cx.how.checksum;
+    if compares && large.is_none() {
+        // Both are read ahead.
+        large = Some(cx.large.acquire(&turn::now()).await);
+    }
+    let (facts, content) = match fetched {
+        Some(whole) => whole,
+        None => match item.open().await.map_err(Trouble::of(&source, "cannot open it"))? {
+            (facts, Some(content)) => (facts, content),
+            (facts, None) => return Ok(Copied::Special(facts)),
+        },
+    };
     refuse_itself(&source, slot, &facts, old.as_ref())?;
     let copy = Copy { cx, slot, source: &source, facts: &facts, content: &content };
-    if cx.how.resume
-        && cx.how.checksum
+    if compares
         && !content.is_stream()
         && let Some(old) = &old
         && let Some(digest) = copy.same_content(old).await?
@@ -69,6 +93,20 @@ pub async fn copy(cx: &Cx<'_>, mut item: Item, slot: &Slot) -> Result<Copied, Tr
         return Ok(Copied::Done(record));
     }
     cx.progress.found(facts.size);
+    // Who has a place of the large waits for no room: who has room may wait for that place.
+    if large.is_none()
+        && let Some(mut record) = copy.at_once(old.as_ref()).await?
+    {
+        cx.progress.file_done();
+        record.took = began.elapsed();
+        return Ok(Copied::Done(record));
+    }
+    let _large = match large {
+        None if !matches!(content, Content::Whole { .. }) || slot.is_there() => {
+            Some(cx.large.acquire(&turn::now()).await)
+        }
+        large => large,
+    };
     let result = match copy.run(old.clone(), cx.how.resume && !content.is_stream()).await {
         // What the interrupted copy left was wrong: all of it anew.
         Err(failure) if failure.resumed > 0 && matches!(failure.trouble.cause, Cause::Differs(_)) => {
@@ -80,6 +118,15 @@ pub async fn copy(cx: &Cx<'_>, mut item: Item, slot: &Slot) -> Result<Copied, Tr
     cx.progress.file_done();
     record.took = began.elapsed();
     Ok(Copied::Done(record))
+}
+
+/// Whether a file is known to be none that may be read at once.
+async fn is_large(item: &mut Item) -> bool {
+    if item.is_there() {
+        return item.small_size().is_none();
+    }
+    // One that cannot be looked at is told by who opens it.
+    item.facts().await.is_ok_and(|facts| facts.kind == FileType::File && facts.size > newborn::MOST as u64)
 }
 
 fn skipped(cx: &Cx<'_>, source: &Place, slot: &Slot, facts: &Facts, began: Instant) -> Record {
@@ -109,6 +156,44 @@ fn refuse_itself(source: &Place, slot: &Slot, facts: &Facts, old: Option<&Facts>
     Ok(())
 }
 
+/// Whether all of a file is to be read at once: it is small, and has no holes that are not to be written.
+fn is_small(content: &Content, facts: &Facts) -> bool {
+    let is_whole = matches!(content, Content::Whole { .. });
+    let fits = facts.size <= newborn::MOST as u64 && facts.kind == FileType::File;
+    let has_no_holes = facts.is_dense || is_whole || facts.size < LEAST_ZEROS as u64;
+    fits && has_no_holes && !content.is_stream()
+}
+
+/// All of a small file that is to be written at once; `None`: it is to be copied as any other, since it is large, has zeros that
+/// are not to be written, or was changed while it was read.
+pub async fn small(content: &Content, facts: &Facts) -> Result<Option<Bytes>, Cause> {
+    if !is_small(content, facts) {
+        return Ok(None);
+    }
+    let mut data = BytesMut::new();
+    let (mut pieces, mut reader) = (0, content.reader(0, facts));
+    while let Some(piece) = reader.next().await? {
+        match piece {
+            Piece::Data(piece) => data.extend_from_slice(&piece),
+            Piece::Hole(_) => return Ok(None),
+        }
+        pieces += 1;
+    }
+    let data = data.freeze();
+    let has_zeros =
+        runs(&data, 0, LEAST_ZEROS).iter().any(|run| matches!(run, Run::Zeros(zeros) if *zeros >= LEAST_ZEROS as u64));
+    if data.len() as u64 != facts.size || has_zeros {
+        return Ok(None);
+    }
+    if pieces > 1 {
+        let now = content.facts().await?;
+        if (now.size, now.modified) != (facts.size, facts.modified) {
+            return Ok(None);
+        }
+    }
+    Ok(Some(data))
+}
+
 /// One attempt.
 struct Copy<'a> {
     cx: &'a Cx<'a>,
@@ -124,15 +209,33 @@ struct Failure {
     resumed: u64,
 }
 
-/// What went through.
-#[derive(Default)]
-struct Passed {
-    bytes: u64,
-    pieces: usize,
-    digest: Option<Digest>,
-}
-
 impl Copy<'_> {
+    /// A small file to where a server has none; `None`: it is to be written as any other.
+    async fn at_once(&self, old: Option<&Facts>) -> Result<Option<Record>, Trouble> {
+        let (how, facts) = (&self.cx.how, self.facts);
+        let At::Entry(Dest::There(dir), name) = &self.slot.at else { return Ok(None) };
+        let is_whole = matches!(self.content, Content::Whole { .. });
+        let is_plain = !how.resume && !how.checksum && old.is_none() && is_small(self.content, facts);
+        if !is_plain || !dir.node.client().version().is_n1() || how.no_puts.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        // One that was read at once has its room.
+        let bytes = if is_whole { 0 } else { facts.size };
+        let _room = self.cx.room.acquire_many(bytes as u32).await;
+        let read = small(self.content, facts).await.map_err(Trouble::of(self.source, "cannot read it"))?;
+        let Some(data) = read else { return Ok(None) };
+        let client = turn::fork(dir.node.client());
+        let _place = self.cx.small.acquire(&client).await;
+        let put = there_small::put(dir, &client, name, data, facts, how).await;
+        if !put.map_err(Trouble::of(&self.slot.place, "cannot write it"))? {
+            return Ok(None);
+        }
+        self.cx.progress.moved(facts.size);
+        let mut record = Record::new(self.source, &self.slot.place, FileType::File);
+        record.bytes = facts.size;
+        Ok(Some(record))
+    }
+
     async fn run(&self, old: Option<Facts>, resume: bool) -> Result<Record, Failure> {
         let (how, slot) = (&self.cx.how, self.slot);
         let failed = |resumed| move |trouble| Failure { trouble, resumed };
@@ -145,7 +248,8 @@ impl Copy<'_> {
         }
         let result = async {
             self.check_left(&begun).await?;
-            let passed = self.pour(&mut sink).await?;
+            let &Copy { cx, slot, source, facts, content } = self;
+            let passed = Pour { cx, slot, source, facts, content, sent: Default::default() }.all(&mut sink).await?;
             self.check_source(&passed).await.map(|()| passed)
         };
         let result = result.await;
@@ -195,85 +299,18 @@ impl Copy<'_> {
         Err(Trouble::new(&self.slot.place, "cannot go on with it", differs))
     }
 
-    /// All bytes, from where the sink begins on; for a digest from the start.
-    async fn pour(&self, sink: &mut Sink) -> Result<Passed, Trouble> {
-        let cannot_read = || Trouble::of(self.source, "cannot read it");
-        let cannot_write = || Trouble::of(&self.slot.place, "cannot write it");
-        let begun = sink.begun().clone();
-        let mut passed = Passed { digest: self.cx.how.checksum.then(Digest::new), ..Passed::default() };
-        passed.bytes = if passed.digest.is_some() { 0 } else { begun.offset };
-        self.cx.progress.moved(passed.bytes);
-        let mut reader = self.content.reader(passed.bytes, self.facts);
-        let mut writing = sink.writing();
-        while let Some(piece) = reader.next().await.map_err(cannot_read())? {
-            // What is there already is only digested.
-            let known = begun.offset.saturating_sub(passed.bytes);
-            let length = match piece {
-                Piece::Data(data) => {
-                    if let Some(digest) = &mut passed.digest {
-                        digest.data(&data);
-                    }
-                    let known = known.min(data.len() as u64);
-                    let new = data.slice(known as usize..);
-                    let wrote = self.data(&mut writing, new, passed.bytes + known, begun.skips_from).await;
-                    wrote.map_err(cannot_write())?;
-                    data.len() as u64
-                }
-                Piece::Hole(zeros) => {
-                    if let Some(digest) = &mut passed.digest {
-                        digest.zeros(zeros);
-                    }
-                    let known = known.min(zeros);
-                    let wrote = self.zeros(&mut writing, zeros - known, passed.bytes + known, begun.skips_from).await;
-                    wrote.map_err(cannot_write())?;
-                    zeros
-                }
-            };
-            passed.bytes += length;
-            passed.pieces += 1;
-            self.cx.progress.moved(length);
-        }
-        writing.finish().await.map_err(cannot_write())?;
-        Ok(passed)
-    }
-
-    async fn data(&self, writing: &mut Writing<'_>, data: Bytes, offset: u64, skips_from: u64) -> Result<(), Cause> {
-        if offset < skips_from {
-            return writing.data(data).await;
-        }
-        for run in runs(&data, offset, writing.least_zeros()) {
-            match run {
-                Run::Data(data) => writing.data(data).await?,
-                Run::Zeros(zeros) => writing.skip(zeros).await?,
-            }
-        }
-        Ok(())
-    }
-
-    /// A hole at `offset`. Where nothing may be skipped its zeros are written.
-    async fn zeros(&self, writing: &mut Writing<'_>, zeros: u64, offset: u64, skips_from: u64) -> Result<(), Cause> {
-        static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
-        let mut written = zeros.min(skips_from.saturating_sub(offset));
-        let skipped = zeros - written;
-        while written > 0 {
-            let piece = written.min(ZEROS.len() as u64);
-            writing.data(Bytes::from_static(&ZEROS[..piece as usize])).await?;
-            written -= piece;
-        }
-        if skipped > 0 { writing.skip(skipped).await } else { Ok(()) }
-    }
-
     /// Whether what was read can be all of the file. A file that changed meanwhile is copied as it was read, and the
     /// user is told; one that gives fewer bytes than it had is not, nor one that gives more although it did not change: a
     /// file that is emptied while it is read is not to take the place of one that is whole. One that is said to have none
     /// is copied to its end: nobody knows the size of what a program makes up.
     async fn check_source(&self, passed: &Passed) -> Result<(), Trouble> {
         // Nothing can change within one read, and a pipe's times are those of its use.
-        if self.content.is_stream() || passed.pieces <= 1 && passed.bytes == self.facts.size {
+        let is_whole = passed.is_checked && passed.bytes == self.facts.size;
+        if is_whole || self.content.is_stream() || passed.pieces <= 1 && passed.bytes == self.facts.size {
             return Ok(());
         }
         let now = self.content.facts().await.map_err(Trouble::of(self.source, "cannot look at it again"))?;
-        let changed = now.modified != self.facts.modified || now.size != self.facts.size;
+        let changed = self.facts.differs(&now);
         if passed.bytes < self.facts.size {
             let (read, size) = (passed.bytes, self.facts.size);
             let but = if changed { "was changed meanwhile" } else { "has not changed" };
@@ -326,7 +363,7 @@ async fn tail(content: &Content, facts: &Facts, end: u64) -> Result<Vec<u8>, Cau
     Ok(tail)
 }
 
-async fn digest_of(mut reader: Reader<'_>) -> Result<Digest, Cause> {
+pub async fn digest_of(mut reader: Reader<'_>) -> Result<Digest, Cause> {
     let mut digest = Digest::new();
     while let Some(piece) = reader.next().await? {
         match piece {

@@ -14,7 +14,7 @@ use ninefold::client::FileType;
 use rustix::buffer::spare_capacity;
 use rustix::fs::{Access, AtFlags, Mode, OFlags, accessat, fstat, ftruncate, openat};
 use rustix::io::{Errno, pread, pwrite, write};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use super::digest::Digest;
@@ -28,6 +28,13 @@ use crate::place::Place;
 
 /// Pieces that wait for the disk.
 const QUEUE: usize = 8;
+
+/// Files that are written at a time: half of the threads that the runtime has for what waits (tokio's 512), each of which one of
+/// them holds to its end. The others read, which those at work wait for.
+const THREADS: usize = 256;
+
+/// Of all copies of the process, whose threads they are.
+static PLACES: Semaphore = Semaphore::const_new(THREADS);
 
 /// What to write, and how.
 #[derive(Clone, Debug)]
@@ -103,6 +110,8 @@ pub struct Begun {
 enum Order {
     Data(Bytes),
     Skip(u64),
+    Seek(u64),
+    Mark(u64),
     /// The file is whole; with what its content must come to when it is read back.
     Finish(Option<Digest>),
 }
@@ -110,6 +119,7 @@ enum Order {
 impl Sink {
     /// Opens what is written to.
     pub async fn begin(plan: Plan) -> Result<Sink, Cause> {
+        let place = PLACES.acquire().await;
         let (orders, received) = mpsc::channel(QUEUE);
         let (tell, begun) = oneshot::channel();
         let claim = Arc::new(Claim::default());
@@ -122,6 +132,7 @@ impl Sink {
                 if let Some(entry) = entry.filter(|_| !claim.is_left()) {
                     entry.gone();
                 }
+                drop(place);
                 result
             }
         });
@@ -137,6 +148,17 @@ impl Sink {
 
     pub async fn skip(&mut self, zeros: u64) -> Result<(), Cause> {
         self.order(Order::Skip(zeros)).await
+    }
+
+    /// What comes next goes to `offset`.
+    pub async fn seek(&mut self, offset: u64) -> Result<(), Cause> {
+        self.order(Order::Seek(offset)).await
+    }
+
+    /// What is written will have gaps until all of it is: until then the part is longer than its source, which has `size` bytes, and so
+    /// cannot be taken for a beginning of it.
+    pub async fn mark(&mut self, size: u64) -> Result<(), Cause> {
+        self.order(Order::Mark(size)).await
     }
 
     async fn order(&mut self, order: Order) -> Result<(), Cause> {
@@ -203,6 +225,8 @@ struct Writing {
     end: u64,
     is_plain: bool,
     in_place: bool,
+    /// See [`Sink::mark`].
+    is_marked: bool,
 }
 
 impl Writing {
@@ -211,6 +235,11 @@ impl Writing {
             match order {
                 Order::Data(data) => self.write(&data)?,
                 Order::Skip(zeros) => self.at += zeros,
+                Order::Seek(offset) => self.at = offset,
+                Order::Mark(size) => {
+                    ftruncate(&self.fd, size.saturating_add(1))?;
+                    self.is_marked = true;
+                }
                 Order::Finish(digest) => return self.finish(plan, claim, digest),
             }
         }
@@ -236,7 +265,7 @@ impl Writing {
     }
 
     fn finish(&mut self, plan: &Plan, claim: &Claim, digest: Option<Digest>) -> Result<Option<Cause>, Cause> {
-        if self.is_plain && (self.in_place || self.at > self.end) {
+        if self.is_plain && (self.in_place || self.is_marked || self.at > self.end) {
             ftruncate(&self.fd, self.at)?;
         }
         if let Some(expected) = digest.filter(|_| self.is_plain) {
@@ -287,7 +316,14 @@ fn open(plan: &Plan, claim: &Claim) -> Result<(Writing, Begun), Cause> {
     let (dir, name) = match &plan.to {
         To::Entry { dir, name, .. } => (dir, name),
         To::Direct(path) => {
-            let writing = Writing { fd: here::open_direct(path)?, at: 0, end: 0, is_plain: false, in_place: true };
+            let writing = Writing {
+                fd: here::open_direct(path)?,
+                at: 0,
+                end: 0,
+                is_plain: false,
+                in_place: true,
+                is_marked: false,
+            };
             return Ok((writing, in_place("it is no plain file".to_owned(), u64::MAX)));
         }
     };
@@ -305,7 +341,8 @@ fn open(plan: &Plan, claim: &Claim) -> Result<(Writing, Begun), Cause> {
             }
             match here_part::open(plan, old) {
                 Ok((part, fd, offset)) => {
-                    let writing = Writing { fd, at: offset, end: offset, is_plain: true, in_place: false };
+                    let writing =
+                        Writing { fd, at: offset, end: offset, is_plain: true, in_place: false, is_marked: false };
                     let left = (offset > 0).then(|| part.name.to_bytes().to_vec());
                     claim.set(part);
                     return Ok((writing, Begun { offset, left, in_place: None, skips_from: 0 }));
@@ -327,9 +364,55 @@ fn open(plan: &Plan, claim: &Claim) -> Result<(Writing, Begun), Cause> {
         // Longer than what it had and than what it gets: if the copy is interrupted, its size tells that it is neither.
         ftruncate(&fd, skips_from.max(plan.source.size).saturating_add(1))?;
     }
-    Ok((Writing { fd, at: 0, end: 0, is_plain, in_place: true }, in_place(why, skips_from)))
+    Ok((Writing { fd, at: 0, end: 0, is_plain, in_place: true, is_marked: false }, in_place(why, skips_from)))
 }
 
 fn in_place(why: String, skips_from: u64) -> Begun {
     Begun { offset: 0, left: None, in_place: Some(why), skips_from }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::files::cp::off::off;
+
+    #[tokio::test]
+    async fn files_that_wait_for_a_thread_while_they_are_written_all_come_to_an_end() {
+        // More than tokio has threads.
+        const FILES: usize = 600;
+        let here = tempfile::tempdir().unwrap();
+        let dir = Arc::new(Dir::named(here.path()).unwrap());
+        let source = Facts::from(&fstat(dir.as_fd()).unwrap());
+        let write = async |i: usize| {
+            let (name, part) = (format!("f{i}"), format!("part{i}"));
+            let plan = Plan {
+                to: To::Entry {
+                    dir: dir.clone(),
+                    name: CString::new(name).unwrap(),
+                    part: CString::new(part).unwrap(),
+                },
+                source: Facts { size: 1, ..source.clone() },
+                old: None,
+                mode: 0o600,
+                preserve: false,
+                resume: false,
+                keep: false,
+                checksum: false,
+                place: Place::Local(here.path().join(format!("f{i}"))),
+                temporaries: Temporaries::default(),
+            };
+            let mut sink = Sink::begin(plan).await.unwrap();
+            // As a copy does that looks at what another left, while others begin.
+            off(|| Ok(())).await.unwrap();
+            sink.data(Bytes::from_static(b"x")).await.unwrap();
+            assert!(sink.finish(None).await.unwrap().is_none());
+        };
+        // All begin before the first goes on.
+        let all = tokio::task::unconstrained(futures_util::future::join_all((0..FILES).map(write)));
+        tokio::time::timeout(Duration::from_secs(60), all).await.expect("an end in time");
+        assert_eq!(std::fs::read_dir(here.path()).unwrap().count(), FILES);
+    }
 }

@@ -18,6 +18,10 @@ use super::trouble::Cause;
 /// Bytes of one read of a local file: enough that system calls are nothing beside the copying.
 pub const CHUNK: usize = 1 << 20;
 
+/// Bytes from which on a file goes by streams: 2 MiB. What is less is there, with the first round trips of its connection, before a stream
+/// has begun.
+pub const STREAMED: u64 = 2 << 20;
+
 /// Bytes of one read of a pipe: what a pipe holds (pipe(7)).
 const PIPE: usize = 64 * 1024;
 
@@ -35,6 +39,11 @@ pub enum Content {
         file: File,
         first: Bytes,
     },
+    /// A small file of a server that was read at once, and what it was like before and after that.
+    Whole {
+        facts: Box<Facts>,
+        data: Bytes,
+    },
     /// A fifo of this machine, which can be read once.
     Stream(pipe::Receiver),
 }
@@ -45,7 +54,8 @@ impl Content {
         matches!(self, Content::Stream(_))
     }
 
-    /// What is known of it now.
+    /// What it is like now; a file that was read at once, what it was like when all of it had been read: what it became since is
+    /// none of the copy's.
     pub async fn facts(&self) -> Result<Facts, Cause> {
         match self {
             Content::Here { fd, .. } => {
@@ -53,6 +63,7 @@ impl Content {
                 off(move || Ok(Facts::from(&fstat(&*fd)?))).await
             }
             Content::There { file, .. } => Ok(Facts::from(file.metadata().await?)),
+            Content::Whole { facts, .. } => Ok((**facts).clone()),
             Content::Stream(pipe) => Ok(Facts::from(&fstat(pipe)?)),
         }
     }
@@ -62,6 +73,10 @@ impl Content {
     pub fn reader(&self, offset: u64, facts: &Facts) -> Reader<'_> {
         if let Content::Stream(pipe) = self {
             return Reader { first: Bytes::new(), rest: Rest::Stream(pipe) };
+        }
+        if let Content::Whole { data, .. } = self {
+            let from = usize::try_from(offset).map_or(data.len(), |offset| offset.min(data.len()));
+            return Reader { first: data.slice(from..), rest: Rest::None };
         }
         let first = match self {
             Content::Here { first, .. } | Content::There { first, .. } if offset == 0 => first.clone(),
@@ -74,6 +89,9 @@ impl Content {
         let rest = match self {
             _ if has_size && at >= facts.size => Rest::None,
             Content::Here { fd, .. } if has_size || !is_empty => Rest::Here(read_ahead(fd.clone(), at, facts.clone())),
+            Content::There { file, .. } if has_size && facts.size - at >= STREAMED && file.client().has_streams() => {
+                Rest::Beside { file, at, end: facts.size, stream: None }
+            }
             Content::There { file, .. } if !is_empty => {
                 let reader = file.reader(at, facts.metadata.as_deref());
                 Rest::There(Box::new(if has_size { reader.until(facts.size) } else { reader }))
@@ -104,6 +122,13 @@ enum Rest<'c> {
     None,
     Here(mpsc::Receiver<Result<Piece, Errno>>),
     There(Box<client::Reader<'c>>),
+    /// By a stream, which is opened when it is read.
+    Beside {
+        file: &'c File,
+        at: u64,
+        end: u64,
+        stream: Option<Box<client::Stream>>,
+    },
     Stream(&'c pipe::Receiver),
 }
 
@@ -116,6 +141,13 @@ impl Reader<'_> {
         match &mut self.rest {
             Rest::None => Ok(None),
             Rest::Here(pieces) => Ok(pieces.recv().await.transpose()?),
+            Rest::Beside { file, at, end, stream } => {
+                let stream = match stream {
+                    Some(stream) => stream,
+                    None => stream.insert(Box::new(file.stream_read(*at, Some(*end - *at)).await?)),
+                };
+                Ok(stream.next().await?.map(Piece::Data))
+            }
             Rest::There(reader) => Ok(reader.next().await?.map(Piece::Data)),
             Rest::Stream(pipe) => Ok(read_pipe(pipe).await?.map(Piece::Data)),
         }

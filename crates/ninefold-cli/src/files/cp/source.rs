@@ -8,16 +8,19 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use ninefold::client::{FileType, Mode, Node, ReadDir};
+use ninefold::client::{Begun, FileType, Mode, Node, ReadDir, Sight, Visited};
 use ninefold::proto::Errno;
 use rustix::buffer::spare_capacity;
 use rustix::fs::{AtFlags, CWD, Dir, Mode as Permissions, OFlags, fstat, openat, readlinkat, statat};
 use tokio::net::unix::pipe;
 
+use super::cx::Cx;
 use super::facts::Facts;
 use super::off::off;
 use super::reader::Content;
 use super::trouble::Cause;
+use super::turn;
+use crate::files::newborn;
 use crate::place::Place;
 
 /// Entries of a directory that are taken at a time.
@@ -27,7 +30,8 @@ const BATCH: usize = 256;
 /// may cost without being felt.
 const FIRST: usize = 64 * 1024;
 
-/// Bytes of a server's file that are asked for together with its attributes: 256 KiB, which take 20 ms at 100 Mbit/s.
+/// Bytes of a server's file that are asked for together with its attributes, by one message: at most 256 KiB, which take 20 ms at
+/// 100 Mbit/s.
 const FIRST_THERE: u32 = 256 * 1024;
 
 /// A file that is not open.
@@ -52,6 +56,10 @@ enum At {
     Here(Here),
     Entry(Arc<Node>, Vec<u8>),
     Found(Node),
+    /// A directory, with what is in it.
+    Listed(Box<Visited>),
+    /// A plain file, open and begun to be read.
+    Begun(Box<Begun>),
 }
 
 /// A file of this machine.
@@ -101,6 +109,38 @@ impl Item {
         Item { place, at: At::Found(node), listed: Listed::default() }
     }
 
+    /// Whether it is a server's.
+    pub fn is_there(&self) -> bool {
+        !matches!(self.at, At::Here(_))
+    }
+
+    /// A file of a server that the user named, and what is in it where it is a directory, in one round trip where that can be.
+    pub fn visited(place: Place, visited: Visited) -> Result<Item, Cause> {
+        let facts = visited.looked.as_ref().map(|looked| Facts::from(looked.metadata.clone()));
+        let listed = Listed { kind: facts.as_ref().map(|facts| facts.kind), facts };
+        let at = if visited.node.qid().is_dir() {
+            At::Listed(Box::new(visited))
+        } else {
+            match Arc::try_unwrap(visited.node) {
+                Ok(node) => At::Found(node),
+                // Only a directory that is being read has another owner.
+                Err(_) => return Err(Cause::Here(Errno::EINVAL)),
+            }
+        };
+        Ok(Item { place, at, listed })
+    }
+
+    /// A plain file of a server that the user named, opened and begun to be read when it was come to; any other is nobody's.
+    pub fn begun(place: Place, begun: Begun) -> Option<Item> {
+        let facts = begun.metadata.clone().map(Facts::from)?;
+        // One that was cut since it was read is come to again.
+        if facts.kind != FileType::File || facts.size < begun.data.len() as u64 {
+            return None;
+        }
+        let listed = Listed { kind: Some(facts.kind), facts: Some(facts) };
+        Some(Item { place, at: At::Begun(Box::new(begun)), listed })
+    }
+
     /// What kind of file it is; as its directory told, if that told.
     pub async fn kind(&mut self) -> Result<FileType, Cause> {
         match self.listed.kind {
@@ -119,6 +159,7 @@ impl Item {
                 let here = here.clone();
                 off(move || here.stat()).await?
             }
+            At::Begun(begun) => Facts::from(begun.file.metadata().await?),
             _ => Facts::from(self.node().await?.metadata().await?),
         };
         self.listed = Listed { kind: Some(facts.kind), facts: Some(facts.clone()) };
@@ -148,13 +189,13 @@ impl Item {
     /// The file of a server, walked to when it is first needed.
     async fn node(&mut self) -> Result<&Node, Cause> {
         if let At::Entry(dir, name) = &self.at {
-            let node = dir.walk(&[name]).await?;
             // Other files are copied meanwhile, and their replies did not cause what is asked here.
-            let client = dir.client().fork();
-            self.at = At::Found(node.with_client(&client));
+            let client = turn::fork(dir.client());
+            self.at = At::Found(dir.walk_as(&client, &[name]).await?);
         }
         match &self.at {
             At::Found(node) => Ok(node),
+            At::Listed(visited) => Ok(&visited.node),
             _ => Err(Cause::Here(Errno::EINVAL)),
         }
     }
@@ -165,6 +206,24 @@ impl Item {
             At::Found(node) => Ok(node),
             _ => Err(Cause::Here(Errno::EINVAL)),
         }
+    }
+
+    /// Bytes of a file of a server that its directory lists as a small one, at most [`newborn::MOST`].
+    pub fn small_size(&self) -> Option<u64> {
+        let At::Entry(..) = self.at else { return None };
+        let facts = self.listed.facts.as_ref().filter(|facts| facts.kind == FileType::File)?;
+        Some(facts.size).filter(|&size| size <= newborn::MOST as u64)
+    }
+
+    /// All of a small file that a directory of a server lists, in one round trip; `None`: it is to be opened as any other.
+    pub async fn fetch(&self, cx: &Cx<'_>) -> Result<Option<(Facts, Content)>, Cause> {
+        let (At::Entry(dir, name), Some(size)) = (&self.at, self.small_size()) else { return Ok(None) };
+        let client = turn::fork(dir.client());
+        let _place = cx.small.acquire(&client).await;
+        let Some(fetched) = dir.fetch(&client, name, size).await? else { return Ok(None) };
+        let facts = Facts::from(fetched.metadata);
+        let content = Content::Whole { facts: Box::new(facts.clone()), data: fetched.data };
+        Ok(Some((facts, content)))
     }
 
     /// The target of a symbolic link.
@@ -189,6 +248,12 @@ impl Item {
                 };
                 Ok((facts, content))
             }
+            At::Begun(_) => {
+                let (At::Begun(begun), Some(facts)) = (self.at, self.listed.facts) else {
+                    return Err(Cause::Here(Errno::EINVAL));
+                };
+                Ok((facts, Some(Content::There { file: begun.file, first: begun.data })))
+            }
             _ => {
                 let node = self.into_node().await?;
                 if node.qid().is_dir() {
@@ -197,11 +262,26 @@ impl Item {
                 }
                 let file = node.open(Mode::READ).await?;
                 // A small file is read while its attributes are on the way. Those that its directory told are old.
-                let both = futures_util::future::try_join(file.metadata(), file.read_at(0, FIRST_THERE));
+                let both =
+                    futures_util::future::try_join(file.metadata(), file.read_at(0, FIRST_THERE.min(file.read_max())));
                 let (facts, first) = both.await.map(|(metadata, first)| (Facts::from(metadata), first))?;
                 let plain = facts.kind == FileType::File;
                 Ok((facts, plain.then_some(Content::There { file, first })))
             }
+        }
+    }
+
+    /// The file of a server, with what is in it.
+    async fn visit(self) -> Result<Visited, Cause> {
+        let sight = Sight { attributes: true, alone: false };
+        match self.at {
+            At::Entry(dir, name) => Ok(dir.visit_as(&turn::fork(dir.client()), &name, sight).await?),
+            At::Found(node) => {
+                let client = turn::fork(node.client());
+                Ok(node.list_as(&client, sight).await?)
+            }
+            At::Listed(visited) => Ok(*visited),
+            At::Here(_) | At::Begun(_) => Err(Cause::Here(Errno::EINVAL)),
         }
     }
 
@@ -217,9 +297,9 @@ impl Item {
                 off(open).await
             }
             _ => {
-                let node = self.into_node().await?;
-                let listing = Listing::There(Box::new(node.read_dir_with_metadata().await?));
-                Ok((Folder::There(Arc::new(node)), listing))
+                let visited = self.visit().await?;
+                let listing = Listing::There(Box::new(visited.entries?));
+                Ok((Folder::There(visited.node), listing))
             }
         }
     }

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use ninefold::client::{Error, Follow, components};
+use ninefold::client::{Client, Error, Follow, Sight, components};
 use ninefold::proto::Errno;
 use ninefold::transport::Address;
 
@@ -18,6 +18,7 @@ use super::facts::Facts;
 use super::off::off;
 use super::source::Item;
 use super::trouble::{Cause, Trouble};
+use super::turn;
 use super::{here, there};
 use crate::failure::Usage;
 use crate::files::target::Target;
@@ -168,18 +169,36 @@ impl Top {
     pub async fn item(self, cx: &Cx<'_>) -> Result<(Item, Slot), Trouble> {
         let Top { source, slot, comes_second, .. } = self;
         let follow = !cx.recursive || source.says_directory();
-        let (failed, none) = (|cause: Cause| Trouble::new(&source, "", cause), || Cause::Here(Errno::ENOTDIR));
+        let failed = |cause: Cause| Trouble::new(&source, "", cause);
         let mut item = match &source {
             Place::Local(path) => Item::here(path, follow).map_err(failed)?,
             Place::Remote(address) => {
-                let client = cx.world.servers.client(address).await?;
+                // What is not to be gone into is opened, and begun to be read, in the same round trip: whatever else it is, is found below.
+                let is_read = !cx.recursive && !cx.dry_run && !cx.how.resume && !source.says_directory();
+                if is_read {
+                    let begin = async |client: &Client| turn::fork(client).begin_read(&address.path, u32::MAX).await;
+                    if let Ok(begun) = cx.world.servers.first(address, begin).await?.1
+                        && let Some(item) = Item::begun(source.clone(), begun)
+                    {
+                        return Top::check(item, &source, slot, comes_second).await;
+                    }
+                }
                 let follow = if follow { Follow::All } else { Follow::NotLast };
-                match client.fork().walk(&address.path, follow).await {
-                    Ok(node) => Item::there(source.clone(), node),
+                let sight = Sight { attributes: true, alone: true };
+                let visit = async |client: &Client| turn::fork(client).visit(&address.path, follow, sight).await;
+                match cx.world.servers.first(address, visit).await?.1 {
+                    Ok(visited) => Item::visited(source.clone(), visited).map_err(failed)?,
                     Err(e) => return Err(missing(cx.world, address, e).await),
                 }
             }
         };
+        item.facts().await.map_err(failed)?;
+        Top::check(item, &source, slot, comes_second).await
+    }
+
+    /// Whether it can go there.
+    async fn check(mut item: Item, source: &Place, slot: Slot, comes_second: bool) -> Result<(Item, Slot), Trouble> {
+        let (failed, none) = (|cause: Cause| Trouble::new(source, "", cause), || Cause::Here(Errno::ENOTDIR));
         let facts: Facts = item.facts().await.map_err(failed)?;
         if source.says_directory() && !facts.is_dir() {
             return Err(failed(none()));

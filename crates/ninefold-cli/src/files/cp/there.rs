@@ -1,8 +1,7 @@
 //! A directory of a server that things are copied into.
 
 use std::collections::HashSet;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ninefold::client::{Error, File, Node};
 use ninefold::proto::Dialect;
@@ -12,6 +11,7 @@ use tokio::sync::OnceCell;
 
 use super::facts::Facts;
 use super::trouble::Cause;
+use super::turn;
 use crate::files::replace::Target;
 
 /// A directory that was walked to.
@@ -36,7 +36,7 @@ impl Dir {
         Dir { node, address, is_new: false, names: None }
     }
 
-    fn address_of(&self, name: &[u8]) -> Address {
+    pub fn address_of(&self, name: &[u8]) -> Address {
         Address { path: [&self.address.path[..], b"/", name].concat(), ..self.address.clone() }
     }
 
@@ -47,8 +47,7 @@ impl Dir {
 
     /// A file in it, walked to by requests that no other file's replies have caused.
     pub async fn walk(&self, name: &[u8]) -> Result<Node, Error> {
-        let client = self.node.client().fork();
-        Ok(self.node.walk(&[name]).await?.with_client(&client))
+        self.node.walk_as(&turn::fork(self.node.client()), &[name]).await
     }
 
     async fn may_have(&self, name: &[u8]) -> bool {
@@ -87,22 +86,22 @@ impl Dir {
 
     /// Makes a directory in this one, or goes to the one that is there. The server may cut `mode` down.
     pub async fn make(&self, name: &[u8], mode: u32) -> Result<Dir, Cause> {
-        let mut is_new = !self.may_have(name).await;
-        if is_new && let Err(refused) = self.node.mkdir(name, mode).await {
-            // Of texts that servers have for a name that exists not all are known.
-            match self.walk(name).await {
-                Ok(node) if node.qid().is_dir() => is_new = false,
-                _ => return Err(refused.into()),
-            }
-        }
-        let node = match self.walk(name).await {
-            Ok(node) => node,
-            Err(e) if e.is_not_found() && !is_new => {
-                is_new = true;
-                self.node.mkdir(name, mode).await?;
-                self.walk(name).await?
-            }
-            Err(e) => return Err(e.into()),
+        let client = turn::fork(self.node.client());
+        // In one group both are asked for at once, and what is there is come to all the same.
+        let asks = !self.node.client().version().is_n1() && self.may_have(name).await;
+        let there = match asks {
+            true => self.node.walk_as(&client, &[name]).await.map(Some),
+            false => Ok(None),
+        };
+        let (node, is_new) = match there {
+            Ok(Some(node)) => (node, false),
+            Err(e) if !e.is_not_found() => return Err(e.into()),
+            _ => match self.node.make_dir(&client, name, mode).await? {
+                (node, Ok(())) => (node, true),
+                // Of texts that servers have for a name that exists not all are known.
+                (node, Err(_)) if node.qid().is_dir() => (node, false),
+                (_, Err(refused)) => return Err(refused.into()),
+            },
         };
         if !node.qid().is_dir() {
             return Err(Cause::words("what has its name there is no directory"));
@@ -111,10 +110,45 @@ impl Dir {
     }
 }
 
-/// Whether the server lets files be given away; after it refused once, it is not asked again.
+/// An owner and a group that a file is to be given, as far as the source has them.
+type Pair = (Option<u32>, Option<u32>);
+
+/// To whom the server does not let files be given: it is not asked for the same again. One refusal says nothing of other owners,
+/// since a server may know some and not others, and its user be in some groups and not in others.
 #[derive(Debug, Default)]
 pub struct Owners {
-    refused: AtomicBool,
+    /// Never locked across an await.
+    refused: Mutex<HashSet<Pair>>,
+}
+
+impl Owners {
+    /// What of the owner and group of a file may be asked for: both, or the group, or neither, as cp(1) does it. `tried` were
+    /// refused just now.
+    fn of(&self, like: &Facts, tried: &[Pair]) -> Pair {
+        let refused = self.lock();
+        let may = |pair: &Pair| !refused.contains(pair) && !tried.contains(pair);
+        [(like.uid, like.gid), (None, like.gid)].into_iter().find(may).unwrap_or_default()
+    }
+
+    /// These were refused, and that was why: with less it was done.
+    pub fn were_refused(&self, tried: Vec<Pair>) {
+        self.lock().extend(tried);
+    }
+
+    /// What one request gives a new file of .L that is to be like another; `None` where that takes several. `tried`: see
+    /// [`Owners::were_refused`].
+    pub fn attributes(&self, like: &Facts, tried: &[Pair]) -> Option<SetAttr> {
+        if like.mode & 0o6000 != 0 {
+            return None;
+        }
+        let (uid, gid) = self.of(like, tried);
+        let (atime, mtime) = (Some(SetTime::To(like.accessed)), Some(SetTime::To(like.modified)));
+        Some(SetAttr { mode: Some(like.mode), uid, gid, atime, mtime, ..SetAttr::default() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashSet<Pair>> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// What attributes are set on.
@@ -146,7 +180,6 @@ impl Subject<'_> {
         let dialect = self.dialect();
         let is_link = like.kind == ninefold::client::FileType::Symlink;
         let accessed = Some(SetTime::To(like.accessed)).filter(|_| dialect == Dialect::Linux);
-        let (uid, gid) = if dialect == Dialect::Plan9 { (None, None) } else { (like.uid, like.gid) };
         let mode = |bits: u32| Some(like.mode & bits).filter(|_| !is_link);
         let plain = SetAttr {
             mode: mode(if dialect == Dialect::Plan9 { 0o777 } else { 0o1777 }),
@@ -154,25 +187,24 @@ impl Subject<'_> {
             mtime: Some(SetTime::To(like.modified)),
             ..SetAttr::default()
         };
-        if (uid, gid) != (None, None) && !owners.refused.load(Ordering::Relaxed) {
-            // Of a change of owner the bits do not survive that come with it.
+        let mut tried = Vec::new();
+        loop {
+            let (uid, gid) = if dialect == Dialect::Plan9 { (None, None) } else { owners.of(like, &tried) };
             match self.set(&SetAttr { uid, gid, ..plain }).await {
-                Ok(()) if like.mode & 0o6000 == 0 || is_link => return Ok(()),
                 Ok(()) => {
-                    let bits = SetAttr { mode: mode(0o7777), ..SetAttr::default() };
-                    return Ok(self.set(&bits).await?);
+                    owners.were_refused(tried);
+                    if uid.is_some() && like.mode & 0o6000 != 0 && !is_link {
+                        // Of a change of owner the bits do not survive that come with it.
+                        let bits = SetAttr { mode: mode(0o7777), ..SetAttr::default() };
+                        self.set(&bits).await?;
+                    }
+                    return Ok(());
                 }
-                Err(Error::Refused(_) | Error::Unsupported { .. }) => owners.refused.store(true, Ordering::Relaxed),
+                Err(Error::Refused(_) | Error::Unsupported { .. }) if (uid, gid) != (None, None) => {
+                    tried.push((uid, gid));
+                }
                 Err(e) => return Err(e.into()),
             }
         }
-        if gid.is_some() {
-            match self.set(&SetAttr { gid, ..plain }).await {
-                Ok(()) => return Ok(()),
-                Err(Error::Refused(_) | Error::Unsupported { .. }) => {}
-                Err(e) => return Err(e.into()),
-            }
-        }
-        Ok(self.set(&plain).await?)
     }
 }

@@ -6,14 +6,14 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use ninefold::client::{Error, File, FileType, Metadata, Mode, Writer};
+use ninefold::client::{Error, File, FileType, Metadata, Mode, Stream, Writer};
 use ninefold::proto::Dialect;
 use ninefold::proto::attr::SetAttr;
 
 use super::digest::Digest;
 use super::facts::Facts;
 use super::here_file::Begun;
-use super::reader::{Content, Piece};
+use super::reader::{Content, Piece, STREAMED};
 use super::there::{Dir, Owners, Subject};
 use super::there_part::{self, Part};
 use super::trouble::Cause;
@@ -76,27 +76,62 @@ struct Kind {
 /// The bytes of a [`Sink`] on their way.
 #[derive(Debug)]
 pub struct Writing<'s> {
-    writer: Writer<'s>,
+    pen: Pen<'s>,
     at: &'s mut u64,
     end: &'s mut u64,
 }
 
+/// How they go.
+#[derive(Debug)]
+enum Pen<'s> {
+    Messages(Box<Writer<'s>>),
+    /// By a stream, which is opened at the first byte and has all in order.
+    Stream {
+        file: &'s File,
+        stream: Option<Box<Stream>>,
+    },
+}
+
 impl Writing<'_> {
     pub async fn data(&mut self, data: Bytes) -> Result<(), Cause> {
-        self.writer.within(SPAN.saturating_sub(data.len() as u64)).await?;
-        *self.at += data.len() as u64;
+        let (offset, length) = (*self.at, data.len() as u64);
+        match &mut self.pen {
+            Pen::Messages(writer) => writer.within(SPAN.saturating_sub(length)).await?,
+            Pen::Stream { file, stream: stream @ None } => {
+                *stream = Some(Box::new(file.stream_write(offset, None).await?));
+            }
+            Pen::Stream { .. } => {}
+        }
+        *self.at += length;
         *self.end = *self.at;
-        Ok(self.writer.write(data).await?)
+        match &mut self.pen {
+            Pen::Messages(writer) => writer.write(data).await?,
+            Pen::Stream { stream: Some(stream), .. } => stream.write_bytes(data).await?,
+            Pen::Stream { stream: None, .. } => {}
+        }
+        Ok(())
     }
 
     pub async fn skip(&mut self, zeros: u64) -> Result<(), Cause> {
-        self.writer.skip(zeros);
+        match &mut self.pen {
+            Pen::Messages(writer) => writer.skip(zeros),
+            // What comes behind the gap is another stream's.
+            Pen::Stream { stream, .. } => {
+                if let Some(stream) = stream.take() {
+                    stream.finish().await?;
+                }
+            }
+        }
         *self.at += zeros;
         Ok(())
     }
 
-    pub async fn finish(mut self) -> Result<(), Cause> {
-        self.writer.finish().await?;
+    pub async fn finish(self) -> Result<(), Cause> {
+        match self.pen {
+            Pen::Messages(mut writer) => drop(writer.finish().await?),
+            Pen::Stream { stream: Some(stream), .. } => drop(stream.finish().await?),
+            Pen::Stream { stream: None, .. } => {}
+        }
         Ok(())
     }
 }
@@ -172,10 +207,32 @@ impl Sink {
     }
 
     pub fn writing(&mut self) -> Writing<'_> {
+        // A gap takes a round trip: what has some goes in messages.
+        let streams = self.streamed().is_some()
+            && self.plan.source.is_dense
+            && self.plan.source.size.saturating_sub(self.at) >= STREAMED;
         let Sink { file, at, end, kind, .. } = self;
         let file = file.as_ref().expect("there until the end, which takes self");
-        let writer = file.writer(*at, kind.metadata.as_deref());
-        Writing { writer, at, end }
+        let pen = match streams {
+            true => Pen::Stream { file, stream: None },
+            false => Pen::Messages(Box::new(file.writer(*at, kind.metadata.as_deref()))),
+        };
+        Writing { pen, at, end }
+    }
+
+    /// What is written to.
+    pub fn file(&self) -> &File {
+        self.file.as_ref().expect("there until the end, which takes self")
+    }
+
+    /// The same if it may be written by streams: a part, which no program is behind.
+    pub fn streamed(&self) -> Option<&File> {
+        Some(self.file()).filter(|file| self.kind.is_part && file.client().has_streams())
+    }
+
+    /// All bytes before `end` were written to the file, by whatever way.
+    pub fn wrote(&mut self, end: u64) {
+        (self.at, self.end) = (end, end);
     }
 
     /// The file is whole: it gets its attributes, then its name. Gives what could not be preserved, and why it was
@@ -235,7 +292,7 @@ impl Sink {
         let node = self.plan.dir.walk(name).await?;
         let facts = Facts::from(node.metadata().await?);
         let file = node.open(Mode::READ).await?;
-        let first = file.read_at(0, u32::MAX).await?;
+        let first = file.read_at(0, file.read_max()).await?;
         let content = Content::There { file, first };
         let (mut digest, mut reader) = (Digest::new(), content.reader(0, &facts));
         while let Some(piece) = reader.next().await? {

@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 use super::facts::Facts;
 use super::there_file::{Plan, SPAN};
 use super::trouble::Cause;
+use super::turn;
 use crate::files::temporaries::Entry;
 
 /// Times that a part of the same name is removed before it is somebody's doing.
@@ -48,12 +49,12 @@ enum Left {
 pub async fn open(plan: &Plan, old: Option<&Facts>) -> Result<Part, Cause> {
     let (tell, made) = oneshot::channel();
     let (temporaries, plan, old) = (plan.temporaries.clone(), plan.clone(), old.cloned());
-    temporaries.spawn(async move {
+    temporaries.spawn(turn::kept(async move {
         let made = make(&plan, old.as_ref()).await;
         if let Err(Ok(Part { file, entry: Some(entry), .. })) = tell.send(made) {
             entry.removed(&remove(&plan, file).await);
         }
-    });
+    }));
     made.await.unwrap_or(Err(Cause::Here(Errno::ECANCELED)))
 }
 
@@ -104,10 +105,10 @@ async fn make(plan: &Plan, old: Option<&Facts>) -> Result<Part, Cause> {
 /// Makes the part anew.
 async fn create(plan: &Plan, old: Option<&Facts>) -> Result<Part, Cause> {
     let dir = &plan.dir;
-    let client = dir.node.client().fork();
+    let client = turn::fork(dir.node.client());
     // Until it has its owner, what is to keep its permissions is nobody else's to read.
     let perm = if plan.preserve { 0o600 } else { old.map_or(plan.mode, Facts::permissions) };
-    let node = dir.node.walk(&[]).await?.with_client(&client);
+    let node = dir.node.walk_as(&client, &[]).await?;
     let entry = plan.enter();
     let created = plan.temporaries.unless_cut(node.create(&plan.part, Mode::WRITE, perm)).await;
     let mut file = match created {

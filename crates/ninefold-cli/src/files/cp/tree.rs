@@ -1,7 +1,7 @@
 //! The files of a copy, as many at a time as the user wants: directories are gone into while files are copied.
 //!
-//! What is to be done is a stack of tasks, so that a directory is finished before the next is begun, and no more
-//! directories are open than lie one in another. A directory is read a batch at a time, and read on when its files are
+//! What is to be done is a stack of tasks, and beside it the directories that wait to be gone into, the deepest first. Of each
+//! level only so many are open at a time ([`OPEN`]). A directory is read a batch at a time, and read on when its files are
 //! under way. When everything in it is done it gets its own attributes.
 
 use std::cell::{Cell, RefCell};
@@ -12,7 +12,7 @@ use std::time::Instant;
 use futures_util::StreamExt;
 use futures_util::future::LocalBoxFuture;
 use futures_util::stream::FuturesUnordered;
-use ninefold::client::FileType;
+use ninefold::client::{FileType, Place as Taken, Places, Turn};
 
 use super::cx::{Cx, Record};
 use super::dest::{At, Dest, Slot};
@@ -23,11 +23,24 @@ use super::source::{Folder, Item, Listed, Listing};
 use super::special::Thing;
 use super::targets::Top;
 use super::trouble::{Cause, Trouble};
+use super::turn;
 use crate::place::Place;
 
 /// Directories inside one another. A server can put a directory into itself; a tree that programs make by whole paths
 /// (PATH_MAX, 4,096 bytes) rarely has a tenth of it.
 const LEVELS_MAX: usize = 1000;
+
+/// Directories of each level that are open at a time, the last for all that are deeper: fewer than of the level above, so that
+/// those that are in them find a place, too. Where a tree is deeper than places are left, one more is open for each level. Those
+/// that the user named are the first.
+const OPEN: [usize; 9] = [32, 128, 64, 32, 16, 8, 8, 8, 32];
+
+/// Descriptors that they take at most, on this machine as on a server: two of each, one of them to list it.
+pub const DESCRIPTORS: u64 = 2 * (32 + 128 + 64 + 32 + 16 + 8 + 8 + 8 + 32);
+
+/// Tasks that wait for their turn, beyond which no further directory is gone into, nor any read on, while there is anything else
+/// to do. One that is gone into or read adds the names that one message holds.
+const WAITING_MAX: usize = 1 << 16;
 
 /// A directory that is being copied.
 struct Pair {
@@ -46,9 +59,25 @@ struct Pair {
     pending: Cell<usize>,
     /// What a server has listed so far: a name that comes twice is a trick or a fault.
     listed: RefCell<HashSet<Vec<u8>>>,
+    /// `None`: there was none, and nothing else to do.
+    open: Option<Open>,
+}
+
+/// One of [`OPEN`]; dropped, another directory is gone into, behind what was done in this one.
+struct Open {
+    _place: Taken,
+    /// That of the place, and of no client.
+    turn: Turn,
 }
 
 impl Pair {
+    /// So much of it was done.
+    fn done(&self, turn: &Turn) {
+        if let Some(open) = &self.open {
+            open.turn.join(turn);
+        }
+    }
+
     /// Whether a server's directory with these attributes is this one, or one that this lies in: a tree with such a circle
     /// never ends.
     fn is_below_or_at(&self, facts: &Facts) -> bool {
@@ -93,6 +122,8 @@ struct Task {
     work: Work,
     /// The directory that it is part of.
     pair: Option<Rc<Pair>>,
+    /// If it may be a directory that is to be gone into.
+    open: Option<Open>,
 }
 
 impl Task {
@@ -100,32 +131,108 @@ impl Task {
         if let Some(pair) = &pair {
             pair.pending.set(pair.pending.get() + 1);
         }
-        Task { work, pair }
+        Task { work, pair, open: None }
     }
 }
 
-type Running<'a> = FuturesUnordered<LocalBoxFuture<'a, (anyhow::Result<Vec<Task>>, Option<Rc<Pair>>)>>;
+/// What came of a task, the directory that it was part of, and its turn.
+type Ran = (anyhow::Result<Vec<Task>>, Option<Rc<Pair>>, Turn, Taken);
+
+type Running<'a> = FuturesUnordered<LocalBoxFuture<'a, Ran>>;
+
+/// Tasks that have not begun.
+struct Waiting {
+    stack: Vec<Task>,
+    /// Those that may be directories, by level.
+    enters: [Vec<Task>; OPEN.len()],
+    places: [Places; OPEN.len()],
+}
+
+impl Waiting {
+    fn may_find_more(&self) -> bool {
+        self.enters.iter().any(|waiting| !waiting.is_empty()) || self.stack.iter().any(Task::may_find_more)
+    }
+
+    fn add(&mut self, cx: &Cx<'_>, task: Task) {
+        let level = match &task {
+            Task { work: Work::Top(_), .. } => Some(0).filter(|_| cx.recursive),
+            Task { work: Work::Copy(job), pair: Some(pair), .. } => {
+                let may_be_one = job.item.listed.kind.is_none_or(|kind| kind == FileType::Dir);
+                Some(pair.level + 1).filter(|_| may_be_one && cx.recursive)
+            }
+            _ => None,
+        };
+        match level {
+            Some(level) => self.enters[level.min(OPEN.len() - 1)].push(task),
+            None => self.stack.push(task),
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.stack.len() + self.enters.iter().map(Vec::len).sum::<usize>()
+    }
+
+    /// The next task; `is_idle`: none has begun that is not done.
+    fn next(&mut self, turn: &Turn, is_idle: bool) -> Option<(Task, Option<Open>)> {
+        let is_full = self.len() > WAITING_MAX;
+        let reads_on = self.stack.last().is_some_and(|task| matches!(task.work, Work::List(_)));
+        let is_last = is_idle && self.len() == 1;
+        if !is_full || self.stack.is_empty() || reads_on {
+            for (waiting, places) in self.enters.iter_mut().zip(&self.places).rev() {
+                if waiting.last().is_some_and(|task| is_last || !task.waits_for_all())
+                    && let before = Turn::new()
+                    && let Some(_place) = places.try_acquire(&before)
+                {
+                    turn.join(&before);
+                    return waiting.pop().map(|task| (task, Some(Open { _place, turn: before })));
+                }
+            }
+        }
+        if !(is_full && reads_on && !is_idle)
+            && let Some(task) = self.stack.pop_if(|task| is_idle || !task.waits_for_all())
+        {
+            return Some((task, None));
+        }
+        // Every directory waits for one that is in it.
+        if !is_idle {
+            return None;
+        }
+        self.enters.iter_mut().rev().find_map(Vec::pop).map(|task| (task, None))
+    }
+}
 
 /// Copies everything, `jobs` at a time. An error is one of standard output.
 pub async fn copy(cx: &Cx<'_>, tops: Vec<Top>, jobs: usize) -> anyhow::Result<()> {
-    let mut stack: Vec<Task> = tops.into_iter().rev().map(|top| Task::new(Work::Top(Box::new(top)), None)).collect();
+    let mut waiting = Waiting { stack: Vec::new(), enters: Default::default(), places: OPEN.map(Places::new) };
+    for top in tops.into_iter().rev() {
+        waiting.add(cx, Task::new(Work::Top(Box::new(top)), None));
+    }
     let mut running: Running<'_> = FuturesUnordered::new();
+    let places = Places::new(jobs);
     loop {
-        while running.len() < jobs
-            && !cx.lost.get()
-            && let Some(task) = stack.pop_if(|task| running.is_empty() || !task.waits_for_all())
-        {
-            if !stack.iter().any(Task::may_find_more) && !task.may_find_more() {
+        while !cx.lost.get() && waiting.len() > 0 {
+            let turn = Turn::new();
+            if running.len() >= jobs {
+                // None is free: who gets the next one has waited for it.
+                drop(places.try_acquire(&turn));
+                break;
+            }
+            let Some((mut task, open)) = waiting.next(&turn, running.is_empty()) else { break };
+            let place = places.acquire(&turn).await;
+            if !waiting.may_find_more() && !task.may_find_more() {
                 cx.progress.all_found();
             }
-            running.push(Box::pin(async move {
+            task.open = open;
+            let its = turn.clone();
+            running.push(Box::pin(turn::run(turn, async move {
                 let done = task.part_of();
-                (run(cx, task).await, done)
-            }));
+                (run(cx, task).await, done, its, place)
+            })));
         }
-        let Some((more, pair)) = running.next().await else { return Ok(()) };
-        stack.extend(more?);
-        settle(&mut stack, pair);
+        let Some((more, pair, turn, place)) = running.next().await else { return Ok(()) };
+        drop(place);
+        more?.into_iter().for_each(|task| waiting.add(cx, task));
+        settle(&mut waiting.stack, pair, &turn);
     }
 }
 
@@ -153,34 +260,36 @@ impl Task {
 }
 
 /// A task of a directory is done. Behind the last one the directory is.
-fn settle(stack: &mut Vec<Task>, pair: Option<Rc<Pair>>) {
+fn settle(stack: &mut Vec<Task>, pair: Option<Rc<Pair>>, turn: &Turn) {
     let Some(pair) = pair else { return };
+    pair.done(turn);
     pair.pending.set(pair.pending.get() - 1);
     if pair.pending.get() == 0 {
-        stack.push(Task { work: Work::Finish, pair: Some(pair) });
+        stack.push(Task { work: Work::Finish, pair: Some(pair), open: None });
     }
 }
 
 async fn run(cx: &Cx<'_>, task: Task) -> anyhow::Result<Vec<Task>> {
-    match (task.work, task.pair) {
+    let Task { work, pair, open } = task;
+    match (work, pair) {
         (Work::Top(top), _) => {
             let places = (top.source.clone(), top.slot.place.clone());
             match top.item(cx).await {
-                Ok((item, slot)) => entry(cx, Job { item, slot, below: Vec::new() }, None).await,
+                Ok((item, slot)) => entry(cx, Job { item, slot, below: Vec::new() }, None, open).await,
                 Err(trouble) => cx.failed(&places.0, &places.1, &trouble).await.map(|()| Vec::new()),
             }
         }
-        (Work::Copy(job), pair) => entry(cx, *job, pair).await,
+        (Work::Copy(job), pair) => entry(cx, *job, pair, open).await,
         (Work::List(listing), Some(pair)) => list(cx, listing, &pair).await,
         (Work::Finish, Some(pair)) => finish(cx, &pair).await,
         (Work::List(_) | Work::Finish, None) => Ok(Vec::new()),
     }
 }
 
-async fn entry(cx: &Cx<'_>, job: Job, pair: Option<Rc<Pair>>) -> anyhow::Result<Vec<Task>> {
+async fn entry(cx: &Cx<'_>, job: Job, pair: Option<Rc<Pair>>, open: Option<Open>) -> anyhow::Result<Vec<Task>> {
     let began = Instant::now();
     let (source, place) = (job.item.place.clone(), job.slot.place.clone());
-    let result = match attempt(cx, job, pair).await {
+    let result = match attempt(cx, job, pair, open).await {
         Ok(Attempt::Directory(tasks, record)) => {
             cx.done(&record).await?;
             return Ok(tasks);
@@ -203,7 +312,7 @@ enum Attempt {
     Done(Record),
 }
 
-async fn attempt(cx: &Cx<'_>, mut job: Job, pair: Option<Rc<Pair>>) -> Result<Attempt, Trouble> {
+async fn attempt(cx: &Cx<'_>, mut job: Job, pair: Option<Rc<Pair>>, open: Option<Open>) -> Result<Attempt, Trouble> {
     let source = job.item.place.clone();
     let kind = job.item.kind().await.map_err(Trouble::of(&source, "cannot look at it"))?;
     let wanted = match &pair {
@@ -219,8 +328,9 @@ async fn attempt(cx: &Cx<'_>, mut job: Job, pair: Option<Rc<Pair>>) -> Result<At
     }
     // What a program writes, and the user named: `cp <(date) URL`, `cp /dev/stdin URL`.
     let is_stream = kind == FileType::Fifo && !cx.recursive && matches!(source, Place::Local(_));
+    let open = open.filter(|_| kind == FileType::Dir);
     match kind {
-        FileType::Dir if cx.recursive => directory(cx, job, pair).await,
+        FileType::Dir if cx.recursive => directory(cx, job, pair, open).await,
         FileType::Dir => Err(Trouble::new(&source, "", Cause::words("it is a directory: give -r to copy it"))),
         _ if kind == FileType::File || is_stream => match file::copy(cx, job.item, &job.slot).await? {
             Copied::Done(record) => Ok(Attempt::Done(record)),
@@ -266,7 +376,12 @@ async fn special(
 }
 
 /// Makes a directory and begins to read the one that it is a copy of.
-async fn directory(cx: &Cx<'_>, mut job: Job, parent: Option<Rc<Pair>>) -> Result<Attempt, Trouble> {
+async fn directory(
+    cx: &Cx<'_>,
+    mut job: Job,
+    parent: Option<Rc<Pair>>,
+    open: Option<Open>,
+) -> Result<Attempt, Trouble> {
     let source_place = job.item.place.clone();
     let facts = job.item.facts().await.map_err(Trouble::of(&source_place, "cannot look at it"))?;
     refuse_itself(cx, &source_place, &facts)?;
@@ -316,6 +431,7 @@ async fn directory(cx: &Cx<'_>, mut job: Job, parent: Option<Rc<Pair>>) -> Resul
         level,
         pending: Cell::new(0),
         listed: RefCell::default(),
+        open,
     });
     Ok(Attempt::Directory(vec![Task::new(Work::List(listing), Some(pair))], record))
 }
@@ -331,6 +447,9 @@ fn refuse_itself(cx: &Cx<'_>, source: &Place, facts: &Facts) -> Result<(), Troub
 
 /// The next names of a directory.
 async fn list(cx: &Cx<'_>, listing: Listing, pair: &Rc<Pair>) -> anyhow::Result<Vec<Task>> {
+    if let Folder::There(dir) = &pair.source {
+        turn::follow(dir.client());
+    }
     let (entries, rest) = match listing.batch().await {
         Ok(batch) => batch,
         Err(cause) => {
@@ -377,6 +496,7 @@ fn wanted(cx: &Cx<'_>, pair: &Pair, below: &[u8], kind: FileType) -> Result<bool
 
 /// Everything in a directory is done.
 async fn finish(cx: &Cx<'_>, pair: &Rc<Pair>) -> anyhow::Result<Vec<Task>> {
+    pair.done(&turn::now());
     if !cx.dry_run
         && !cx.lost.get()
         && let Some(dest) = &pair.dest

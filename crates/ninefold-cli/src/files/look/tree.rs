@@ -11,15 +11,15 @@ use std::sync::{Arc, OnceLock};
 
 use futures_util::future::{BoxFuture, join};
 use futures_util::stream::{self, FuturesUnordered, StreamExt};
-use ninefold::client::{Client, Error, FileType, Looked, Metadata, Node, Suspicion};
+use ninefold::client::{Client, Error, FileType, Looked, Metadata, Node, Places, Sight, Suspicion, Visited};
 use ninefold::proto::Qid;
 
 use crate::files::are_same_file;
 use crate::report::Failure;
 
-/// Directories that are read at a time. Each takes five round trips, or seven with the attributes of its entries, and
-/// holds two fids beside theirs.
-const READING_MAX: usize = 32;
+/// Directories that are read at a time. By .n1 each takes one round trip; elsewhere it takes five, or seven with the attributes of
+/// its entries, and holds two fids beside theirs.
+const READING_MAX: usize = 128;
 
 /// Directories, and entries in them, that were read and wait for their turn; a directory may hold a fid meanwhile.
 const READY_MAX: usize = 256;
@@ -48,6 +48,13 @@ pub struct Wants {
     pub sorted: bool,
     /// Levels of directories below the first that are read too.
     pub levels: usize,
+}
+
+impl Wants {
+    /// How a directory is to be visited, `alone` if it is the only one that is.
+    pub fn sight(&self, alone: bool) -> Sight {
+        Sight { attributes: self.attributes, alone }
+    }
 }
 
 /// What is known of a file.
@@ -159,7 +166,7 @@ pub fn is_over(error: &Error) -> bool {
 /// A directory that others are walked to from.
 #[derive(Debug)]
 struct Dir {
-    node: Node,
+    node: Arc<Node>,
     /// The one that it lies in.
     above: Option<Arc<Dir>>,
     below: Vec<u8>,
@@ -169,7 +176,7 @@ struct Dir {
 /// How to come to a directory.
 #[derive(Debug)]
 enum Way {
-    First(Node),
+    First(Box<Visited>),
     From(Arc<Dir>, Vec<u8>),
 }
 
@@ -184,7 +191,7 @@ impl Way {
     /// What the directory that it leads from was read with.
     fn client(&self) -> &Client {
         match self {
-            Way::First(node) => node.client(),
+            Way::First(visited) => visited.node.client(),
             Way::From(parent, _) => parent.node.client(),
         }
     }
@@ -218,17 +225,19 @@ pub struct Tree {
     last_id: u64,
     /// Slots that are ready, and their entries.
     ready: (usize, usize),
-    /// Too much was being read or was ready: what is read next waited for one that was given.
+    /// Too much was ready: what is read next waited for one that was given.
     waited: bool,
+    /// Of directories that are being read.
+    places: Places,
     reading: FuturesUnordered<BoxFuture<'static, (u64, Loaded)>>,
 }
 
 impl Tree {
-    /// The tree below `node`, which is a directory.
-    pub fn new(node: Node, wants: Wants) -> Tree {
-        let client = node.client().clone();
+    /// The tree below a directory that was visited with [`Wants::sight`].
+    pub fn new(visited: Visited, wants: Wants) -> Tree {
+        let client = visited.node.client().clone();
         let waiting_max = client.options().dir_entries_max;
-        let first = Slot { level: 0, state: State::Waiting(Way::First(node)), next: None };
+        let first = Slot { level: 0, state: State::Waiting(Way::First(Box::new(visited))), next: None };
         Tree {
             wants,
             waiting_max,
@@ -238,6 +247,7 @@ impl Tree {
             last_id: 0,
             ready: (0, 0),
             waited: false,
+            places: Places::new(READING_MAX),
             reading: FuturesUnordered::new(),
         }
     }
@@ -283,23 +293,31 @@ impl Tree {
     fn read_ahead(&mut self) {
         let mut at = self.first;
         while let Some(id) = at {
-            let is_full =
-                self.reading.len() >= READING_MAX || self.ready.0 >= READY_MAX || self.ready.1 >= READY_ENTRIES_MAX;
+            let is_full = self.ready.0 >= READY_MAX || self.ready.1 >= READY_ENTRIES_MAX;
             if is_full && self.first != at {
                 self.waited = true;
                 return;
             }
             let Some(slot) = self.slots.get_mut(&id) else { return };
-            at = slot.next;
-            if !matches!(slot.state, State::Waiting(_)) {
+            let State::Waiting(way) = &slot.state else {
+                at = slot.next;
                 continue;
+            };
+            let (wants, client) = (self.wants, way.client().fork());
+            let place = self.places.try_acquire(&client);
+            if place.is_none() && self.first != at {
+                return;
+            }
+            at = slot.next;
+            if self.waited {
+                client.join(&self.client);
             }
             if let State::Waiting(way) = std::mem::replace(&mut slot.state, State::Reading) {
-                let (wants, client) = (self.wants, way.client().fork());
-                if self.waited {
-                    client.join(&self.client);
-                }
-                self.reading.push(Box::pin(async move { (id, load(way, client, wants).await) }));
+                self.reading.push(Box::pin(async move {
+                    let loaded = load(way, client, wants).await;
+                    drop(place);
+                    (id, loaded)
+                }));
             }
         }
         self.waited = false;
@@ -348,20 +366,20 @@ async fn load(way: Way, client: Client, wants: Wants) -> Loaded {
     if level > LEVELS_MAX {
         return failed(below, Trouble::TooDeep);
     }
-    let (node, above) = match way {
-        Way::First(node) => (Ok(node.with_client(&client)), None),
-        Way::From(parent, name) => (parent.node.walk_as(&client, &[&name]).await, Some(parent)),
+    let (visited, above) = match way {
+        Way::First(visited) => (Ok(*visited), None),
+        Way::From(parent, name) => (parent.node.visit_as(&client, &name, wants.sight(false)).await, Some(parent)),
     };
-    let node = match node {
-        Ok(node) if is_above(&node, above.as_ref()).await => return failed(below, Trouble::InItself),
-        Ok(node) => node,
+    let Visited { node, entries, .. } = match visited {
+        Ok(visited) => visited,
         Err(e) => return failed(below, Trouble::Open(e)),
     };
-    let reading = match wants.attributes {
-        true => node.read_dir_with_metadata().await,
-        false => node.read_dir().await,
-    };
-    let mut reading = match reading {
+    // What came is the first one's own.
+    client.join(node.client());
+    if is_above(&node, above.as_ref()).await {
+        return failed(below, Trouble::InItself);
+    }
+    let mut reading = match entries {
         Ok(reading) => reading,
         Err(e) => return failed(below, Trouble::Open(e)),
     };
@@ -386,6 +404,7 @@ async fn load(way: Way, client: Client, wants: Wants) -> Loaded {
         });
     };
     drop(reading);
+    client.join(node.client());
     if let Some(Trouble::Read(Error::Suspect(Suspicion::EndlessDirectory(_) | Suspicion::LoopingDirectory))) = trouble {
         // Millions of names, or the same ones many times, each perhaps a directory of that kind again.
         items.clear();
@@ -469,8 +488,13 @@ async fn complete(dir: &Node, client: Client, mut item: Item, targets: bool, ove
 
 async fn ask(dir: &Node, client: &Client, item: &Item, targets: bool) -> Result<(Metadata, Target), Error> {
     // A directory is another fid's without any name.
-    let names: &[&[u8]] = if item.name == b"." { &[] } else { &[&item.name] };
-    let node = dir.walk_as(client, names).await?;
+    let name = Some(item.name.as_slice()).filter(|name| *name != b".");
+    if client.version().is_n1() {
+        let Looked { metadata, target } = dir.look_as(client, name).await?;
+        return Ok((metadata, target));
+    }
+    let names: Vec<&[u8]> = name.into_iter().collect();
+    let node = dir.walk_as(client, &names).await?;
     let wants_target = targets && item.kind == FileType::Symlink;
     let target = async { if wants_target { Some(node.read_link().await) } else { None } };
     let (metadata, target) = join(node.metadata(), target).await;

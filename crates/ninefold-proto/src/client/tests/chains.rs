@@ -6,7 +6,7 @@ use super::*;
 impl Bench {
     /// Attached as fid 0, where chains go at once.
     fn grouped(dialect: Dialect) -> Bench {
-        Bench::attached(Version { dialect, groups: true })
+        Bench::attached(Version { dialect, groups: true, streams: false })
     }
 
     fn try_behind(&mut self, tag: Tag, line: &str) -> Result<Turn, Refused> {

@@ -43,29 +43,29 @@ const SERVERS: &[(&str, Server, Dialect, u32)] = &[
         Dialect::Linux,
         2,
     ),
-    ("lib9p without .L", exact!(["9P2000", "9P2000.u"], |_msize| UnixErrors("no", 38)), Dialect::Unix, 3),
-    ("a server of .u with errors of .u", exact!(["9P2000.u"], |_msize| UnixErrors("", 0)), Dialect::Unix, 3),
-    ("libixp", exact!(["9P", "9P2000"], |msize| Agrees(msize, "unknown")), Dialect::Plan9, 4),
+    ("lib9p without .L", exact!(["9P2000", "9P2000.u"], |_msize| UnixErrors("no", 38)), Dialect::Unix, 4),
+    ("a server of .u with errors of .u", exact!(["9P2000.u"], |_msize| UnixErrors("", 0)), Dialect::Unix, 4),
+    ("libixp", exact!(["9P", "9P2000"], |msize| Agrees(msize, "unknown")), Dialect::Plan9, 6),
     ("knusbaum/go9p", exact!(["9P2000"], |_msize| Closes), Dialect::Plan9, 2),
-    ("plan9port", |_, msize| Agrees(msize, "9P2000"), Dialect::Plan9, 2),
+    ("plan9port", |_, msize| Agrees(msize, "9P2000"), Dialect::Plan9, 4),
     (
         "lionkov/go9p",
         |version, msize| Agrees(msize, if version == "9P2000.u" { "9P2000.u" } else { "9P2000" }),
         Dialect::Unix,
-        2,
+        3,
     ),
     (
         "one that says .ix before it is asked",
         |version, msize| Agrees(msize, if version == "9P2000" { "9P2000" } else { "9P2000.ix" }),
         Dialect::Plan9,
-        4,
+        6,
     ),
     ("v86", |_, msize| Agrees(msize, "9P2000.L"), Dialect::Linux, 1),
     (
         "ours",
         |version, msize| {
-            let (dialect, msize) = crate::dialect::answer_version(version.as_bytes(), msize, 8 << 20);
-            Agrees(msize, dialect.map_or("unknown", Version::as_str))
+            let answer = crate::dialect::answer_version(version.as_bytes(), msize, 8 << 20);
+            Agrees(answer.msize, answer.name)
         },
         Dialect::Linux,
         1,
@@ -141,6 +141,29 @@ fn every_style_of_refusal_ends_in_the_best_dialect_of_the_server() {
             assert_eq!(step, Step::Agreed { version, msize }, "{name}");
             assert_eq!((took, redialled), (offers, name == "knusbaum/go9p"), "{name}");
         }
+    }
+}
+
+#[test]
+fn streams_are_agreed_wherever_the_server_knows_them() {
+    let servers: [(&str, Server, &[u8], u32); 4] = [
+        ("one of .s that compares", exact!(["9P2000", "9P2000.s"], |msize| Agrees(msize, "9P2000")), b"9P2000.s", 4),
+        ("one of .s that says no", exact!(["9P2000", "9P2000.s"], |_msize| Errors("no")), b"9P2000.s", 5),
+        ("one of .u.s", exact!(["9P2000.u", "9P2000.u.s"], |msize| Agrees(msize, "9P2000")), b"9P2000.u.s", 2),
+        (
+            "one that cuts",
+            |version, msize| {
+                let known = ["9P2000.u.s", "9P2000.u", "9P2000.s", "9P2000"];
+                Agrees(msize, known.into_iter().find(|known| version.starts_with(known)).unwrap_or("unknown"))
+            },
+            b"9P2000.u.s",
+            2,
+        ),
+    ];
+    for (name, server, version, offers) in servers {
+        let version = Version::parse(version).unwrap();
+        let (step, took, redialled) = play(Handshake::new(MSIZE, None), server, true);
+        assert_eq!((step, took, redialled), (Step::Agreed { version, msize: MSIZE }, offers, false), "{name}");
     }
 }
 

@@ -271,3 +271,17 @@ fn what_nobody_waits_for_is_suspected_no_less() {
     let wrong = ServerMisbehaved::WrongType { request: "Tclunk", reply: "Rremove" };
     assert_eq!(b.try_reply(clunk, "Rremove"), Err(wrong));
 }
+
+#[test]
+fn a_listing_with_flags_that_nobody_knows_is_told() {
+    let listing = |flags: u32, misbehaved: bool| {
+        let mut b = Bench::attached(crate::dialect::Version::N1);
+        let tag = b.call("Treaddirplus fid 0 offset 0 count 100 request_mask 0x7ff flags 0");
+        let told = b.try_reply(tag, &format!("Rreaddirplus flags {flags} count 0 []"));
+        assert_eq!(told.err(), misbehaved.then_some(ServerMisbehaved::ListingFlags(flags)));
+    };
+    listing(0, false);
+    listing(1, false);
+    listing(2, true);
+    listing(3, true);
+}

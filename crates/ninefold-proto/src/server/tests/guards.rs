@@ -33,7 +33,7 @@ fn session(fid: u32, flags: u32) -> String {
 }
 
 fn guard(epoch: u64, members: u32) -> String {
-    format!("Tguard tag 5 epoch {epoch} fid -1 lease 0 opid 0 members {members}")
+    format!("Tguard tag 5 flags 0 epoch {epoch} fid -1 lease 0 opid 0 members {members}")
 }
 
 const CANCELLED: &str = "Rlerror tag 5 ecode 125 retry_ms 0 text 'its guard does not hold'";
@@ -109,8 +109,8 @@ fn a_guard_that_does_not_hold_is_of_its_tag_alone() {
 #[test]
 fn a_guard_is_refused_for_a_lease_an_operation_or_more_requests_than_a_tag_has_and_so_is_what_it_guards() {
     for (line, ecode) in [
-        (format!("Tguard tag 5 epoch {EPOCH} fid 0 lease 3 opid 0 members 1"), 125),
-        (format!("Tguard tag 5 epoch {EPOCH} fid 0 lease 0 opid 9 members 1"), 95),
+        (format!("Tguard tag 5 flags 0 epoch {EPOCH} fid 0 lease 3 opid 0 members 1"), 125),
+        (format!("Tguard tag 5 flags 0 epoch {EPOCH} fid 0 lease 0 opid 9 members 1"), 95),
         (guard(EPOCH, 64), 22),
         (guard(EPOCH, 65535), 22),
         (guard(0, 1), 125),
@@ -256,4 +256,146 @@ fn the_root_of_a_session_that_began_behind_a_new_version_is_taken_leave_of() {
     b.farewells();
     assert!(b.farewells.contains(&(9, false)), "{:?}", b.farewells);
     assert!(b.session.is_idle());
+}
+
+/// A guard that says to stop, whatever run of the server it is.
+fn stop(members: u32) -> String {
+    guard(0, members).replace("flags 0", "flags 01")
+}
+
+/// Members of a guard that says to stop, of which the first is begun; the others wait.
+fn stopping(b: &mut Bench, members: &[&str]) -> RequestId {
+    assert_eq!(b.ask(&stop(members.len() as u32)), "Rguard tag 5");
+    let first = b.begin(members[0]);
+    for line in &members[1..] {
+        assert_eq!(b.send(line), Did::Handled, "{line}");
+    }
+    first
+}
+
+const MKDIR: &str = "Tmkdir tag 5 dfid 0 name 'a' mode 0755 gid 0";
+
+#[test]
+fn behind_a_member_that_fails_nothing_of_what_the_guard_guards_is_carried_out_and_what_follows_is() {
+    let mut b = n1();
+    b.walk(2, PLAIN);
+    let first = stopping(&mut b, &[MKDIR, MKDIR, "Tclunk tag 5 fid 2"]);
+    b.send("Tgetattr tag 5 fid 0 request_mask 0x1");
+    b.fail(first, Errno::ENOSPC);
+    for _ in 0..2 {
+        assert_eq!(b.member(), Some(Did::Handled));
+    }
+    b.farewells();
+    assert_eq!(b.session.fids(), 1, "a clunk that is not carried out forgets its fid");
+    assert!(matches!(b.member(), Some(Did::Execute(_))), "it is not guarded any more");
+    assert_eq!(b.replies(), ["Rlerror tag 5 ecode 28 retry_ms 0 text ''", CANCELLED, CANCELLED]);
+}
+
+#[test]
+fn all_that_a_guard_guards_is_carried_out_when_none_fails() {
+    let mut b = n1();
+    let first = stopping(&mut b, &[MKDIR, MKDIR]);
+    b.done(first, Done::Qid(DIR));
+    let Some(Did::Execute(second)) = b.member() else { panic!("it is not carried out") };
+    // The last one that it guards: nothing is behind it.
+    b.fail(second, Errno::EIO);
+    b.replies();
+    b.begin(MKDIR);
+}
+
+#[test]
+fn a_request_that_is_refused_at_once_fails_too() {
+    for bad in [
+        "Tgetattr tag 5 fid 99 request_mask 0x1",
+        "Tmkdir tag 5 dfid 0 name '..' mode 0755 gid 0",
+        "Tguard tag 5 flags 02 epoch 0 fid -1 lease 0 opid 0 members 0",
+    ] {
+        let mut b = n1();
+        b.ask(&stop(2));
+        assert!(b.ask(bad).starts_with("Rlerror tag 5 "), "{bad}");
+        assert_eq!(b.ask(MKDIR), CANCELLED, "{bad}");
+        b.begin(MKDIR);
+    }
+}
+
+#[test]
+fn what_does_less_than_it_was_asked_to_do_fails_although_its_reply_is_no_error() {
+    let done = [
+        ("Twrite tag 5 fid 1 offset 0 count 3 'abc'", Done::Count(2)),
+        ("Twritex tag 5 fid 1 offset 0 flags 0 count 3 'abc'", Done::Written { offset: 0, count: 2 }),
+        ("Tcopyrange tag 5 srcfid 1 srcoffset 0 dstfid 1 dstoffset 9 length 3 flags 0", Done::Copied(2)),
+        ("Twalk tag 5 fid 0 newfid 7 nwname 2 0:a 1:b", Done::Walked { qids: vec![DIR], file: None }),
+    ];
+    for (line, less) in done {
+        let mut b = n1();
+        b.walk(1, PLAIN);
+        let id = b.begin("Tlopen tag 900 fid 1 flags 02");
+        b.done(id, Done::Opened { qid: PLAIN });
+        b.replies();
+        let first = stopping(&mut b, &[line, MKDIR]);
+        b.done(first, less);
+        assert_eq!(b.member(), Some(Did::Handled), "{line}");
+        let replies = b.replies();
+        assert!(!replies[0].starts_with("Rlerror"), "{replies:?}");
+        assert_eq!(replies[1..], [CANCELLED], "{line}");
+    }
+}
+
+#[test]
+fn a_read_may_bring_less_than_it_asked_for() {
+    let mut b = n1();
+    b.walk(1, PLAIN);
+    let id = b.begin("Tlopen tag 900 fid 1 flags 02");
+    b.done(id, Done::Opened { qid: PLAIN });
+    b.replies();
+    let first = stopping(&mut b, &["Tread tag 5 fid 1 offset 0 count 10", MKDIR]);
+    b.done(first, Done::Data(vec![1]));
+    assert!(matches!(b.member(), Some(Did::Execute(_))));
+}
+
+#[test]
+fn a_guard_among_those_of_another_ends_with_it_and_may_reach_further() {
+    let mut b = n1();
+    b.ask(&stop(3));
+    assert_eq!(b.ask(&stop(3)), "Rguard tag 5");
+    let first = b.begin(MKDIR);
+    b.fail(first, Errno::EIO);
+    b.replies();
+    // One of both, and one of the second alone.
+    assert_eq!([b.ask(MKDIR), b.ask(MKDIR)], [CANCELLED; 2]);
+    b.begin(MKDIR);
+}
+
+#[test]
+fn a_guard_that_says_to_stop_may_ask_for_a_run_of_the_server_too() {
+    let mut b = n1();
+    assert_eq!(b.ask(&guard(EPOCH + 1, 1).replace("flags 0", "flags 01")), CANCELLED);
+    assert_eq!(b.ask(MKDIR), CANCELLED);
+    assert_eq!(b.ask(&guard(EPOCH, 1).replace("flags 0", "flags 01")), "Rguard tag 5");
+    assert!(b.ask(&guard(EPOCH, 1).replace("flags 0", "flags 03")).contains("ecode 22 "));
+}
+
+#[test]
+fn a_flush_of_the_tag_ends_a_guard_that_says_to_stop() {
+    let mut b = n1();
+    let first = stopping(&mut b, &[MKDIR, MKDIR]);
+    assert_eq!(b.send("Tflush tag 6 oldtag 5"), Did::Cancel(vec![first]));
+    b.fail(first, Errno::EINTR);
+    assert_eq!(b.replies(), ["Rflush tag 6"]);
+    assert_eq!(b.member(), None);
+    b.begin(MKDIR);
+}
+
+#[test]
+fn guards_are_held_back_while_others_are_carried_out() {
+    let mut b = n1();
+    let most = Limits::default().waiting;
+    let running = b.begin("Tgetattr tag 60000 fid 0 request_mask 0x1");
+    for tag in 0..most {
+        assert_eq!(b.ask(&stop(1).replace("tag 5", &format!("tag {tag}"))), format!("Rguard tag {tag}"));
+    }
+    let one_more = stop(1).replace("tag 5", &format!("tag {most}"));
+    assert_eq!(b.send(&one_more), Did::Wait);
+    b.fail(running, Errno::EIO);
+    assert_eq!(b.send(&one_more), Did::Closed(Violation::TooManyGuards));
 }

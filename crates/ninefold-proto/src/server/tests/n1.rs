@@ -57,19 +57,20 @@ fn a_listing_with_attributes_needs_an_open_directory_and_no_flags() {
     let line = |fid: u32, count: u32, flags: u32| {
         format!("Treaddirplus tag 1 fid {fid} offset 7 count {count} request_mask 0x3fff flags {flags}")
     };
-    // 8192 bytes of msize without a header and a count.
+    // 8192 bytes of msize without a header, flags and a count.
     let asked = op(&mut b, &line(3, 1 << 20, 0));
-    assert!(asked.starts_with("Readdirplus {") && asked.ends_with("offset: 7, max: 8181, mask: 16383 }"), "{asked}");
+    assert!(asked.starts_with("Readdirplus {") && asked.ends_with("offset: 7, max: 8177, mask: 16383 }"), "{asked}");
     refused(&mut b, &line(0, 100, 0), Errno::EBADF);
     refused(&mut b, &line(9, 100, 0), Errno::EBADF);
     refused(&mut b, &line(1, 100, 0), Errno::ENOTDIR);
     refused(&mut b, &line(3, 100, 1), Errno::EINVAL);
     let id = b.begin(&line(3, 10, 0));
-    b.done(id, Done::Data(b"0123456789".to_vec()));
-    assert_eq!(b.out.len(), 7 + 4 + 10);
+    b.done(id, Done::Listed { entries: b"0123456789".to_vec(), end: true });
+    assert_eq!(b.out.len(), 7 + 4 + 4 + 10);
+    assert_eq!(b.out.chunks().next().and_then(|chunk| chunk.in_memory()).map(|head| head[7]), Some(1), "the end");
     b.replies();
     let id = b.begin(&line(3, 10, 0));
-    b.done(id, Done::Data(b"0123456789x".to_vec()));
+    b.done(id, Done::Listed { entries: b"0123456789x".to_vec(), end: false });
     assert!(b.replies()[0].starts_with("Rlerror tag 1 ecode 5 "));
 }
 

@@ -134,13 +134,13 @@ fn a_slow_path_is_asked_for_little_at_a_time() {
 }
 
 #[test]
-fn a_full_path_holds_no_more_than_twice_what_it_can() {
+fn a_full_path_holds_no_more_than_three_times_what_it_can() {
     for (delay, rate) in [(10 * MS, 125e6), (50 * MS, 12.5e6), (200 * MS, 125e6), (300 * MS, 1.25e6)] {
         let mut path = Path::new(delay, rate, MIB, 64 * MIB);
         path.run(60 * delay);
         // Longer than the least delay counts, so that it is measured again on the way.
         let (most, got) = path.run(Duration::from_secs(30));
-        let bound = (2.2 * path.held()) as usize + LEAST * MIB;
+        let bound = (3.3 * path.held()) as usize + LEAST * MIB;
         assert!(most <= bound, "{delay:?} {rate}: {most} of {bound}");
         assert!(got > 0.9 * rate, "{delay:?} {rate}: {got}");
     }
@@ -158,7 +158,7 @@ fn a_path_that_gets_longer_or_shorter_is_measured_again() {
     path.run(DELAY_LASTS + Duration::from_secs(2));
     let (most, rate) = path.run(Duration::from_secs(5));
     assert!(rate > 0.9 * path.rate, "shorter: {rate}");
-    assert!(most <= (2.2 * path.held()) as usize + LEAST * MIB, "shorter: {most}");
+    assert!(most <= (3.3 * path.held()) as usize + LEAST * MIB, "shorter: {most}");
 }
 
 #[test]
@@ -166,10 +166,11 @@ fn a_path_that_gets_slower_or_faster_is_measured_again() {
     let mut path = Path::new(40 * MS, 125e6, MIB, 64 * MIB);
     path.run(Duration::from_secs(2));
     path.rate = 6.25e6;
-    path.run(Duration::from_secs(15));
+    // Rounds of the window before take some 3 s each now, and six of them tell.
+    path.run(Duration::from_secs(25));
     let (most, rate) = path.run(Duration::from_secs(5));
     assert!(rate > 0.9 * path.rate, "slower: {rate}");
-    assert!(most <= (2.2 * path.held()) as usize + LEAST * MIB, "slower: {most}");
+    assert!(most <= (3.3 * path.held()) as usize + LEAST * MIB, "slower: {most}");
     path.rate = 250e6;
     path.run(Duration::from_secs(3));
     let (_, rate) = path.run(Duration::from_secs(5));

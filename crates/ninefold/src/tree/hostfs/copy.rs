@@ -104,7 +104,7 @@ fn by_buffer(
 }
 
 impl OpenFile {
-    fn is_plain(&self) -> bool {
+    pub(super) fn is_plain(&self) -> bool {
         matches!(self.flow, Flow::Plain { .. }) && self.dir.is_none()
     }
 }

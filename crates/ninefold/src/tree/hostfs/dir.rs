@@ -13,7 +13,6 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use bytes::Bytes;
 use ninefold_proto::stat::{DirEntry, StatBuf};
 use ninefold_proto::{Dialect, Errno, Error, Qid, QidType};
 use rustix::fs::{FileType, RawDir, RawDirEntry, SeekFrom, seek};
@@ -24,7 +23,7 @@ use super::dir_stream::{Next, Reading};
 use super::file::HostFile;
 use super::node::{Entry, FileId, look};
 use super::{Export, Pace, Session, os, qid};
-use crate::server::{Answer, Records, StatSink};
+use crate::server::{Answer, Listed, Records, StatSink};
 
 /// The cookies behind `.` and `..` of .u, which come first whatever the file system's order. The kernel's have no bit 63:
 /// they are offsets, which are not negative.
@@ -33,7 +32,7 @@ const PARENT: u64 = HERE + 1;
 
 impl HostFile {
     /// Entries of .L from the cookie `offset` on.
-    pub(super) fn read_entries(&self, offset: u64, max: u32) -> Answer<Bytes> {
+    pub(super) fn read_entries(&self, offset: u64, max: u32) -> Answer<Listed> {
         let open = match self.opened() {
             Ok(open) => open,
             Err(error) => return Answer::err(error),

@@ -10,6 +10,8 @@ use bytes::{Buf, Bytes};
 use ninefold_proto::stat::{DirEntry, dir_entries};
 use ninefold_proto::{Errno, Error};
 
+use crate::server::Listed;
+
 /// Bytes that a getdents(2) may fill: as many as a reply to Linux's client of old has (64 KiB).
 pub(super) const CHUNK: usize = 64 << 10;
 
@@ -197,17 +199,19 @@ impl Parts {
     }
 
     /// The next reply of at most `max` bytes; `None` when there is more to read first. EINVAL when not one entry fits.
-    pub(super) fn take(&mut self, max: usize) -> Option<Result<Bytes, Error>> {
+    pub(super) fn take(&mut self, max: usize) -> Option<Result<Listed, Error>> {
         if self.full.is_empty() && self.growing.part.len() >= max.min(PART_MOST) {
             self.close();
         }
         if self.full.is_empty() {
             let stop = self.stop.take()?;
             self.over = true;
-            return Some(stop.map(|()| Bytes::new()));
+            return Some(stop.map(|()| Listed { entries: Bytes::new(), end: true }));
         }
         let Some(first) = self.cut(max) else { return Some(Err(Errno::EINVAL.into())) };
-        let Some(mut next) = self.cut(max - first.bytes.len()) else { return Some(Ok(first.into_reply())) };
+        let Some(mut next) = self.cut(max - first.bytes.len()) else {
+            return Some(Ok(self.listed(first.into_reply())));
+        };
         // Parts that were cut for other replies.
         let mut reply = Vec::with_capacity(max.min(first.bytes.len() + next.bytes.len() + self.len()));
         reply.extend_from_slice(&first.bytes);
@@ -215,9 +219,14 @@ impl Parts {
             reply.extend_from_slice(&next.bytes);
             match self.cut(max - reply.len()) {
                 Some(part) => next = part,
-                None => return Some(Ok(reply.into())),
+                None => return Some(Ok(self.listed(reply.into()))),
             }
         }
+    }
+
+    /// A reply of entries that were taken, with what is known of what follows them.
+    fn listed(&self, entries: Bytes) -> Listed {
+        Listed { entries, end: self.len() == 0 && matches!(self.stop, Some(Ok(()))) }
     }
 
     /// Takes the next entries of one part, as many as `max` bytes hold; `None` when not one fits.

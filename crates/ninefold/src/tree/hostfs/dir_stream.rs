@@ -15,13 +15,13 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use bytes::Bytes;
 use ninefold_proto::{Errno, Error};
 use tokio::sync::oneshot;
 
 use super::dir_ahead::{Budget, Permit, Share};
 use super::dir_parts::{Behind, Growing, Parts};
 use super::lock;
+use crate::server::Listed;
 
 /// A request that waits.
 struct Waiter {
@@ -29,7 +29,7 @@ struct Waiter {
     max: usize,
     /// The directory went to the cookie for it.
     placed: bool,
-    reply: oneshot::Sender<Result<Bytes, Error>>,
+    reply: oneshot::Sender<Result<Listed, Error>>,
 }
 
 /// What the thread that reads is to do.
@@ -91,7 +91,7 @@ impl DirStream {
     }
 
     /// The reply, if it is ready, and the reading if a thread is to be started that reads on.
-    pub(super) fn tell(self: &Arc<Self>, cookie: u64, max: usize) -> Option<(Result<Bytes, Error>, Option<Reading>)> {
+    pub(super) fn tell(self: &Arc<Self>, cookie: u64, max: usize) -> Option<(Result<Listed, Error>, Option<Reading>)> {
         let mut state = lock(&self.state);
         // Who asked before is answered before, as an answer moves the place where the next is due.
         if !state.waiting.is_empty() || state.parts.is_elsewhere(cookie) {
@@ -113,7 +113,7 @@ impl DirStream {
         cookie: u64,
         max: usize,
         start: impl FnOnce(Reading),
-    ) -> Result<Bytes, Error> {
+    ) -> Result<Listed, Error> {
         let (reply, told) = oneshot::channel();
         if let Some(reading) = self.begin(Waiter { cookie, max, placed: false, reply }) {
             start(reading);
@@ -251,6 +251,7 @@ impl Drop for Own<'_> {
 mod tests {
     use std::time::Duration;
 
+    use bytes::Bytes;
     use ninefold_proto::stat::{DirEntry, dir_entries};
 
     use super::super::dir_ahead::Ahead;
@@ -273,7 +274,7 @@ mod tests {
     }
 
     type Entries = Vec<(u64, String)>;
-    type Reply = Result<Bytes, Error>;
+    type Reply = Result<Listed, Error>;
 
     /// A directory whose n-th entry has the cookie n.
     struct Dir {
@@ -358,7 +359,7 @@ mod tests {
         /// The entries of a reply, and whether it was ready.
         fn ask(&mut self, cookie: u64, max: usize) -> (Entries, bool) {
             let (reply, ready) = self.request(cookie, max);
-            let reply = reply.unwrap();
+            let reply = reply.unwrap().entries;
             assert!(reply.len() <= max);
             (entries(&reply), ready)
         }
@@ -493,7 +494,7 @@ mod tests {
                     drop(reading);
                     break;
                 }
-                cookie = entries(&reply.unwrap()).pop().unwrap().0;
+                cookie = entries(&reply.unwrap().entries).pop().unwrap().0;
             }
         }
     }
@@ -647,7 +648,7 @@ mod tests {
         reading.read(growing, Err(Errno::EIO.into()));
         assert!(matches!(reading.next(), Next::Stop));
         drop(reading);
-        assert_eq!(told.try_recv().unwrap().unwrap().len(), LEN);
+        assert_eq!(told.try_recv().unwrap().unwrap().entries.len(), LEN);
         let (failed, _) = dir.stream.tell(1, 4096).expect("the error");
         assert_eq!(failed.err().map(|e| e.errno), Some(Errno::EIO));
         dir.at = 1;

@@ -13,12 +13,15 @@ use ninefold_proto::types::WalkElem;
 use ninefold_proto::{Errno, Error, Name, Qid};
 
 use super::creds::Loan;
+use super::descriptor::Held;
 use super::names::{Made, Onto, Place};
 use super::node::Node;
 use super::open::{OpenFile, OpenSlot};
 use super::plan9::Wstat;
 use super::{Pace, Session};
-use crate::server::{Answer, Create, Created, Cx, Data, File, Lock, LockStatus, Records, Walked, Written};
+use crate::server::{
+    Answer, Create, Created, Cx, Data, Descriptor, File, Listed, Lock, LockStatus, Records, Walked, Written,
+};
 use crate::tree::locks::FileKey;
 
 /// A file of a [`HostFs`](super::HostFs). Cheap to clone into a call that waits.
@@ -134,10 +137,10 @@ impl File for HostFile {
     }
 
     fn readdir(&self, _cx: &Cx, offset: u64, max: u32) -> Answer<Bytes> {
-        self.read_entries(offset, max)
+        self.read_entries(offset, max).map(|listed| Ok(listed?.entries))
     }
 
-    fn readdirplus(&self, cx: &Cx, offset: u64, max: u32, mask: u64) -> Answer<Bytes> {
+    fn readdirplus(&self, cx: &Cx, offset: u64, max: u32, mask: u64) -> Answer<Listed> {
         self.read_plus(cx, offset, max, mask)
     }
 
@@ -171,6 +174,11 @@ impl File for HostFile {
 
     fn read_stats(&self, _cx: &Cx, at: u64, max: u32) -> Answer<Records> {
         self.blocking(move |file| file.read_records(at, max))
+    }
+
+    fn descriptor(&self) -> Option<Box<dyn Descriptor>> {
+        let open = self.opened().ok()?;
+        Held::of(open, self.session.who.clone())
     }
 
     fn getattr(&self, _cx: &Cx, _mask: u64) -> Answer<Attr> {

@@ -207,6 +207,11 @@ impl OpenFile {
         Ok(())
     }
 
+    /// Whether it is read and written past the page cache.
+    pub(super) fn is_direct(&self) -> bool {
+        matches!(&self.flow, Flow::Plain { direct, .. } if direct.load(Ordering::Relaxed))
+    }
+
     /// The same before it comes to that; whether O_DIRECT was set.
     pub(super) fn stop_direct_if_set(&self) -> Result<bool, Os> {
         match &self.flow {

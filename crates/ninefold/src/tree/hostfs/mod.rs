@@ -20,6 +20,7 @@ mod attr;
 mod changes;
 mod copy;
 mod creds;
+mod descriptor;
 mod dir;
 mod dir_ahead;
 mod dir_parts;

@@ -33,7 +33,7 @@ pub(super) fn server(kind: &[u8], source: &[u8], options: &[u8]) -> Option<Place
 pub(super) fn is_reached_by(own: &Place, server: &Place) -> bool {
     match (own, server) {
         (Place::Tcp { host: own, port: at }, Place::Tcp { host, port })
-        | (Place::Tls { host: own, port: at }, Place::Tls { host, port }) => at == port && is_host(own, host),
+        | (Place::Tls { host: own, port: at, .. }, Place::Tls { host, port, .. }) => at == port && is_host(own, host),
         (own, server) => own == server,
     }
 }

@@ -8,7 +8,6 @@
 
 use std::os::fd::AsFd;
 
-use bytes::Bytes;
 use ninefold_proto::attr::Attr;
 use ninefold_proto::types::WalkElem;
 use ninefold_proto::{Errno, Error};
@@ -19,24 +18,24 @@ use super::file::HostFile;
 use super::open::OpenFile;
 use super::{Pace, os};
 use crate::server::fallback::{Plus, Told, plain_room};
-use crate::server::{Answer, Cx};
+use crate::server::{Answer, Cx, Listed};
 
 impl HostFile {
     /// Entries of `.n1` from the cookie `offset` on; without attributes where the `mask` asks for none.
-    pub(super) fn read_plus(&self, cx: &Cx, offset: u64, max: u32, mask: u64) -> Answer<Bytes> {
+    pub(super) fn read_plus(&self, cx: &Cx, offset: u64, max: u32, mask: u64) -> Answer<Listed> {
         let (file, cx) = (self.clone(), cx.clone());
-        self.read_entries(offset, plain_room(max)).and_then(move |entries| {
-            if entries.is_empty() {
-                return Answer::ok(entries);
+        self.read_entries(offset, plain_room(max)).and_then(move |listed| {
+            if listed.entries.is_empty() {
+                return Answer::ok(listed);
             }
-            file.blocking(move |dir| dir.add_attributes(&cx, entries, max, mask))
+            file.blocking(move |dir| dir.add_attributes(&cx, listed, max, mask))
         })
     }
 
-    fn add_attributes(&self, cx: &Cx, entries: Bytes, max: u32, mask: u64) -> Result<Bytes, Error> {
+    fn add_attributes(&self, cx: &Cx, listed: Listed, max: u32, mask: u64) -> Result<Listed, Error> {
         let open = self.opened()?;
         let mounted = self.session.export.tree.mounts.points(open.fd.as_fd());
-        let mut plus = Plus::new(entries, max);
+        let mut plus = Plus::new(listed, max);
         while let Some(entry) = plus.peek()? {
             let attr = match entry.name {
                 // What was told so far is an answer, too.

@@ -19,7 +19,8 @@ use super::names::{HERE, PARENT};
 use super::node::{Body, Node, R, S_IFBLK, S_IFCHR, S_IFIFO, S_IFMT, S_IFREG, S_IFSOCK, W, X};
 use super::tree::{New, Tree};
 use crate::server::{
-    Answer, Create, Created, Cx, Data, DirSink, File, Lock, LockKind, LockStatus, Records, User, Walked, Written,
+    Answer, Create, Created, Cx, Data, DirSink, File, Listed, Lock, LockKind, LockStatus, Records, User, Walked,
+    Written,
 };
 use crate::tree::locks::FileKey;
 
@@ -202,7 +203,7 @@ impl RamFile {
     }
 
     /// Entries, with attributes if `plus` asks for them.
-    fn readdir_now(&self, offset: u64, max: u32, plus: bool) -> Result<Bytes, Errno> {
+    fn readdir_now(&self, offset: u64, max: u32, plus: bool) -> Result<Listed, Errno> {
         let names = self.tree.names();
         // Whoever may list a directory but not search it sees names only, as stat(2) would have it.
         let searches = plus && self.node.check(&self.node.meta(), &self.user, X).is_ok();
@@ -237,7 +238,7 @@ impl RamFile {
             return Err(Errno::EINVAL);
         }
         self.node.meta().accessed();
-        Ok(sink.into_bytes())
+        Ok(Listed { entries: sink.into_bytes(), end: !more })
     }
 
     fn setattr_now(&self, set: &SetAttr) -> Result<(), Errno> {
@@ -329,10 +330,10 @@ impl File for RamFile {
     }
 
     fn readdir(&self, _cx: &Cx, offset: u64, max: u32) -> Answer<Bytes> {
-        now(self.readdir_now(offset, max, false))
+        now(self.readdir_now(offset, max, false).map(|listed| listed.entries))
     }
 
-    fn readdirplus(&self, _cx: &Cx, offset: u64, max: u32, _mask: u64) -> Answer<Bytes> {
+    fn readdirplus(&self, _cx: &Cx, offset: u64, max: u32, _mask: u64) -> Answer<Listed> {
         now(self.readdir_now(offset, max, true))
     }
 

@@ -2,22 +2,22 @@
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
-use bytes::Bytes;
 use ninefold_proto::attr::{Attr, getattr};
 use ninefold_proto::n1::access;
 use ninefold_proto::plus::plus_entries;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 use super::*;
+use crate::server::Listed;
 
 const ALICE: u32 = 54_321;
 
 /// Everything that getattr can be asked for.
 const MASK: u64 = getattr::ALL;
 
-fn entries(reply: &Bytes) -> Vec<(String, u64, Attr)> {
+fn entries(reply: &Listed) -> Vec<(String, u64, Attr)> {
     let name = |name: &[u8]| String::from_utf8(name.to_vec()).unwrap();
-    plus_entries(reply).map(Result::unwrap).map(|e| (name(e.entry.name), e.entry.offset, e.attr)).collect()
+    plus_entries(&reply.entries).map(Result::unwrap).map(|e| (name(e.entry.name), e.entry.offset, e.attr)).collect()
 }
 
 async fn list(host: &Host, dir: &Fid, max: u32) -> Vec<(String, u64, Attr)> {
@@ -25,12 +25,16 @@ async fn list(host: &Host, dir: &Fid, max: u32) -> Vec<(String, u64, Attr)> {
     loop {
         let cookie = all.last().map_or(0, |entry| entry.1);
         let reply = dir.readdirplus(&host.cx, cookie, max, MASK).wait().await.unwrap();
-        assert!(reply.len() <= max as usize);
+        assert!(reply.entries.len() <= max as usize);
         let part = entries(&reply);
-        if part.is_empty() {
+        assert!(!part.is_empty() || reply.end, "nothing, and not the end");
+        all.extend(part);
+        if reply.end {
+            let reply =
+                dir.readdirplus(&host.cx, all.last().map_or(0, |entry| entry.1), max, MASK).wait().await.unwrap();
+            assert!(reply.entries.is_empty() && reply.end, "something behind the end");
             return all;
         }
-        all.extend(part);
     }
 }
 
@@ -93,6 +97,31 @@ async fn replies_of_any_length_tell_each_entry_once() {
         assert!(sizes.into_iter().all(|(name, _, attr)| attr.size == name.len() as u64));
     }
     assert_eq!(errno(dir.readdirplus(&host.cx, 0, 150, MASK).wait().await), Errno::EINVAL);
+}
+
+#[tokio::test]
+async fn the_last_entries_of_a_directory_are_told_as_its_last_and_no_others() {
+    let host = Host::new();
+    for n in 10..50 {
+        host.put(&format!("f{n}"), b"");
+    }
+    let dir = host.root().await;
+    host.open(&dir, 0).await.unwrap();
+    let whole = dir.readdirplus(&host.cx, 0, 65_525, MASK).wait().await.unwrap();
+    assert!(whole.end && entries(&whole).len() == 42);
+    // One entry short of all, without its attributes and with them.
+    let all: usize = whole.entries.len();
+    for max in [1000, 4085, all - 1] {
+        let part = dir.readdirplus(&host.cx, 0, max as u32, MASK).wait().await.unwrap();
+        assert!(!part.end && entries(&part).len() < 42, "{max} bytes");
+    }
+    // A directory that is gone has nothing in it.
+    host.mkdir("d");
+    let gone = host.at(&host.root().await, "d").await;
+    host.open(&gone, 0).await.unwrap();
+    std::fs::remove_dir(host.path("d")).unwrap();
+    let listed = gone.readdirplus(&host.cx, 0, 4096, MASK).wait().await.unwrap();
+    assert!(listed.end && listed.entries.is_empty());
 }
 
 #[tokio::test]

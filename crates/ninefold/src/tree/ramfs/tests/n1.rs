@@ -7,9 +7,13 @@ use super::*;
 
 impl Fid {
     fn plus(&self, offset: u64, max: u32) -> Result<Vec<(String, u64, Attr)>, Errno> {
-        let bytes = now(self.0.readdirplus(&cx(), offset, max, u64::MAX))?;
+        let listed = now(self.0.readdirplus(&cx(), offset, max, u64::MAX))?;
         let name = |name: &[u8]| String::from_utf8(name.to_vec()).unwrap();
-        Ok(plus_entries(&bytes).map(Result::unwrap).map(|e| (name(e.entry.name), e.entry.offset, e.attr)).collect())
+        let entries = plus_entries(&listed.entries).map(Result::unwrap);
+        let told: Vec<_> = entries.map(|e| (name(e.entry.name), e.entry.offset, e.attr)).collect();
+        let rest = now(self.0.readdir(&cx(), told.last().map_or(offset, |entry| entry.1), 4096))?;
+        assert_eq!(listed.end, rest.is_empty(), "whether anything is behind {told:?}");
+        Ok(told)
     }
 
     fn access(&self, mode: u32) -> u32 {

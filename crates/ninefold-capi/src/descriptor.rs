@@ -1,0 +1,272 @@
+//! An open file of a server with a place in it: what Unix calls an open file description.
+//!
+//! Calls that use the place take turns, as in Linux (read(2), BUGS); those that give an offset do not. Each read asks the server, so
+//! it sees what anybody wrote before; each write is waited for unless the file was opened with OBEHIND.
+
+use bytes::Bytes;
+use nine::client::{Client, Error, Extent, File, FileType, Metadata};
+use nine::proto::attr::SetAttr;
+use nine::proto::{Dialect, Errno};
+use nix::libc;
+use tokio::sync::Mutex;
+
+use crate::fence::{EBADF, EFBIG, EINVAL, EISDIR, ENXIO, EOVERFLOW, ESPIPE, Room};
+use crate::flags::Flags;
+use crate::stat;
+
+/// Bytes that are asked for or sent at a time, so that a call of gigabytes has no second copy of them.
+const PART: usize = 16 << 20;
+
+pub struct Descriptor {
+    file: File,
+    flags: Flags,
+    /// The number of its server.
+    server: u32,
+    place: Mutex<Place>,
+}
+
+#[derive(Clone, Copy)]
+enum Place {
+    At(u64),
+    /// Behind what was appended last, where the server did not tell where that is: its end of file, found when somebody asks.
+    Appended,
+}
+
+impl Descriptor {
+    pub fn new(file: File, flags: Flags, server: u32) -> Descriptor {
+        Descriptor { file, flags, server, place: Mutex::new(Place::At(0)) }
+    }
+
+    /// Whether the server itself finds the end of the file for each write; 9P2000 has no word for it.
+    pub fn server_appends(client: &Client) -> bool {
+        client.dialect() != Dialect::Plan9
+    }
+
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// That it may be read, or written.
+    pub fn check(&self, writing: bool) -> Result<(), Errno> {
+        let may = if writing { self.flags.writes() } else { self.flags.reads() };
+        match () {
+            () if !may => Err(EBADF),
+            () if self.file.qid().is_dir() => Err(EISDIR),
+            () => Ok(()),
+        }
+    }
+
+    /// read(2).
+    pub async fn read(&self, room: &mut Room<'_>) -> Result<(), Error> {
+        self.check(false)?;
+        let mut place = self.place.lock().await;
+        let offset = self.settle(&mut place).await?;
+        let result = self.fill(room, offset).await;
+        *place = Place::At(offset + room.filled() as u64);
+        result
+    }
+
+    /// pread(2).
+    pub async fn pread(&self, room: &mut Room<'_>, offset: i64) -> Result<(), Error> {
+        self.check(false)?;
+        self.fill(room, checked(offset)?).await
+    }
+
+    /// What fits, or up to the end of the file, or as much as the server gives at a time. An error is told where nothing was read.
+    async fn fill(&self, room: &mut Room<'_>, offset: u64) -> Result<(), Error> {
+        while room.left() > 0 {
+            let at = offset.checked_add(room.filled() as u64).filter(|&at| at <= i64::MAX as u64).ok_or(EOVERFLOW)?;
+            let count = room.left().min(PART);
+            let bytes = match self.file.read_at(at, count as u32).await {
+                Err(_) if room.filled() > 0 => break,
+                bytes => bytes?,
+            };
+            // A server cannot give more than it was asked for: the client sees to that.
+            room.put(&bytes);
+            if bytes.len() < count {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// write(2): how many bytes were taken.
+    pub async fn write(&self, bytes: &[u8]) -> Result<usize, Error> {
+        self.check(true)?;
+        let mut place = self.place.lock().await;
+        if !self.flags.append {
+            let offset = self.settle(&mut place).await?;
+            let taken = self.put(bytes, offset).await?;
+            *place = Place::At(offset + taken as u64);
+            return Ok(taken);
+        }
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        let (taken, end) = self.append(bytes).await?;
+        *place = end.map_or(Place::Appended, Place::At);
+        Ok(taken)
+    }
+
+    /// pwrite(2). To a file that was opened to append it appends, as Linux has it (pwrite(2), BUGS).
+    pub async fn pwrite(&self, bytes: &[u8], offset: i64) -> Result<usize, Error> {
+        self.check(true)?;
+        let offset = checked(offset)?;
+        if self.flags.append && !bytes.is_empty() {
+            // The place is where it was, which is asked for while that can be known.
+            let mut place = self.place.lock().await;
+            self.settle(&mut place).await?;
+            return Ok(self.append(bytes).await?.0);
+        }
+        self.put(bytes, offset).await
+    }
+
+    async fn put(&self, bytes: &[u8], offset: u64) -> Result<usize, Error> {
+        let end = offset.checked_add(bytes.len() as u64);
+        end.filter(|&end| end <= i64::MAX as u64).ok_or(EFBIG)?;
+        let mut taken = 0;
+        for part in bytes.chunks(PART) {
+            let result = self.file.write_at(offset + taken as u64, Bytes::copy_from_slice(part)).await;
+            let count = match result {
+                Err(_) if taken > 0 => break,
+                result => result? as usize,
+            };
+            taken += count;
+            if count < part.len() {
+                break;
+            }
+        }
+        self.sync_if_asked().await?;
+        Ok(taken)
+    }
+
+    /// Writes at the end: how many bytes were taken, and where the file's end is behind them if that is known. In .n1 and .L and .u
+    /// each message is appended as one, whoever else appends. In 9P2000 the end is asked for, and who appends
+    /// elsewhere at that moment overwrites.
+    async fn append(&self, bytes: &[u8]) -> Result<(usize, Option<u64>), Error> {
+        let client = self.file.client();
+        let (mut taken, mut end) = (0, None);
+        while taken < bytes.len() {
+            let message = self.file.write_max() as usize;
+            let part = Bytes::copy_from_slice(&bytes[taken..][..message.min(bytes.len() - taken)]);
+            let length = part.len();
+            let result = if client.version().is_n1() {
+                self.file.append(part, self.flags.sync).await.map(|(at, count)| (Some(at), count))
+            } else if Descriptor::server_appends(client) {
+                self.file.write_at(0, part).await.map(|count| (None, count))
+            } else {
+                let size = self.file.metadata().await?.size;
+                self.file.write_at(size, part).await.map(|count| (Some(size), count))
+            };
+            let (at, count) = match result {
+                Err(_) if taken > 0 => break,
+                result => result?,
+            };
+            taken += count as usize;
+            end = at.and_then(|at| at.checked_add(count.into()));
+            if (count as usize) < length {
+                break;
+            }
+        }
+        self.sync_if_asked().await?;
+        Ok((taken, end))
+    }
+
+    async fn sync_if_asked(&self) -> Result<(), Error> {
+        if self.flags.sync { self.file.sync().await } else { Ok(()) }
+    }
+
+    /// lseek(2).
+    pub async fn seek(&self, offset: i64, whence: i32) -> Result<i64, Error> {
+        let mut place = self.place.lock().await;
+        let from = match whence {
+            libc::SEEK_SET => 0,
+            libc::SEEK_CUR => self.settle(&mut place).await?.cast_signed(),
+            libc::SEEK_END => self.metadata().await?.size.cast_signed(),
+            libc::SEEK_DATA | libc::SEEK_HOLE => {
+                let at = self.extent(offset, whence).await?;
+                *place = Place::At(at.cast_unsigned());
+                return Ok(at);
+            }
+            _ => return Err(EINVAL.into()),
+        };
+        if matches!(self.kind().await?, FileType::Fifo | FileType::Socket) {
+            return Err(ESPIPE.into());
+        }
+        let at = from.checked_add(offset).ok_or(EOVERFLOW)?;
+        *place = Place::At(u64::try_from(at).map_err(|_| EINVAL)?);
+        Ok(at)
+    }
+
+    /// What a qid does not tell needs asking: only .u and .L know fifos at all.
+    async fn kind(&self) -> Result<FileType, Error> {
+        let kind = FileType::from_qid(self.file.qid().kind);
+        let may_be_more = kind == FileType::File && self.file.client().dialect() != Dialect::Plan9;
+        // A plain file of ours has a version; synthetic ones, and all of diod's, have 0.
+        if may_be_more && self.file.qid().version == 0 { Ok(self.metadata().await?.kind) } else { Ok(kind) }
+    }
+
+    /// The next data or hole. Where the server cannot tell all of the file is data and a hole is at its end, which lseek(2) allows.
+    async fn extent(&self, offset: i64, whence: i32) -> Result<i64, Error> {
+        let size = self.metadata().await?.size;
+        let offset = u64::try_from(offset).ok().filter(|&offset| offset < size).ok_or(ENXIO)?;
+        let told = if self.file.client().version().is_n1() {
+            let extent = if whence == libc::SEEK_DATA { Extent::Data } else { Extent::Hole };
+            self.file.seek(extent, offset).await?.ok_or(ENXIO)?
+        } else if whence == libc::SEEK_DATA {
+            offset
+        } else {
+            size
+        };
+        i64::try_from(told).map_err(|_| EOVERFLOW.into())
+    }
+
+    async fn settle(&self, place: &mut Place) -> Result<u64, Error> {
+        let at = match *place {
+            Place::At(at) => at,
+            Place::Appended => self.metadata().await?.size,
+        };
+        *place = Place::At(at);
+        Ok(at)
+    }
+
+    pub async fn metadata(&self) -> Result<Metadata, Error> {
+        self.file.metadata().await
+    }
+
+    /// fstat(2).
+    pub async fn stat(&self) -> Result<libc::stat, Error> {
+        Ok(stat::of(&self.metadata().await?, self.server))
+    }
+
+    /// ftruncate(2).
+    pub async fn truncate(&self, length: i64) -> Result<(), Error> {
+        if !self.flags.writes() || self.file.qid().is_dir() {
+            return Err(EINVAL.into());
+        }
+        let size = checked(length)?;
+        // As for a write at an offset: what was appended is found while it is the end.
+        self.settle(&mut *self.place.lock().await).await?;
+        self.file.set(&SetAttr { size: Some(size), ..SetAttr::default() }).await
+    }
+
+    /// fsync(2).
+    pub async fn sync(&self) -> Result<(), Error> {
+        self.file.sync().await
+    }
+
+    /// fdflush (S5, "Write behind").
+    pub async fn flush(&self) -> Result<(), Error> {
+        self.file.flush().await
+    }
+
+    /// close(2): tells what was not told of what was written behind, and what the server says to the end.
+    pub async fn close(self) -> Result<(), Error> {
+        self.file.close().await
+    }
+}
+
+/// An offset, or a length.
+fn checked(offset: i64) -> Result<u64, Errno> {
+    u64::try_from(offset).map_err(|_| EINVAL)
+}

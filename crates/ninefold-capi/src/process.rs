@@ -1,0 +1,78 @@
+//! What this process has of ours: the thread of all its connections, the servers it is connected to, its open files.
+//!
+//! Made by the first call that needs it ([`current`]), and kept until the process ends. A child of fork(2) has none of the
+//! threads, and perhaps locks that nobody will open, so it never touches its parent's: it is known by its number, and gets one
+//! of its own. The parent's descriptors are as if closed in it (FD_CLOFORK of POSIX.1-2024), and their numbers are not given again.
+
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use nine::client::Error;
+use nine::proto::Errno;
+use rustix::process::{Pid, getpid};
+use tokio::runtime::{Builder, Handle, Runtime};
+
+use crate::fence::{EDEADLK, ENOMEM, errno_of};
+use crate::servers::Servers;
+use crate::signals;
+use crate::table::Table;
+
+pub struct Process {
+    pid: Pid,
+    runtime: Runtime,
+    pub servers: Servers,
+    pub table: Table,
+}
+
+/// The last that was made; a parent's, in a child that has made none.
+static LAST: AtomicPtr<Process> = AtomicPtr::new(std::ptr::null_mut());
+
+fn last() -> Option<&'static Process> {
+    // SAFETY: null, or what `current` leaked whole before it stored it; nothing is ever freed.
+    unsafe { LAST.load(Ordering::Acquire).as_ref() }
+}
+
+/// This process's, if it has made one.
+pub fn existing() -> Option<&'static Process> {
+    last().filter(|process| process.pid == getpid())
+}
+
+/// This process's.
+pub fn current() -> Result<&'static Process, Errno> {
+    loop {
+        let seen = last();
+        if let Some(process) = seen.filter(|process| process.pid == getpid()) {
+            return Ok(process);
+        }
+        let table = seen.map_or_else(Table::default, |parent| parent.table.after());
+        let made = Box::into_raw(Box::new(Process::new(table)?));
+        let seen = seen.map_or(std::ptr::null_mut(), |seen| std::ptr::from_ref(seen).cast_mut());
+        if LAST.compare_exchange(seen, made, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            // Another thread was faster.
+            // SAFETY: made above, and nobody else has seen it.
+            drop(unsafe { Box::from_raw(made) });
+        }
+    }
+}
+
+impl Process {
+    fn new(table: Table) -> Result<Process, Errno> {
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(1).thread_name("ninefold").on_thread_start(signals::block_all).enable_all();
+        let number = |e: std::io::Error| e.raw_os_error().map_or(ENOMEM, crate::fence::os);
+        let runtime = builder.build().map_err(number)?;
+        Ok(Process { pid: getpid(), runtime, servers: Servers::default(), table })
+    }
+
+    /// Waits for `future` on the caller's thread. Within a tokio runtime it is EDEADLK: what else runs there would stand still.
+    pub fn wait<T>(&self, future: impl Future<Output = Result<T, Error>>) -> Result<T, Errno> {
+        if Handle::try_current().is_ok() {
+            return Err(EDEADLK);
+        }
+        let _quiet = signals::NoSigpipe::begin();
+        self.runtime.block_on(future).map_err(|e| errno_of(&e))
+    }
+
+    pub fn is_this(&self) -> bool {
+        self.pid == getpid()
+    }
+}

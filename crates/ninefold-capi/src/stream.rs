@@ -1,0 +1,265 @@
+//! Streams (S1, chapters 4 and 5): the bytes of a file in order, whose place is their own.
+//!
+//! One type for both: [`Here`] is a file of this machine, read and written by the kernel; [`There`] one of a server. An error is kept:
+//! every later call gives it, and the end too; a signal or a descriptor that would block is no error of the stream.
+
+use std::ffi::c_char;
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use nine::client::{Error, Stream as Remote};
+use nine::proto::Errno;
+use nix::libc;
+use rustix::io::{pread, pwrite, read, write};
+
+use crate::descriptor::Descriptor;
+use crate::fence::{EBADF, EFBIG, EINVAL, EISDIR, EPIPE, ESPIPE, Room, os};
+use crate::kernel;
+use crate::process::Process;
+
+/// Bytes that are copied at a time: a message's worth, so that the first are on their way while the rest are copied.
+const PART: usize = 1 << 20;
+
+/// What of a file is streamed, and which way.
+#[derive(Clone, Copy)]
+pub struct Range {
+    pub offset: u64,
+    /// None: to the end.
+    pub length: Option<u64>,
+    pub reads: bool,
+}
+
+impl Range {
+    /// As C gives it: a length of 0 is none.
+    pub fn new(offset: i64, length: i64, isread: c_char) -> Result<Range, Errno> {
+        let reads = match isread {
+            0 => false,
+            1 => true,
+            _ => return Err(EINVAL),
+        };
+        let offset = u64::try_from(offset).map_err(|_| EINVAL)?;
+        let length = u64::try_from(length).map_err(|_| EINVAL)?;
+        offset.checked_add(length).filter(|&end| end <= i64::MAX as u64).ok_or(EINVAL)?;
+        Ok(Range { offset, length: Some(length).filter(|&length| length > 0), reads })
+    }
+}
+
+pub struct Stream {
+    way: Way,
+    reads: bool,
+    failed: Option<Errno>,
+}
+
+enum Way {
+    Here(Here),
+    There(There),
+}
+
+impl Stream {
+    pub fn here(fd: i32, range: Range) -> Result<Stream, Errno> {
+        Ok(Stream { way: Way::Here(Here::new(fd, range)?), reads: range.reads, failed: None })
+    }
+
+    pub fn there(process: &'static Process, descriptor: &Arc<Descriptor>, range: Range) -> Result<Stream, Errno> {
+        descriptor.check(!range.reads)?;
+        let begun = async {
+            let file = descriptor.file();
+            match range.reads {
+                true => file.stream_read(range.offset, range.length).await,
+                false => file.stream_write(range.offset, range.length).await,
+            }
+        };
+        let remote = Some(Box::new(process.wait(begun)?));
+        Ok(Stream { way: Way::There(There { process, remote, rest: Bytes::new() }), reads: range.reads, failed: None })
+    }
+
+    /// Whether the process has it: a child of fork(2) has none of its parent's connections.
+    fn check(&self, reads: bool) -> Result<(), Errno> {
+        let lost = matches!(&self.way, Way::There(there) if !there.process.is_this());
+        if lost || self.reads != reads {
+            return Err(EBADF);
+        }
+        self.failed.map_or(Ok(()), Err)
+    }
+
+    /// What failed once has failed for good, but for what the caller may try again.
+    fn keep<T>(&mut self, result: Result<T, Errno>) -> Result<T, Errno> {
+        const TRY_AGAIN: [Errno; 2] = [os(libc::EINTR), os(libc::EAGAIN)];
+        if let Err(e) = result
+            && !(TRY_AGAIN.contains(&e) && matches!(self.way, Way::Here(_)))
+        {
+            self.failed = Some(e);
+        }
+        result
+    }
+
+    pub fn read(&mut self, room: &mut Room<'_>) -> Result<(), Errno> {
+        self.check(true)?;
+        if room.left() == 0 {
+            return Ok(());
+        }
+        let result = match &mut self.way {
+            Way::Here(here) => here.read(room),
+            Way::There(there) => there.read(room),
+        };
+        self.keep(result)
+    }
+
+    /// How many bytes were taken: all of them, or those before an error, which the next call gives.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<usize, Errno> {
+        self.check(false)?;
+        let result = match &mut self.way {
+            Way::Here(here) => here.write(bytes),
+            Way::There(there) => there.write(bytes),
+        };
+        self.keep(result)
+    }
+
+    /// Ends it.
+    pub fn close(self) -> Result<(), Errno> {
+        let ended = match self.way {
+            // As a server has it: a length that was told is a length that is written.
+            Way::Here(here) if !self.reads && here.left.is_some_and(|left| left > 0) => Err(EPIPE),
+            Way::Here(_) => Ok(()),
+            Way::There(there) => there.close(self.reads),
+        };
+        self.failed.map_or(ended, Err)
+    }
+}
+
+/// A file of this machine, by a descriptor of the stream's own: the same open file, whatever happens to the caller's.
+struct Here {
+    file: File,
+    /// None: it has no offsets.
+    place: Option<u64>,
+    left: Option<u64>,
+}
+
+impl Here {
+    fn new(fd: i32, range: Range) -> Result<Here, Errno> {
+        let access = kernel::flags(fd)? & libc::O_ACCMODE;
+        let other = if range.reads { libc::O_WRONLY } else { libc::O_RDONLY };
+        if access == other {
+            return Err(EBADF);
+        }
+        if kernel::stat(fd)?.st_mode & libc::S_IFMT == libc::S_IFDIR {
+            return Err(EISDIR);
+        }
+        let place = match kernel::seek(fd, 0, libc::SEEK_CUR) {
+            Ok(_) => Some(range.offset),
+            Err(ESPIPE) if range.offset == 0 => None,
+            Err(e) => return Err(e),
+        };
+        Ok(Here { file: kernel::duplicate(fd)?, place, left: range.length })
+    }
+
+    fn moved(&mut self, count: usize) {
+        let count = count as u64;
+        self.place = self.place.map(|place| place + count);
+        self.left = self.left.map(|left| left - count);
+    }
+
+    fn read(&mut self, room: &mut Room<'_>) -> Result<(), Errno> {
+        let most = self.left.map_or(usize::MAX, |left| usize::try_from(left).unwrap_or(usize::MAX));
+        if most == 0 {
+            return Ok(());
+        }
+        let fd = self.file.as_fd();
+        let count = room.fill(most, |bytes| match self.place {
+            Some(place) => pread(fd, bytes, place).map(|(read, _)| read.len()),
+            None => read(fd, bytes).map(|(read, _)| read.len()),
+        });
+        self.moved(count.map_err(errno)?);
+        Ok(())
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<usize, Errno> {
+        if self.left.is_some_and(|left| bytes.len() as u64 > left) {
+            return Err(EFBIG);
+        }
+        let mut taken = 0;
+        while taken < bytes.len() {
+            let fd = self.file.as_fd();
+            let result = match self.place {
+                Some(place) => pwrite(fd, &bytes[taken..], place),
+                None => write(fd, &bytes[taken..]),
+            };
+            match result {
+                Err(_) if taken > 0 => break,
+                result => {
+                    let count = result.map_err(errno)?;
+                    self.moved(count);
+                    taken += count;
+                }
+            }
+        }
+        Ok(taken)
+    }
+}
+
+fn errno(e: rustix::io::Errno) -> Errno {
+    os(e.raw_os_error())
+}
+
+/// A file of a server.
+struct There {
+    process: &'static Process,
+    /// None behind the end, which was found good.
+    remote: Option<Box<Remote>>,
+    /// Of what came last, what was not taken.
+    rest: Bytes,
+}
+
+impl There {
+    fn read(&mut self, room: &mut Room<'_>) -> Result<(), Errno> {
+        if self.rest.is_empty()
+            && let Some(remote) = &mut self.remote
+        {
+            match self.process.wait(remote.next())? {
+                Some(bytes) => self.rest = bytes,
+                None => self.end()?,
+            }
+        }
+        let taken = room.put(&self.rest);
+        drop(self.rest.split_to(taken));
+        Ok(())
+    }
+
+    /// The end is none before both sides agree about it.
+    fn end(&mut self) -> Result<(), Errno> {
+        match self.remote.take() {
+            Some(remote) => self.process.wait(remote.finish()).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<usize, Errno> {
+        let Some(remote) = &mut self.remote else { return Err(EBADF) };
+        let written = async {
+            for part in bytes.chunks(PART) {
+                remote.write(part).await?;
+            }
+            Ok::<_, Error>(bytes.len())
+        };
+        self.process.wait(written)
+    }
+
+    fn close(mut self, reads: bool) -> Result<(), Errno> {
+        if !self.process.is_this() {
+            // Its connection is the parent's, whose locks may never open here.
+            std::mem::forget(self.remote);
+            return Err(EBADF);
+        }
+        if reads {
+            // Ended before its end it has nothing to tell; at its end it told.
+            let remote = self.remote.take();
+            return self.process.wait(async {
+                drop(remote);
+                Ok(())
+            });
+        }
+        self.end()
+    }
+}

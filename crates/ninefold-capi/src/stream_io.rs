@@ -1,0 +1,114 @@
+//! Streams: what `stream` and its like are in the header. C holds a [`Stream`] by a pointer, from [`nf_stream_range`] to
+//! [`nf_sclose`].
+
+use std::ffi::{c_char, c_int, c_long, c_longlong, c_void};
+use std::sync::{Mutex, PoisonError};
+
+use nine::proto::Errno;
+
+use crate::fence::{EFAULT, EINVAL, attempt, call, call_int, room, source, told};
+use crate::stream::{Range, Stream};
+use crate::unix_io::descriptor;
+
+/// What C has a pointer to, from a Box: calls on it from several threads take turns.
+pub struct NfStream(Mutex<Stream>);
+
+/// # Safety
+///
+/// Null, or a stream that was not closed.
+unsafe fn of<'a>(stream: *const NfStream) -> Result<&'a Mutex<Stream>, Errno> {
+    // SAFETY: the caller vouches.
+    unsafe { stream.as_ref() }.map(|stream| &stream.0).ok_or(EFAULT)
+}
+
+fn length(count: c_long) -> Result<usize, Errno> {
+    usize::try_from(count).map_err(|_| EINVAL)
+}
+
+/// See `stream` in ninefold.h.
+#[unsafe(no_mangle)]
+pub extern "C" fn nf_stream(fd: c_int, offset: c_longlong, isread: c_char) -> *mut NfStream {
+    // SAFETY: null is allowed.
+    unsafe { nf_stream_range(fd, offset, 0, isread, std::ptr::null_mut()) }
+}
+
+/// See `nf_stream_range` in ninefold.h.
+///
+/// # Safety
+///
+/// `error` is null or a number of the caller's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nf_stream_range(
+    fd: c_int,
+    offset: c_longlong,
+    length: c_longlong,
+    isread: c_char,
+    error: *mut c_int,
+) -> *mut NfStream {
+    let begun = attempt(|| {
+        let range = Range::new(offset, length, isread)?;
+        match descriptor(fd)? {
+            None => Stream::here(fd, range),
+            Some((process, descriptor)) => Stream::there(process, &descriptor, range),
+        }
+    });
+    match begun {
+        Ok(stream) => Box::into_raw(Box::new(NfStream(Mutex::new(stream)))),
+        Err(e) => {
+            let number = told(e);
+            // SAFETY: null, or the caller vouches.
+            if let Some(error) = unsafe { error.as_mut() } {
+                *error = number;
+            }
+            std::ptr::null_mut()
+        }
+    }
+}
+
+/// See `sread` in ninefold.h.
+///
+/// # Safety
+///
+/// `stream` is null or a stream that was not closed; `count` bytes from `bytes` on are the caller's, or it is null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nf_sread(stream: *mut NfStream, bytes: *mut c_void, count: c_long) -> c_long {
+    call(|| {
+        // SAFETY: the caller vouches.
+        let (stream, mut room) = unsafe { (of(stream)?, room(bytes, length(count)?)?) };
+        stream.lock().unwrap_or_else(PoisonError::into_inner).read(&mut room)?;
+        Ok(room.filled() as i64)
+    })
+}
+
+/// See `swrite` in ninefold.h.
+///
+/// # Safety
+///
+/// `stream` is null or a stream that was not closed; `count` bytes from `bytes` on can be read, or it is null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nf_swrite(stream: *mut NfStream, bytes: *const c_void, count: c_long) -> c_long {
+    call(|| {
+        // SAFETY: the caller vouches.
+        let (stream, bytes) = unsafe { (of(stream)?, source(bytes, length(count)?)?) };
+        let taken = stream.lock().unwrap_or_else(PoisonError::into_inner).write(bytes)?;
+        Ok(taken as i64)
+    })
+}
+
+/// See `sclose` in ninefold.h.
+///
+/// # Safety
+///
+/// `stream` is null or a stream that was not closed, and nobody uses it any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nf_sclose(stream: *mut NfStream) -> c_int {
+    call_int(|| {
+        if stream.is_null() {
+            return Err(EFAULT);
+        }
+        // SAFETY: not null, and made by Box in `nf_stream_range`; for the rest the caller vouches.
+        let stream = unsafe { Box::from_raw(stream) };
+        stream.0.into_inner().unwrap_or_else(PoisonError::into_inner).close()?;
+        Ok(0)
+    })
+}

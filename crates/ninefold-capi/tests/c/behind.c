@@ -1,0 +1,63 @@
+/* behind NAME: writes behind, their errors, and who is told. NAME is of a server that takes no byte beyond 2^44. */
+#include "check.h"
+#include "ninefold.h"
+
+#define BEYOND (1ll << 45)
+#define BYTES 300000
+
+int main(int argc, char **argv)
+{
+    static unsigned char bytes[BYTES], back[BYTES];
+    struct stat st;
+    Stream *s;
+    int fd, n;
+    long result;
+    CHECK(argc == 2, "wrong use");
+    fd = as_open(argv[1], O_RDWR | OBEHIND);
+    CHECK(fd >= NF_FD_MIN, "%d", fd);
+
+    /* What was written behind is read, in order, and the buffer is free at once. */
+    for (n = 0; n < 10; n++) {
+        fill(bytes, (long long)n * BYTES, BYTES);
+        SAME(as_write(fd, bytes, BYTES), BYTES);
+        memset(bytes, 0, BYTES);
+    }
+    SAME(as_pread(fd, back, BYTES, BYTES / 2), BYTES);
+    SAME(differs(back, BYTES / 2, BYTES), -1);
+    SAME(fdflush(fd), 0);
+    SAME(as_fstat(fd, &st), 0);
+    SAME(st.st_size, 10 * BYTES);
+
+    /* The error is kept for fdflush, and told once. */
+    result = as_pwrite(fd, bytes, 10, BEYOND);
+    CHECK(result == 10, "a write behind returns before it is answered: %ld", result);
+    SAME(fdflush(fd), -EFBIG);
+    SAME(errno, EFBIG);
+    SAME(fdflush(fd), 0);
+
+    /* Or for the next write, once its reply is here: a read waits for that, and keeps it. */
+    SAME(as_pwrite(fd, bytes, 10, BEYOND), 10);
+    SAME(as_pread(fd, back, 1, 0), 1);
+    SAME(as_pwrite(fd, bytes, 10, 0), -EFBIG);
+    SAME(as_pwrite(fd, bytes, 10, 0), 10);
+    SAME(as_fsync(fd), 0);
+
+    /* Or for a stream that begins. */
+    SAME(as_pwrite(fd, bytes, 10, BEYOND), 10);
+    CHECK(stream(fd, 0, 0) == NULL && errno == EFBIG, "%d", errno);
+
+    /* Or for the end, which is one all the same. */
+    SAME(as_pwrite(fd, bytes, 10, BEYOND), 10);
+    SAME(as_close(fd), -EFBIG);
+    SAME(as_close(fd), -EBADF);
+
+    /* A stream that has the file too keeps nothing from being told. */
+    fd = as_open(argv[1], O_RDWR | OBEHIND);
+    s = stream(fd, 0, 1);
+    CHECK(s != NULL, "%d", errno);
+    SAME(as_pwrite(fd, bytes, 10, BEYOND), 10);
+    SAME(as_close(fd), -EFBIG);
+    SAME(sread(s, back, 10), 10);
+    SAME(sclose(s), 0);
+    return 0;
+}

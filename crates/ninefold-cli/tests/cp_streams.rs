@@ -1,0 +1,176 @@
+//! Large files by streams: what goes beside the messages, and what a copy that ends too soon leaves.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::Stdio;
+use std::time::Duration;
+
+mod support;
+
+use support::share::Share;
+use support::{ninefold, run, until};
+
+const SIZE: usize = 6 << 20;
+
+/// Bytes that are alike nowhere.
+fn noise(size: usize, seed: u64) -> Vec<u8> {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mut bytes = vec![0; size];
+    rng.fill(&mut bytes);
+    bytes
+}
+
+/// Runs a command with statistics, which must be done, and gives them.
+fn stats(args: &[&str]) -> serde_json::Value {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let words = [args, &["--stats", file.path().to_str().unwrap()]].concat();
+    let (code, _, said) = run(&words);
+    assert_eq!((code, said.as_str()), (Some(0), ""), "{args:?}");
+    serde_json::from_slice(&fs::read(file.path()).unwrap()).unwrap()
+}
+
+fn count(stats: &serde_json::Value, message: &str) -> u64 {
+    stats["messages"][message].as_u64().unwrap_or(0)
+}
+
+#[test]
+fn large_files_go_beside_the_messages_and_with_no_stream_in_them() {
+    let (share, here) = (Share::new(), tempfile::tempdir().unwrap());
+    let content = noise(SIZE, 1);
+    share.make("f", &content);
+    let from = format!("{}/f", share.place());
+    let to = here.path().join("f");
+    for option in [&[][..], &["--resume"], &["--checksum"], &["--no-stream"]] {
+        let beside = option != ["--no-stream"];
+        let down = stats(&[&["cp"], option, &[&from, to.to_str().unwrap()]].concat());
+        assert!(fs::read(&to).unwrap() == content);
+        assert_eq!(count(&down, "Tstream") > 0, beside, "{option:?}: {down}");
+        assert!(!beside || count(&down, "Tread") <= 2, "{option:?}: {down}");
+        let up = stats(&[&["cp"], option, &[to.to_str().unwrap(), &format!("{}/up", share.place())]].concat());
+        assert!(share.read("up") == content);
+        assert_eq!(count(&up, "Tstream") > 0, beside, "{option:?}: {up}");
+        assert_eq!(count(&up, "Twrite") == 0, beside, "{option:?}: {up}");
+        fs::remove_file(&to).unwrap();
+        fs::remove_file(share.path("up")).unwrap();
+    }
+    assert_eq!(share.names("."), ["f"]);
+}
+
+#[test]
+fn cat_and_write_go_by_streams_too() {
+    let share = Share::new();
+    let content = noise(SIZE, 2);
+    let (from, to) = (share.make("f", &content), format!("{}/g", share.place()));
+    for option in [None, Some("--no-stream")] {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let count = |message| count(&serde_json::from_slice(&fs::read(file.path()).unwrap()).unwrap(), message);
+        let words = |command: &'static str, url: &str| {
+            let mut words = vec![command.to_owned(), url.to_owned(), "--stats".to_owned()];
+            words.push(file.path().to_str().unwrap().to_owned());
+            words.extend(option.map(str::to_owned));
+            words
+        };
+        let write = words("write", &to);
+        let mut command = ninefold(&write.iter().map(String::as_str).collect::<Vec<_>>());
+        assert!(command.stdin(fs::File::open(&from).unwrap()).status().unwrap().success());
+        assert!(share.read("g") == content);
+        assert_eq!(count("Tstream") > 0, option.is_none());
+        let cat = words("cat", &to);
+        let printed = ninefold(&cat.iter().map(String::as_str).collect::<Vec<_>>()).output().unwrap();
+        assert!(printed.status.success() && printed.stdout == content);
+        assert_eq!(count("Tstream") > 0, option.is_none());
+    }
+}
+
+#[test]
+fn what_one_server_has_at_both_ends_does_not_come_here() {
+    let share = Share::new();
+    let content = noise(SIZE, 3);
+    share.make("f", &content);
+    let (from, to) = (format!("{}/f", share.place()), format!("{}/g", share.place()));
+    for option in [&[][..], &["--resume"]] {
+        let stats = stats(&[&["cp"], option, &[&from, &to]].concat());
+        assert!(share.read("g") == content);
+        assert_eq!((count(&stats, "Tcopyrange"), count(&stats, "Tstream"), count(&stats, "Twrite")), (1, 0, 0));
+        // The first MiB comes with the opening.
+        assert!(stats["bytes_received"].as_u64().unwrap() < 2 << 20, "{stats}");
+        fs::remove_file(share.path("g")).unwrap();
+    }
+    stats(&["cp", "--checksum", &from, &to]);
+    assert!(share.read("g") == content);
+}
+
+/// The server behind a way on which every byte takes 20 ms; so many bytes at most come back by each connection but the first, and then
+/// nothing.
+fn far(server: SocketAddr, most: usize) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for (number, near) in listener.incoming().enumerate() {
+            let near = near.unwrap();
+            let far = TcpStream::connect(server).unwrap();
+            let most = if number == 0 { usize::MAX } else { most };
+            for (from, to, most) in [(&near, &far, usize::MAX), (&far, &near, most)] {
+                let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                std::thread::spawn(move || carry(from, to, most));
+            }
+        }
+    });
+    address
+}
+
+fn carry(mut from: TcpStream, mut to: TcpStream, mut most: usize) {
+    let mut buffer = vec![0; 256 << 10];
+    while let Ok(read @ 1..) = from.read(&mut buffer) {
+        std::thread::sleep(Duration::from_millis(20));
+        let part = read.min(most);
+        most -= part;
+        if to.write_all(&buffer[..part]).is_err() {
+            return;
+        }
+    }
+    let _ = to.shutdown(std::net::Shutdown::Write);
+}
+
+#[test]
+fn a_copy_by_several_streams_that_is_killed_is_not_taken_for_a_beginning() {
+    let (share, here) = (Share::new(), tempfile::tempdir().unwrap());
+    let content = noise(16 << 20, 4);
+    share.make("f", &content);
+    let to = here.path().join("f");
+    // So little of each range comes that there are gaps.
+    let stuck = format!("9p://{}/f", far(share.address(), 300_000));
+    let mut command = ninefold(&["cp", &stuck, to.to_str().unwrap()]);
+    let mut copy = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let part = until("a temporary file", || {
+        let part = fs::read_dir(here.path()).unwrap().next()?.unwrap();
+        (part.metadata().unwrap().len() > 1 << 20).then(|| part.path())
+    });
+    copy.kill().unwrap();
+    copy.wait().unwrap();
+    assert_eq!(fs::metadata(&part).unwrap().len(), content.len() as u64 + 1);
+    assert!(!to.exists());
+    // The same source by the same address, which lets all through now, is begun anew.
+    let (code, _, said) = run(&["cp", "--resume", &format!("{}/f", share.place()), to.to_str().unwrap()]);
+    assert_eq!((code, said.as_str()), (Some(0), ""));
+    assert!(fs::read(&to).unwrap() == content);
+}
+
+#[test]
+fn several_streams_bring_a_file_whole_over_a_distance_and_take_it_there() {
+    let (share, here) = (Share::new(), tempfile::tempdir().unwrap());
+    let content = noise(16 << 20, 5);
+    share.make("f", &content);
+    let place = format!("9p://{}", far(share.address(), usize::MAX));
+    let to = here.path().join("f");
+    let down = stats(&["cp", &format!("{place}/f"), to.to_str().unwrap()]);
+    assert!(fs::read(&to).unwrap() == content);
+    assert!(count(&down, "Tstream") >= 4, "{down}");
+    let up = stats(&["cp", to.to_str().unwrap(), &format!("{place}/g")]);
+    assert!(share.read("g") == content);
+    assert!(count(&up, "Tstream") >= 4, "{up}");
+    let one = stats(&["cp", "--streams", "1", &format!("{place}/f"), to.to_str().unwrap()]);
+    assert_eq!(count(&one, "Tstream"), 1, "{one}");
+    assert_eq!(share.names("."), ["f", "g"]);
+}

@@ -1,0 +1,80 @@
+//! Streams: the checks of Tstream and Tstreamend, and the replies to them. The data go past the session, over connections
+//! of their own, and so does the table of the streams that there are: the driver has both.
+//!
+//! A stream is a thing of the connection that asked for it. When [`Session::resets`] has grown, or the connection ends,
+//! the driver ends those that there were.
+
+use alloc::vec::Vec;
+
+use super::n1::{AfterN1, known, range};
+use super::op::{Done, Op, Streaming};
+use super::outbox::Bulk;
+use super::reply::Reply;
+use super::request::{Checked, Stop, refused};
+use super::session::{After, Outstanding, Session};
+use crate::error::Errno;
+use crate::message::T;
+use crate::n1::{stream, streamend};
+
+impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> Session<F, P, B> {
+    /// Tstream and Tstreamend, in either layout.
+    pub(super) fn check_stream<'a>(&mut self, message: T<'a>) -> Result<Checked<'a, F>, Stop> {
+        match message {
+            T::Stream { fid, flags, isread, offset, length } => {
+                known(flags.0, stream::ALL, "unknown stream flags")?;
+                if isread > 1 {
+                    return refused(Errno::EINVAL, "isread is neither 0 nor 1");
+                }
+                let read = isread == 1;
+                let (id, file) = self.file(fid)?;
+                let Some(handle) = self.fids.get(id) else { return Err(Errno::EBADF.into()) };
+                let access = handle.access()?;
+                match read {
+                    _ if handle.is_dir() => return Err(Errno::EISDIR.into()),
+                    true if !access.can_read() => return refused(Errno::EBADF, "fid is not open for reading"),
+                    false if !access.can_write() => return refused(Errno::EBADF, "fid is not open for writing"),
+                    _ => {}
+                }
+                range(offset, length)?;
+                let appends = handle.appends();
+                let length = (length > 0).then_some(length);
+                Ok(Checked {
+                    op: Op::Stream { file, read, offset, length, appends },
+                    after: After::N1(AfterN1::Stream),
+                    handles: [Some(id), None],
+                    exclusive: false,
+                    reserve: None,
+                })
+            }
+            T::Streamend { id, flags } => {
+                known(flags.0, streamend::ALL, "unknown flags of an end of a stream")?;
+                Ok(Checked {
+                    op: Op::StreamEnd { id, abort: flags.0 & streamend::ABORT != 0 },
+                    after: After::N1(AfterN1::StreamEnd),
+                    handles: [None, None],
+                    exclusive: false,
+                    reserve: None,
+                })
+            }
+            _ => Err(Errno::EOPNOTSUPP.into()),
+        }
+    }
+
+    /// The reply to a request that [`Session::check_stream`] let through.
+    pub(super) fn settle_stream(&mut self, request: &Outstanding, done: Done<F, P>) -> Reply<P> {
+        let is_n1 = self.version.is_n1();
+        match (request.after, done) {
+            // In `.s` nobody could reach a stream without an address.
+            (After::N1(AfterN1::Stream), Done::Streaming(Streaming { address, .. }))
+                if !is_n1 && address.is_empty() =>
+            {
+                self.out_of_contract(request, Done::Unit)
+            }
+            (After::N1(AfterN1::Stream), Done::Streaming(streaming)) => Reply::Stream(streaming),
+            (After::N1(AfterN1::StreamEnd), Done::StreamEnded { count, modrev }) if count <= i64::MAX as u64 => {
+                Reply::StreamEnd { count, modrev }
+            }
+            (_, done) => self.out_of_contract(request, done),
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! A small new file in one round trip: made under another name, written, and given its own, as one group whose guard ends it
+//! with the first request that fails ([`Chain::all_or_stop`]). So the file appears whole, or not at all. `.n1` only.
+//!
+//! [`Client::put`] and [`Node::put`] take a [`NewFile`]; what went wrong [`Unput`] tells, with what may be left.
+
+use bytes::Bytes;
+use ninefold_proto::attr::SetAttr;
+use ninefold_proto::types::{MAXWELEM, Name};
+use ninefold_proto::wire::IO_HEADER;
+use ninefold_proto::{Errno, Qid};
+
+use super::chain::{Chain, Promise, Spot};
+use super::client::Client;
+use super::error::Error;
+use super::node::{Mode, Node};
+use super::resolve::components;
+
+/// Requests of one group at most, so that a Tsession and the guard fit into 64 with them (docs/protocol.md, "Groups").
+const MEMBERS_MAX: usize = 62;
+
+/// A file to be made in a directory.
+#[derive(Clone, Copy, Debug)]
+pub struct NewFile<'n> {
+    /// Nothing may have it.
+    pub name: &'n [u8],
+    /// What it is called until it is whole; nothing may have this either.
+    pub part: &'n [u8],
+    /// Permissions that it is made with, 0 to 0o777, cut down by the server as it sees fit.
+    pub perm: u32,
+    /// Attributes that it gets when all is written.
+    pub set: Option<&'n SetAttr>,
+    /// Permissions that it gets when it has its name, where the part is to be kept from others: of a part that something has
+    /// the name of `perm` is all that it ever had.
+    pub mode: Option<u32>,
+    /// It is on the server's disk before it gets its name.
+    pub sync: bool,
+}
+
+/// Why there is no such file.
+#[derive(Debug)]
+pub enum Unput {
+    /// Nothing was done: it cannot be done so, or was refused before anything was made.
+    Nothing(Error),
+    /// The part is there, in part or whole, and was refused the rest, from `step` on.
+    Part { step: Step, error: Error },
+    /// The part is there, whole, and something has the name.
+    Taken,
+    /// The server took less than all of a write: the part is there, and why it is not whole nobody said.
+    Short,
+    /// The file has its name, and all that was to be in it, but not its [`NewFile::mode`].
+    Mode(Error),
+    /// Nobody knows what was done.
+    Unknown(Error),
+}
+
+/// What is done to a file after it was made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    Write,
+    /// The attributes of [`NewFile::set`].
+    Set,
+    Sync,
+    /// The letting go of it, at which some servers tell what they could not write.
+    Close,
+    /// Its name. `EINVAL` is what file systems say that cannot rename to what must be free (renameat2(2), RENAME_NOREPLACE).
+    Rename,
+}
+
+impl Client {
+    /// Makes a file in the directory at `dir`, whose path goes through no symbolic link (else [`Unput::Nothing`]).
+    pub async fn put(&self, dir: &[u8], new: &NewFile<'_>, data: Bytes) -> Result<(), Unput> {
+        let names = components(dir).map_err(Unput::Nothing)?;
+        let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
+        if names.len() > MAXWELEM || self.fitting(&names).len() < names.len() {
+            return Err(Unput::Nothing(Errno::ENAMETOOLONG.into()));
+        }
+        let (mut chain, guard, piece) = begin(self, new, data.len(), 1).await?;
+        let (dir, walked) = chain.walk_root(&names).await.map_err(unknown)?;
+        let (file, cloned) = chain.walk_spot(&dir, &[]).await.map_err(unknown)?;
+        let row = Row::ask(&mut chain, &dir, file, new, (data, piece)).await?;
+        guard.take().await.map_err(nothing)?;
+        if walked.take().await.map_err(nothing)?.len() < names.len() {
+            return Err(Unput::Nothing(Errno::ENOENT.into()));
+        }
+        cloned.take().await.map_err(nothing)?;
+        row.take().await
+    }
+}
+
+impl Node {
+    /// Makes a file in this directory, by requests of `client`, which is of the same connection; see [`Client::fork`].
+    pub async fn put(&self, client: &Client, new: &NewFile<'_>, data: Bytes) -> Result<(), Unput> {
+        let (mut chain, guard, piece) = begin(client, new, data.len(), 0).await?;
+        let (file, cloned) = chain.walk(self, &[]).await.map_err(unknown)?;
+        let row = Row::ask(&mut chain, self, file, new, (data, piece)).await?;
+        guard.take().await.map_err(nothing)?;
+        cloned.take().await.map_err(nothing)?;
+        row.take().await
+    }
+}
+
+/// A chain whose guard reaches to the rename, and the bytes of each write; `walks` are those before the file's own.
+async fn begin(
+    client: &Client,
+    new: &NewFile<'_>,
+    bytes: usize,
+    walks: usize,
+) -> Result<(Chain, Promise<()>, usize), Unput> {
+    for name in [new.name, new.part] {
+        Name::new(name).map_err(|e| Unput::Nothing(e.into()))?;
+    }
+    let piece = (client.msize() - IO_HEADER) as usize;
+    // The file's walk, its making, its clunk and its rename.
+    let members = 4 + walks + bytes.div_ceil(piece) + usize::from(new.set.is_some()) + usize::from(new.sync);
+    // The second fid's walk, its mode and its clunk.
+    let members = members + if new.mode.is_some() { 3 } else { 0 };
+    let fits = members <= MEMBERS_MAX;
+    let mut chain = client.chain();
+    match u16::try_from(members).ok().filter(|_| fits) {
+        Some(members) => {
+            let guard = chain.all_or_stop(members).await.map_err(Unput::Nothing)?;
+            Ok((chain, guard, piece))
+        }
+        None => Err(Unput::Nothing(Error::TooLarge("the file", client.dialect()))),
+    }
+}
+
+/// Where names are.
+pub(super) trait Dir {
+    /// Renames within it, to a name that nothing has.
+    async fn rename_new(&self, chain: &mut Chain, from: &[u8], to: &[u8]) -> Result<Promise<()>, Error>;
+}
+
+impl Dir for Spot {
+    async fn rename_new(&self, chain: &mut Chain, from: &[u8], to: &[u8]) -> Result<Promise<()>, Error> {
+        chain.rename_at((self, from), (self, to), true).await
+    }
+}
+
+impl Dir for Node {
+    async fn rename_new(&self, chain: &mut Chain, from: &[u8], to: &[u8]) -> Result<Promise<()>, Error> {
+        chain.rename_in(self, from, to).await
+    }
+}
+
+/// What was asked for the file itself.
+struct Row {
+    made: Promise<super::chain::Opened>,
+    /// With the bytes that each was asked to write.
+    written: Vec<(Promise<u32>, usize)>,
+    /// The walk to a second fid of the file.
+    second: Option<Promise<Vec<Qid>>>,
+    then: Vec<(Step, Promise<()>)>,
+    renamed: Promise<()>,
+    mode: Option<Promise<()>>,
+}
+
+impl Row {
+    /// `file` is a spot at `dir`. An error here is one before anything was known of what was asked.
+    async fn ask(
+        chain: &mut Chain,
+        dir: &impl Dir,
+        file: Spot,
+        new: &NewFile<'_>,
+        (mut data, piece): (Bytes, usize),
+    ) -> Result<Row, Unput> {
+        let made = chain.create(&file, new.part, Mode::WRITE, new.perm).await.map_err(unknown)?;
+        // The first is clunked before the rename. From the file and not by its name, which may be another's by then: whoever may
+        // write to the directory would choose whose permissions are changed.
+        let (second, walked) = match new.mode {
+            Some(_) => Some(chain.walk_spot(&file, &[]).await.map_err(unknown)?).unzip(),
+            None => (None, None),
+        };
+        let (mut written, mut then, mut offset) = (Vec::new(), Vec::new(), 0);
+        while !data.is_empty() {
+            let some = data.split_to(piece.min(data.len()));
+            let bytes = some.len();
+            // One that does not fit any more, as a server that was presumed has agreed on less, is refused: were it cut, nothing
+            // would stop the rename.
+            written.push((chain.write_whole(&file, offset, some).await.map_err(unknown)?, bytes));
+            offset += bytes as u64;
+        }
+        if let Some(change) = new.set {
+            then.push((Step::Set, chain.set(&file, change).await.map_err(unknown)?));
+        }
+        if new.sync {
+            then.push((Step::Sync, chain.sync(&file).await.map_err(unknown)?));
+        }
+        // Before the rename: some servers tell only here that they could not write.
+        then.push((Step::Close, chain.clunk(file).await.map_err(unknown)?));
+        let renamed = dir.rename_new(chain, new.part, new.name).await.map_err(unknown)?;
+        let mut mode = None;
+        if let (Some(second), Some(bits)) = (second, new.mode) {
+            let change = SetAttr { mode: Some(bits), ..SetAttr::default() };
+            mode = Some(chain.set(&second, &change).await.map_err(unknown)?);
+            chain.let_go(second).await.map_err(unknown)?;
+        }
+        Ok(Row { made, written, second: walked, then, renamed, mode })
+    }
+
+    async fn take(self) -> Result<(), Unput> {
+        self.made.take().await.map_err(nothing)?;
+        if let Some(second) = self.second {
+            second.take().await.map_err(|e| part(Step::Write, e))?;
+        }
+        for (promise, bytes) in self.written {
+            if (promise.take().await.map_err(|e| part(Step::Write, e))? as usize) < bytes {
+                return Err(Unput::Short);
+            }
+        }
+        for (step, promise) in self.then {
+            promise.take().await.map_err(|e| part(step, e))?;
+        }
+        match self.renamed.take().await {
+            Err(Error::Refused(e)) if e.errno == Errno::EEXIST => return Err(Unput::Taken),
+            renamed => renamed.map_err(|e| part(Step::Rename, e))?,
+        }
+        match self.mode {
+            Some(mode) => {
+                mode.take().await.map_err(|e| if let Error::Refused(_) = e { Unput::Mode(e) } else { unknown(e) })
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// What was not even asked, or asked and not answered: what came before may have been done.
+fn unknown(e: Error) -> Unput {
+    Unput::Unknown(e)
+}
+
+/// What failed before anything was made.
+fn nothing(e: Error) -> Unput {
+    if let Error::Refused(_) = e { Unput::Nothing(e) } else { Unput::Unknown(e) }
+}
+
+/// What failed behind that.
+fn part(step: Step, error: Error) -> Unput {
+    if let Error::Refused(_) = error { Unput::Part { step, error } } else { Unput::Unknown(error) }
+}
+
+impl Node {
+    /// Makes a directory in this one and walks to it, or to what has the name already: in `.n1` in one round trip. Beside
+    /// the node is what came of the making. The requests are `client`'s, and so is the node.
+    pub async fn make_dir(&self, client: &Client, name: &[u8], perm: u32) -> Result<(Node, Result<(), Error>), Error> {
+        if !self.client.version().is_n1() {
+            let made = self.mkdir(name, perm).await;
+            return match self.walk_as(client, &[name]).await {
+                Ok(node) => Ok((node, made)),
+                Err(e) => Err(made.err().unwrap_or(e)),
+            };
+        }
+        Name::new(name)?;
+        let mut chain = client.chain();
+        let made = chain.mkdir_in(self, name, perm).await?;
+        let (spot, walked) = chain.walk(self, &[name]).await?;
+        let made = made.take().await;
+        match (walked.take().await, made) {
+            (Ok(qids), made) => {
+                let qid = qids.last().copied().unwrap_or_default();
+                Ok((spot.into_node(qid)?, made))
+            }
+            // Nothing was made, and that is why nothing is there.
+            (Err(Error::Refused(_)), Err(refused)) => Err(refused),
+            (Err(e), _) => Err(e),
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! A part of a file read by several streams at a time, where one connection cannot fill the way: [`File::ranges`] begins,
+//! [`Ranges::next`] gives pieces with their places, in the order in which they come.
+//!
+//! How many there are is decided by what is measured ([`width`]): a connection begins slowly, the more so the longer a round trip is,
+//! and after a loss it goes on slowly; another one is opened as long as all of them together bring more than before. Each has a range of
+//! its own. Whoever is done takes half of what the one with most has left, and that one stops there.
+
+mod width;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::time::Instant;
+
+use super::client::Client;
+use super::error::{Error, Fault};
+use super::file::File;
+use super::stream::Stream;
+use width::Width;
+
+/// The shortest range that is worth a connection of its own: 1 MiB, 80 ms at 100 Mbit/s.
+const LEAST: u64 = 1 << 20;
+
+/// Round trips that the rest of a range must take at its rate to be worth being parted: one to ask, one for the first bytes to come,
+/// and as many again to be faster.
+const TRIPS: u32 = 4;
+
+/// See the module. Dropping it gives up what is on the way.
+pub struct Ranges {
+    file: Arc<File>,
+    /// What is waited for of each part.
+    waiting: FuturesUnordered<BoxFuture<'static, Came>>,
+    /// By number; those that are done are `None`.
+    parts: Vec<Option<Part>>,
+    width: Width,
+    trip: Duration,
+    /// The file's number when the first began.
+    modrev: Option<u64>,
+    /// Data come in messages: the connection of the session is the only one.
+    is_in_band: bool,
+    /// Since the last byte came, a stream has come to its end and found the file as it was.
+    is_unchanged: bool,
+    failed: Option<Error>,
+}
+
+/// One range.
+#[derive(Debug)]
+struct Part {
+    /// The place of the next byte.
+    next: u64,
+    /// Where it ends; what its stream brings behind that is another's.
+    end: u64,
+    /// Where its stream ends.
+    until: u64,
+    began: Instant,
+    moved: u64,
+    /// What its requests follow from.
+    client: Client,
+}
+
+impl Part {
+    fn left(&self) -> u64 {
+        self.end - self.next
+    }
+
+    /// How long the rest takes if nothing changes.
+    fn lasts(&self) -> Duration {
+        match self.moved {
+            0 => Duration::MAX,
+            moved => {
+                Duration::try_from_secs_f64(self.began.elapsed().as_secs_f64() * self.left() as f64 / moved as f64)
+                    .unwrap_or(Duration::MAX)
+            }
+        }
+    }
+}
+
+/// What came of a part.
+struct Came {
+    part: usize,
+    /// Nothing when it is at its end.
+    what: Result<Option<(Stream, Option<Bytes>)>, Error>,
+}
+
+impl std::fmt::Debug for Ranges {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ranges").field("parts", &self.parts).finish_non_exhaustive()
+    }
+}
+
+impl File {
+    /// By how many streams at a time, of at most `most`, so many bytes should go: one where the server has none.
+    pub fn streams_for(&self, bytes: u64, most: usize) -> usize {
+        if !self.client.has_streams() {
+            return 1;
+        }
+        let width = Width::new(self.client.attach_took(), most.max(1), Instant::now());
+        width.wanted().min(usize::try_from(bytes / LEAST).unwrap_or(usize::MAX)).max(1)
+    }
+
+    /// Reads the bytes from `offset` to `end`, which the file should have, by at most `most` streams at a time.
+    pub fn ranges(&self, offset: u64, end: u64, most: usize) -> Ranges {
+        let trip = self.client.attach_took();
+        let most = if self.client.has_streams() { most.max(1) } else { 1 };
+        let mut ranges = Ranges {
+            file: Arc::new(self.share()),
+            waiting: FuturesUnordered::new(),
+            parts: Vec::new(),
+            width: Width::new(trip, most, Instant::now()),
+            trip,
+            modrev: None,
+            is_in_band: false,
+            is_unchanged: false,
+            failed: None,
+        };
+        let parts = self.streams_for(end - offset, most);
+        // What is asked for together waits for its connections together.
+        self.client.prepare_streams(parts);
+        let (parts, length) = (parts as u64, end - offset);
+        for part in 0..parts {
+            ranges.begin(offset + length * part / parts, offset + length * (part + 1) / parts);
+        }
+        ranges
+    }
+}
+
+impl Ranges {
+    /// How many streams there are.
+    pub fn streams(&self) -> usize {
+        self.parts.iter().flatten().count()
+    }
+
+    /// Whether every stream that is there began at a file of the same number, which tells of changes from then on.
+    pub fn is_watched(&self) -> bool {
+        self.modrev.is_some_and(|modrev| modrev != 0) && !self.is_in_band
+    }
+
+    /// Whether the file had not been changed, when all had come, since the first stream began; `false` where that is not known.
+    pub fn is_unchanged(&self) -> bool {
+        self.is_watched() && self.is_unchanged
+    }
+
+    /// The next piece, and its place. `None` when all of it came and the end of every stream was that of what was asked for: of those
+    /// that were not cut short for another.
+    ///
+    /// After an error it gives that error for ever.
+    pub async fn next(&mut self) -> Result<Option<(u64, Bytes)>, Error> {
+        if let Some(e) = &self.failed {
+            return Err(e.clone());
+        }
+        let result = self.advance().await;
+        if let Err(e) = &result {
+            self.failed = Some(e.clone());
+            self.waiting.clear();
+        }
+        result
+    }
+
+    async fn advance(&mut self) -> Result<Option<(u64, Bytes)>, Error> {
+        while let Some(Came { part: number, what }) = self.waiting.next().await {
+            let Some((stream, data)) = what? else {
+                let ended = self.parts[number].take();
+                // What the file had and has no more.
+                if ended.is_some_and(|part| part.left() > 0) {
+                    return Err(Fault::Changed.into());
+                }
+                self.is_unchanged = true;
+                self.widen();
+                continue;
+            };
+            let Some(data) = data else {
+                self.opened(&stream)?;
+                self.wait_for(number, stream);
+                continue;
+            };
+            let Some(part) = &mut self.parts[number] else { continue };
+            let offset = part.next;
+            let length = part.left().min(data.len() as u64);
+            part.next += length;
+            part.moved += length;
+            self.file.client.join(&part.client);
+            // One that was cut short stops there: what it brings behind is not waited for, nor its end.
+            if part.next == part.end && part.end < part.until {
+                drop(stream);
+                self.parts[number] = None;
+            } else {
+                self.wait_for(number, stream);
+            }
+            self.width.moved(length);
+            self.is_unchanged &= length == 0;
+            self.widen();
+            if length > 0 {
+                return Ok(Some((offset, data.slice(..length as usize))));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The first look at a stream.
+    fn opened(&mut self, stream: &Stream) -> Result<(), Error> {
+        self.is_in_band |= stream.is_in_band();
+        let modrev = stream.modrev();
+        if *self.modrev.get_or_insert(modrev) != modrev && !self.is_in_band {
+            return Err(Fault::Changed.into());
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, offset: u64, end: u64) {
+        let number = self.parts.len();
+        let file = self.file.clone();
+        // Its requests follow from what was done before it, and not from what the others do meanwhile.
+        let client = file.client.fork();
+        let (began, moved) = (Instant::now(), 0);
+        self.parts.push(Some(Part { next: offset, end, until: end, began, moved, client: client.clone() }));
+        self.waiting.push(Box::pin(async move {
+            let opened = file.stream_read_as(&client, offset, Some(end - offset)).await;
+            Came { part: number, what: opened.map(|stream| Some((stream, None))) }
+        }));
+    }
+
+    fn wait_for(&mut self, part: usize, mut stream: Stream) {
+        self.waiting.push(Box::pin(async move {
+            let what = match stream.next().await {
+                Ok(Some(data)) => Ok(Some((stream, Some(data)))),
+                Ok(None) => stream.finish().await.map(|_| None),
+                Err(e) => Err(e),
+            };
+            Came { part, what }
+        }));
+    }
+
+    /// Parts the range that has most left, while more streams are wanted than there are.
+    fn widen(&mut self) {
+        if self.is_in_band {
+            return;
+        }
+        let wanted = self.width.at(Instant::now());
+        for _ in self.streams()..wanted {
+            let worth = |part: &&mut Part| part.left() >= 2 * LEAST && part.lasts() > self.trip * TRIPS;
+            let Some(most) = self.parts.iter_mut().flatten().filter(worth).max_by_key(|part| part.left()) else {
+                return;
+            };
+            let (middle, end) = (most.next + most.left() / 2, most.end);
+            most.end = middle;
+            self.begin(middle, end);
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! How many streams a transfer should have, from how fast it is: pure, with time as an argument.
+//!
+//! A connection begins with ten segments a round trip and doubles that each time (RFC 6928), so a short round trip needs one
+//! connection, and a long one several at once. From then on the bytes of each interval of two round trips are counted: as long as an interval
+//! brings a quarter more than the best before, the way is not full, and there may be twice as many.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// What a round trip may take for one connection to be enough: ten segments then make 29 Mbit/s at once, and 1 Gbit/s
+/// five round trips, 20 ms, later.
+const TRIP: Duration = Duration::from_millis(4);
+
+/// The shortest interval, in which a rate can be told from chance.
+const INTERVAL: Duration = Duration::from_millis(20);
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct Width {
+    most: usize,
+    wanted: usize,
+    interval: Duration,
+    since: Instant,
+    bytes: u64,
+    /// Bytes a second, of the best interval.
+    best: f64,
+}
+
+impl Width {
+    /// `trip`: what a round trip takes.
+    pub fn new(trip: Duration, most: usize, now: Instant) -> Width {
+        let wanted = (trip.as_nanos() / TRIP.as_nanos()).clamp(1, most as u128) as usize;
+        Width { most, wanted, interval: (2 * trip).max(INTERVAL), since: now, bytes: 0, best: 0.0 }
+    }
+
+    pub fn wanted(&self) -> usize {
+        self.wanted
+    }
+
+    pub fn moved(&mut self, bytes: u64) {
+        self.bytes += bytes;
+    }
+
+    /// How many there should be.
+    pub fn at(&mut self, now: Instant) -> usize {
+        let took = now.saturating_duration_since(self.since);
+        if took >= self.interval {
+            let rate = self.bytes as f64 / took.as_secs_f64();
+            // The first interval has nothing to be compared with.
+            if self.best > 0.0 && rate > self.best * 1.25 {
+                self.wanted = (self.wanted * 2).min(self.most);
+            }
+            self.best = self.best.max(rate);
+            (self.since, self.bytes) = (now, 0);
+        }
+        self.wanted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The width after so many intervals with the rates, in MB/s.
+    fn after(trip: u64, rates: &[u64]) -> usize {
+        let (mut now, trip) = (Instant::now(), Duration::from_millis(trip));
+        let mut width = Width::new(trip, 8, now);
+        for rate in rates {
+            width.moved(rate * 1000 * width.interval.as_millis() as u64);
+            now += width.interval;
+            width.at(now);
+        }
+        width.wanted()
+    }
+
+    #[test]
+    fn a_long_round_trip_begins_with_several_and_a_short_one_with_one() {
+        assert_eq!([0, 1, 7, 15, 50, 300].map(|trip| after(trip, &[])), [1, 1, 1, 3, 8, 8]);
+    }
+
+    #[test]
+    fn there_are_more_while_more_comes_and_no_more_when_the_way_is_full() {
+        assert_eq!(after(1, &[100]), 1);
+        assert_eq!(after(1, &[100, 110, 120, 90]), 1);
+        assert_eq!(after(1, &[10, 20, 40, 80, 160]), 8);
+        assert_eq!(after(1, &[10, 20, 21, 20, 22]), 2);
+        // A pause and what comes after it are no growth.
+        assert_eq!(after(1, &[100, 0, 100, 0, 100]), 1);
+    }
+}

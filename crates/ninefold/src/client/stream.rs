@@ -1,0 +1,243 @@
+//! Streams: a file's bytes from one place on, read or written in order, and at the end whether all of it came through
+//! (S1, "Streams": stream, sread, swrite, sclose).
+//!
+//! [`File::stream_read`] and [`File::stream_write`] open one, [`Stream::read`] and [`Stream::write`] move bytes,
+//! [`Stream::finish`] tells how many, or what went wrong at either end. A stream has a place of its own in the file, whatever else
+//! is read and written there, and goes on when the file is closed.
+//!
+//! Where the server can, the bytes go over a connection of their own ([`beside`]); with every other they are those of Tread and Twrite,
+//! many of which are on the way together ([`inband`]): the compatibility mode of S1. A program does not see which it is, but for
+//! [`Stream::is_in_band`].
+
+mod beside;
+mod inband;
+
+use bytes::{Bytes, BytesMut};
+use ninefold_proto::Errno;
+use ninefold_proto::open::Access;
+
+use super::client::Client;
+use super::error::{Error, Fault};
+use super::file::File;
+use beside::Beside;
+use inband::{Reading, Writing};
+
+/// Bytes of one read of a data connection that is handed on without a copy: enough that system calls are nothing beside the copying.
+const CHUNK: usize = 256 * 1024;
+
+/// A buffer with less room is not worth a system call.
+const LEAST: usize = 64 * 1024;
+
+/// See the module. Dropping it gives up what is on the way; of what was written the server may have written any part.
+#[derive(Debug)]
+pub struct Stream {
+    way: Way,
+    /// Bytes that the program took or gave so far.
+    moved: u64,
+    /// Of them there are no more than so many.
+    length: Option<u64>,
+    /// What the next bytes of a data connection come into.
+    buffer: BytesMut,
+}
+
+#[derive(Debug)]
+enum Way {
+    Reading(Box<Reading>),
+    Writing(Box<Writing>),
+    Beside(Box<Beside>),
+}
+
+impl Client {
+    /// Whether a stream may get a connection of its own, as far as is known before one is asked for.
+    pub fn has_streams(&self) -> bool {
+        self.options().streams && self.version().has_streams() && self.handle().dialer().may()
+    }
+
+    /// Lets all data go in messages from now on: for who has seen that what goes by streams does not get through.
+    pub fn give_up_streams(&self) {
+        self.handle().dialer().give_up();
+    }
+
+    /// Opens so many connections for streams ahead of need, while other things are done: whoever asks for a stream within the next
+    /// seconds waits for none. Nothing where the server has no streams, or only on ports that it makes.
+    pub fn prepare_streams(&self, connections: usize) {
+        if self.has_streams() && self.version().is_n1() {
+            self.handle().dialer().open_ahead(connections);
+        }
+    }
+}
+
+impl File {
+    /// Reads from `offset` on to the end of the file, or `length` bytes if it has so many. What was written behind is waited for
+    /// first. `EBADF` where the file is not open for reading.
+    pub async fn stream_read(&self, offset: u64, length: Option<u64>) -> Result<Stream, Error> {
+        self.stream_read_as(&self.client, offset, length).await
+    }
+
+    /// The same by requests of `client`, which is of the same connection; see [`Client::fork`].
+    pub(super) async fn stream_read_as(
+        &self,
+        client: &Client,
+        offset: u64,
+        length: Option<u64>,
+    ) -> Result<Stream, Error> {
+        if self.mode().access == Access::Write {
+            return Err(Errno::EBADF.into());
+        }
+        self.behind.settle(self).await;
+        let mut file = self.share();
+        file.client = client.clone();
+        let way = match Beside::open(&file, true, offset, length).await? {
+            Some(beside) => Way::Beside(Box::new(beside)),
+            None => Way::Reading(Box::new(Reading::new(file, offset, length))),
+        };
+        Ok(Stream { way, moved: 0, length, buffer: BytesMut::new() })
+    }
+
+    /// Writes from `offset` on, to be ended after `length` bytes if that is told: more is `EFBIG`, less an error at the end. An error of
+    /// what was written behind is told first. `EBADF` where the file is not open for writing, `EFBIG` for what would lie behind
+    /// 2^64 - 1 bytes.
+    pub async fn stream_write(&self, offset: u64, length: Option<u64>) -> Result<Stream, Error> {
+        if !matches!(self.mode().access, Access::Write | Access::ReadWrite) {
+            return Err(Errno::EBADF.into());
+        }
+        offset.checked_add(length.unwrap_or_default()).ok_or(Errno::EFBIG)?;
+        self.behind.end_in_order(self).await?;
+        let way = match Beside::open(self, false, offset, length).await? {
+            Some(beside) => Way::Beside(Box::new(beside)),
+            None => Way::Writing(Box::new(Writing::new(self.share(), offset))),
+        };
+        Ok(Stream { way, moved: 0, length, buffer: BytesMut::new() })
+    }
+}
+
+impl Stream {
+    /// Whether the bytes go in messages of 9P: the server has no streams, or this one could not be had.
+    pub fn is_in_band(&self) -> bool {
+        !matches!(self.way, Way::Beside(_))
+    }
+
+    /// The number that the file had when the stream began, which changes whenever the file does; 0 where the server cannot tell.
+    pub(super) fn modrev(&self) -> u64 {
+        if let Way::Beside(beside) = &self.way { beside.modrev() } else { 0 }
+    }
+
+    /// Bytes read or given to write so far.
+    pub fn moved(&self) -> u64 {
+        self.moved
+    }
+
+    /// The next bytes, at least one unless `buf` is empty; 0 at the end, if that is the end of all that was asked for. After an
+    /// error it gives that error for ever. Dropped before it is done it has lost nothing. `EBADF` where the stream writes.
+    pub async fn read(&mut self, buf: &mut [u8]) -> Result<usize, Error> {
+        let read = loop {
+            match &mut self.way {
+                Way::Reading(reading) => break reading.read(buf).await?,
+                Way::Writing(_) => return Err(Errno::EBADF.into()),
+                Way::Beside(beside) if !beside.reads() => return Err(Errno::EBADF.into()),
+                Way::Beside(beside) => match beside.read(buf).await {
+                    Ok(read) => break read,
+                    Err(e) => self.fall_back(e)?,
+                },
+            }
+        };
+        self.moved += read as u64;
+        Ok(read)
+    }
+
+    /// The same without a copy: the bytes where they arrived; `None` at the end.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, Error> {
+        let data = loop {
+            match &mut self.way {
+                Way::Reading(reading) => break reading.next().await?,
+                Way::Writing(_) => return Err(Errno::EBADF.into()),
+                Way::Beside(beside) if !beside.reads() => return Err(Errno::EBADF.into()),
+                Way::Beside(beside) => {
+                    if self.buffer.capacity() < LEAST {
+                        // The bytes of a buffer that nobody has any more are used again.
+                        self.buffer.reserve(CHUNK);
+                    }
+                    match beside.read_buf(&mut self.buffer).await {
+                        Ok(0) => break None,
+                        Ok(_) => break Some(self.buffer.split().freeze()),
+                        Err(e) => self.fall_back(e)?,
+                    }
+                }
+            }
+        };
+        self.moved += data.as_ref().map_or(0, Bytes::len) as u64;
+        Ok(data)
+    }
+
+    /// Where nothing came of a data connection, it may be that none gets through: the same bytes in messages, whose errors are the
+    /// file's own.
+    fn fall_back(&mut self, e: Error) -> Result<(), Error> {
+        let Way::Beside(beside) = &self.way else { return Err(e) };
+        let is_of_the_way = matches!(
+            e,
+            Error::Refused(_) | Error::TimedOut(_) | Error::Stream(Fault::Cut(_) | Fault::Short { got: 0, .. })
+        );
+        if self.moved > 0 || !is_of_the_way {
+            return Err(e);
+        }
+        tracing::debug!("nothing came by a data connection: {e}");
+        let file = beside.file().share();
+        if !matches!(e, Error::Refused(_)) {
+            file.client.handle().dialer().give_up();
+        }
+        self.way = Way::Reading(Box::new(Reading::new(file, beside.offset(), self.length)));
+        Ok(())
+    }
+
+    /// Writes all of `data`: waits until it is on the way, not until it is written. The error may be that of an earlier write; after
+    /// one nothing more is sent, and every call gives it. `EBADF` where the stream reads, `EFBIG` beyond its length: then nothing of
+    /// it was sent.
+    pub async fn write(&mut self, data: &[u8]) -> Result<(), Error> {
+        self.check_length(data.len())?;
+        match &mut self.way {
+            Way::Reading(_) => return Err(Errno::EBADF.into()),
+            Way::Writing(writing) => writing.write(Bytes::copy_from_slice(data)).await?,
+            Way::Beside(beside) if beside.reads() => return Err(Errno::EBADF.into()),
+            Way::Beside(beside) => beside.write(data).await?,
+        }
+        self.moved += data.len() as u64;
+        Ok(())
+    }
+
+    /// The same without a copy.
+    pub async fn write_bytes(&mut self, data: Bytes) -> Result<(), Error> {
+        let Way::Writing(writing) = &mut self.way else { return self.write(&data).await };
+        let bytes = data.len();
+        check_length(self.moved, self.length, bytes)?;
+        writing.write(data).await?;
+        self.moved += bytes as u64;
+        Ok(())
+    }
+
+    fn check_length(&self, bytes: usize) -> Result<(), Error> {
+        check_length(self.moved, self.length, bytes)
+    }
+
+    /// Ends the stream, and tells how many bytes it moved; or what went wrong, here or there (sclose). Of a stream that writes all is in
+    /// the file then, on the server's disk or not: [`File::sync`]. One that reads may be ended before its end.
+    ///
+    /// That the file was changed while it was read is [`Fault::Changed`](super::Fault::Changed), as far as the server can tell that; in
+    /// messages only that it was cut is noticed.
+    pub async fn finish(self) -> Result<u64, Error> {
+        let moved = self.moved;
+        let is_short = self.length.is_some_and(|length| moved < length);
+        let written = match self.way {
+            Way::Reading(reading) => return reading.finish().map(|()| moved),
+            Way::Beside(beside) if beside.reads() => return beside.finish_reading().map(|()| moved),
+            Way::Writing(writing) => writing.finish().await?,
+            Way::Beside(beside) => beside.finish_writing().await?,
+        };
+        // As a server of .n1 says it.
+        if is_short { Err(Errno::EPIPE.into()) } else { Ok(written) }
+    }
+}
+
+fn check_length(moved: u64, length: Option<u64>, bytes: usize) -> Result<(), Error> {
+    let end = moved.checked_add(bytes as u64).ok_or(Errno::EFBIG)?;
+    if length.is_some_and(|length| end > length) { Err(Errno::EFBIG.into()) } else { Ok(()) }
+}

@@ -1,0 +1,446 @@
+//! A stream over a data connection of its own: what was asked for, the bytes, and at the end the server's word on how many there were.
+//!
+//! In `.n1` that word is Rstreamend, asked for as soon as the stream is there, so that it costs no round trip: the bytes are counted
+//! against it, and the file's number at the end against the one at the beginning. In `.s` the server says nothing of the end: there the
+//! file's size is asked for. What a server says and sends is believed in neither alone.
+
+use std::future::poll_fn;
+use std::io;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::{BufMut, BytesMut};
+use futures_util::future::join;
+use ninefold_proto::message::Octal;
+use ninefold_proto::n1::{stream, streamend};
+use ninefold_proto::stream::StreamAddress;
+use ninefold_proto::types::StreamToken;
+use ninefold_proto::{Errno, R, T};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::Instant;
+
+use crate::client::connection::Waiting;
+use crate::client::error::{Error, Fault};
+use crate::client::file::File;
+use crate::client::node::unexpected;
+use crate::transport::Stream as Socket;
+
+/// How long the server's word on a connection that broke is waited for: what it knows of the cause it knows by then, and it is worth no
+/// more.
+const LAST_WORD: Duration = Duration::from_secs(2);
+
+/// Round trips that such waits are longer by on a long way.
+const TRIPS: u32 = 4;
+
+/// Bytes that a socket may still hold when all was given to it: the default of tcp_wmem's maximum (tcp(7)).
+const IN_SOCKET: u64 = 4 << 20;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct Beside {
+    file: File,
+    socket: Socket,
+    read: bool,
+    offset: u64,
+    length: Option<u64>,
+    end: End,
+    /// The place of what came by it among the round trips.
+    depth: u32,
+    began: Instant,
+    /// Bytes that came, or were sent.
+    moved: u64,
+    ended: Option<Result<(), Error>>,
+}
+
+/// What is known of the end.
+#[derive(Debug)]
+enum End {
+    /// `.s`: nobody will say.
+    Unsaid,
+    /// `.n1`: the stream's number, the file's at its beginning, and the question about its end, unless that was refused before.
+    Asked { id: u32, modrev: u64, waiting: Option<Waiting> },
+    /// The answer.
+    Said { modrev: u64, answer: Result<(u64, u64), Error> },
+}
+
+/// What the server gave to a Tstream.
+enum Given {
+    /// `.s`: a port at an address.
+    Port(String, u16),
+    Token {
+        id: u32,
+        token: StreamToken,
+        modrev: u64,
+        elsewhere: Option<(String, u16)>,
+    },
+}
+
+impl Beside {
+    /// Asks for a stream of `file`; `None` where the server has none for it, or no connection to it can be had: the same bytes can be
+    /// had in messages.
+    pub async fn open(file: &File, read: bool, offset: u64, length: Option<u64>) -> Result<Option<Beside>, Error> {
+        let client = &file.client;
+        let (handle, version) = (client.handle(), client.version());
+        // On the wire a length of 0 is to the end.
+        if !client.has_streams() || length == Some(0) {
+            return Ok(None);
+        }
+        let request = T::Stream {
+            fid: file.fid.fid(),
+            flags: Octal(0),
+            isread: read.into(),
+            offset,
+            length: length.unwrap_or_default(),
+        };
+        // Where the connection goes is known in .n1: it is made meanwhile.
+        let dial = async { if version.is_n1() { Some(handle.dialer().open().await) } else { None } };
+        let (reply, dialled) = join(client.call(request), dial).await;
+        let given = match reply {
+            Ok(reply) => match reply.message()? {
+                R::Stream { data, .. } if version.streams => {
+                    let address = StreamAddress::parse(data.0).ok_or_else(unexpected)?;
+                    Given::Port(address.host.to_owned(), address.port)
+                }
+                R::Stream { id, token, modrev, addr, .. } => {
+                    let elsewhere = StreamAddress::parse(addr).map(|address| (address.host.to_owned(), address.port));
+                    Given::Token { id, token, modrev, elsewhere }
+                }
+                _ => return Err(unexpected()),
+            },
+            // Why it cannot be is told by who reads or writes.
+            Err(Error::Refused(_) | Error::Unsupported { .. }) => return Ok(None),
+            Err(e) => return Err(e),
+        };
+        let opened = match (&given, dialled) {
+            (Given::Port(host, port) | Given::Token { elsewhere: Some((host, port)), .. }, _) => {
+                handle.dialer().open_at(host, *port).await
+            }
+            (_, Some(opened)) => opened,
+            (_, None) => Err(io::ErrorKind::Unsupported.into()),
+        };
+        let opened = match (opened, &given) {
+            (Ok(mut socket), Given::Token { token, .. }) => introduce(&mut socket, token).await.map(|()| socket),
+            (opened, _) => opened,
+        };
+        let lane = &client.lane;
+        let socket = match opened {
+            Ok(socket) => socket,
+            Err(e) => {
+                tracing::debug!("no data connection: {e}");
+                handle.dialer().give_up();
+                if let Given::Token { id, .. } = given {
+                    let _ = client.call(T::Streamend { id, flags: Octal(streamend::ABORT) }).await;
+                }
+                return Ok(None);
+            }
+        };
+        let (end, depth) = match given {
+            // The connection took one round trip, and what comes by it another half.
+            Given::Port(..) => (End::Unsaid, lane.depth() + 1),
+            Given::Token { id, modrev, .. } => {
+                let waiting =
+                    handle.begin(T::Streamend { id, flags: Octal(0) }, Default::default(), lane.depth()).await?;
+                let depth = waiting.depth();
+                (End::Asked { id, modrev, waiting: Some(waiting) }, depth)
+            }
+        };
+        let (file, began) = (file.share(), Instant::now());
+        Ok(Some(Beside { file, socket, read, offset, length, end, depth, began, moved: 0, ended: None }))
+    }
+
+    /// The file's number when the stream began; 0: the server cannot tell.
+    pub fn modrev(&self) -> u64 {
+        self.end.modrev()
+    }
+
+    /// The file that it is of.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    pub fn reads(&self) -> bool {
+        self.read
+    }
+
+    /// The longest silence. Before the first byte it is short: that none comes may be for the way, and there is another.
+    fn patience(&self) -> Duration {
+        let client = &self.file.client;
+        // As good as for ever, and no overflow.
+        let patience = client.options().timeout.unwrap_or(Duration::from_secs(1 << 30));
+        if self.read && self.moved == 0 { patience.min(LAST_WORD + client.attach_took() * TRIPS) } else { patience }
+    }
+
+    /// The next bytes, 0 at the end, which was found to be that of all of it.
+    pub async fn read(&mut self, mut buf: &mut [u8]) -> Result<usize, Error> {
+        if buf.is_empty() {
+            return Ok(0);
+        }
+        self.receive(&mut buf).await
+    }
+
+    /// The same, to the end of a buffer that has room.
+    pub async fn read_buf(&mut self, buf: &mut BytesMut) -> Result<usize, Error> {
+        self.receive(buf).await
+    }
+
+    async fn receive(&mut self, buf: &mut impl BufMut) -> Result<usize, Error> {
+        if let Some(ended) = &self.ended {
+            return ended.clone().map(|()| 0);
+        }
+        let arrived = match (&self.end, self.length) {
+            // A server of .s sends all that there is: the rest is nobody's.
+            (End::Unsaid, Some(length)) if self.moved == length => Ok(0),
+            (End::Unsaid, Some(length)) => {
+                let left = usize::try_from(length - self.moved).unwrap_or(usize::MAX);
+                self.arrive(&mut buf.limit(left)).await
+            }
+            _ => self.arrive(buf).await,
+        };
+        let result = match arrived {
+            Ok(0) => self.check_end().await.map(|()| 0),
+            Ok(bytes) => {
+                self.file.client.lane.raise(self.depth);
+                self.moved += bytes as u64;
+                match self.length.filter(|&length| self.moved > length) {
+                    Some(length) => Err(Fault::Beyond { asked: length }.into()),
+                    None => Ok(bytes),
+                }
+            }
+            Err(e) => Err(e),
+        };
+        match &result {
+            Ok(0) => self.ended = Some(Ok(())),
+            Ok(_) => {}
+            Err(e) => self.ended = Some(Err(e.clone())),
+        }
+        result
+    }
+
+    /// Bytes as they come, or the server's word that there will be none.
+    async fn arrive(&mut self, buf: &mut impl BufMut) -> Result<usize, Error> {
+        let patience = self.patience();
+        let Beside { socket, end, .. } = self;
+        let read = async {
+            tokio::select! {
+                biased;
+                read = socket.read_buf(buf) => Ok(read),
+                e = end.failed() => Err(e),
+            }
+        };
+        match tokio::time::timeout(patience, read).await {
+            Err(_) => Err(Error::TimedOut(patience)),
+            Ok(Err(e)) => Err(e),
+            Ok(Ok(Ok(bytes))) => Ok(bytes),
+            Ok(Ok(Err(e))) => Err(self.broke(e).await),
+        }
+    }
+
+    /// Writes all of it into the socket.
+    pub async fn write(&mut self, mut data: &[u8]) -> Result<(), Error> {
+        if let Some(Err(e)) = &self.ended {
+            return Err(e.clone());
+        }
+        let patience = self.patience();
+        while !data.is_empty() {
+            let Beside { socket, end, .. } = self;
+            let write = async {
+                tokio::select! {
+                    biased;
+                    e = end.failed() => Err(e),
+                    written = socket.write(data) => Ok(written),
+                }
+            };
+            let result = match tokio::time::timeout(patience, write).await {
+                Err(_) => Err(Error::TimedOut(patience)),
+                Ok(Err(e)) => Err(e),
+                Ok(Ok(Ok(0))) => Err(self.broke(io::ErrorKind::WriteZero.into()).await),
+                Ok(Ok(Ok(written))) => Ok(written),
+                Ok(Ok(Err(e))) => Err(self.broke(e).await),
+            };
+            match result {
+                Ok(written) => {
+                    self.moved += written as u64;
+                    data = &data[written..];
+                }
+                Err(e) => {
+                    self.ended = Some(Err(e.clone()));
+                    return Err(e);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The end of what was written: waits until the server has it all in the file.
+    pub async fn finish_writing(mut self) -> Result<u64, Error> {
+        if let Some(Err(e)) = self.ended {
+            return Err(e);
+        }
+        if let Err(e) = self.socket.shutdown().await {
+            return Err(self.broke(e).await);
+        }
+        // What the socket holds goes at the rate at which the rest went; nobody sees it go.
+        let left = self.moved.min(IN_SOCKET);
+        let rest = self.began.elapsed().mul_f64(left as f64 / self.moved.max(1) as f64);
+        let patience = self.patience().saturating_add(rest * 2);
+        if let End::Unsaid = self.end {
+            return self.finish_unsaid(patience).await;
+        }
+        let (count, _) = self.end.answer(&self.file, patience).await?;
+        self.file.client.lane.raise(self.depth);
+        let (sent, written) = (self.moved, count);
+        if sent == written { Ok(sent) } else { Err(Fault::Unwritten { sent, written }.into()) }
+    }
+
+    /// In `.s` the server closes the connection when it has come to its end, and no more can be known but the file's size.
+    async fn finish_unsaid(mut self, patience: Duration) -> Result<u64, Error> {
+        let cut = |e: io::Error| Error::from(Fault::Cut(Arc::new(e)));
+        let mut none = [0];
+        match tokio::time::timeout(patience, self.socket.read(&mut none)).await {
+            Ok(Ok(0)) => {}
+            Ok(Ok(_)) => return Err(Fault::Beyond { asked: 0 }.into()),
+            Ok(Err(e)) => return Err(cut(e)),
+            Err(_) => return Err(Error::TimedOut(patience)),
+        }
+        self.file.client.lane.raise(self.depth);
+        let size = self.file.metadata_by(&self.file.client).await?.size;
+        let written = size.saturating_sub(self.offset);
+        let sent = self.moved;
+        if written < sent { Err(Fault::Unwritten { sent, written }.into()) } else { Ok(sent) }
+    }
+
+    /// The connection came to its end: whether that is the end of what was asked for.
+    async fn check_end(&mut self) -> Result<(), Error> {
+        let moved = self.moved;
+        if let End::Unsaid = self.end {
+            if self.length == Some(moved) {
+                return Ok(());
+            }
+            let size = self.file.metadata_by(&self.file.client).await?.size;
+            let there = size.saturating_sub(self.offset).min(self.length.unwrap_or(u64::MAX));
+            return if moved < there { Err(Fault::Short { got: moved, sent: there }.into()) } else { Ok(()) };
+        }
+        // Nothing at all came perhaps because the connection did not get through: then nobody answers, and there is another way.
+        let patience = self.patience();
+        let (sent, modrev) = self.end.answer(&self.file, patience).await?;
+        let at_first = self.end.modrev();
+        if sent != moved {
+            return Err(Fault::Short { got: moved, sent }.into());
+        }
+        if at_first != 0 && modrev != 0 && at_first != modrev {
+            return Err(Fault::Changed.into());
+        }
+        Ok(())
+    }
+
+    /// The connection broke: the server's word on it if it has one.
+    async fn broke(&mut self, e: io::Error) -> Error {
+        let answer = match self.end {
+            End::Unsaid => return Fault::Cut(Arc::new(e)).into(),
+            _ => self.end.answer(&self.file, LAST_WORD).await,
+        };
+        match answer {
+            Err(said @ Error::Refused(_)) => said,
+            _ => Fault::Cut(Arc::new(e)).into(),
+        }
+    }
+
+    /// The end before the end.
+    pub fn finish_reading(self) -> Result<(), Error> {
+        match self.ended {
+            Some(Err(e)) => Err(e),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl End {
+    fn modrev(&self) -> u64 {
+        match self {
+            End::Unsaid => 0,
+            End::Asked { modrev, .. } | End::Said { modrev, .. } => *modrev,
+        }
+    }
+
+    /// Waits for a word of the server that it failed; for ever if there is none.
+    async fn failed(&mut self) -> Error {
+        poll_fn(|cx| {
+            if let End::Asked { waiting: Some(waiting), modrev, .. } = self
+                && let Poll::Ready(reply) = Future::poll(std::pin::Pin::new(waiting), cx)
+            {
+                let modrev = *modrev;
+                match said(reply) {
+                    // It takes no more questions that wait: it is asked when the end is there.
+                    Err(Error::Refused(e)) if is_full(e.errno) => self.ask_later(),
+                    answer => *self = End::Said { modrev, answer },
+                }
+            }
+            match self {
+                End::Said { answer: Err(e), .. } => Poll::Ready(e.clone()),
+                _ => Poll::Pending,
+            }
+        })
+        .await
+    }
+
+    fn ask_later(&mut self) {
+        if let End::Asked { waiting, .. } = self {
+            *waiting = None;
+        }
+    }
+
+    /// What the server says to the end, within `patience`.
+    async fn answer(&mut self, file: &File, patience: Duration) -> Result<(u64, u64), Error> {
+        let answered = async {
+            loop {
+                let (id, modrev) = match self {
+                    End::Unsaid => return Err(unexpected()),
+                    End::Said { answer, .. } => return answer.clone(),
+                    End::Asked { id, modrev, waiting } => {
+                        let answer = match waiting {
+                            Some(waiting) => said(waiting.await),
+                            None => said(file.client.call(T::Streamend { id: *id, flags: Octal(0) }).await),
+                        };
+                        match answer {
+                            Err(Error::Refused(e)) if waiting.is_some() && is_full(e.errno) => (*id, *modrev),
+                            answer => {
+                                *self = End::Said { modrev: *modrev, answer };
+                                continue;
+                            }
+                        }
+                    }
+                };
+                *self = End::Asked { id, modrev, waiting: None };
+            }
+        };
+        match tokio::time::timeout(patience, answered).await {
+            Ok(answer) => answer,
+            Err(_) => Err(Error::TimedOut(patience)),
+        }
+    }
+}
+
+/// Whether a server refuses what waits, because too much does.
+fn is_full(errno: Errno) -> bool {
+    matches!(errno, Errno::EAGAIN | Errno::ETRYLATER)
+}
+
+fn said(reply: Result<crate::client::connection::Reply, Error>) -> Result<(u64, u64), Error> {
+    match reply?.message()? {
+        R::Streamend { count, modrev } => Ok((count, modrev)),
+        _ => Err(unexpected()),
+    }
+}
+
+/// Says which stream a connection is for, in one segment.
+async fn introduce(socket: &mut Socket, token: &StreamToken) -> io::Result<()> {
+    let mut opening = Vec::with_capacity(stream::OPENING);
+    opening.extend_from_slice(&stream::PREFACE);
+    opening.extend_from_slice(&token.0);
+    socket.write_all(&opening).await
+}

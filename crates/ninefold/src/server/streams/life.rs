@@ -1,0 +1,152 @@
+//! One stream, from its Tstream to its end.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ninefold_proto::attr::getattr;
+use ninefold_proto::{Errno, Error};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use super::copying::Backing;
+use super::descriptor::{self, Descriptor};
+use super::port::Port;
+use super::table::{Ended, Entry, Hold};
+use super::tokens::Ticket;
+use super::{Place, copying, modrev, moving};
+use crate::server::dispatch::{outlive, survive};
+use crate::server::{Cx, Server};
+use crate::transport::Stream;
+
+/// From where the data connection comes.
+pub(super) enum Arrival {
+    Token(Ticket),
+    Port(Port),
+}
+
+/// How the bytes move.
+pub(super) enum Moves {
+    InKernel(Box<dyn Descriptor>),
+    ByFile(Hold),
+}
+
+pub(super) struct Life {
+    pub moves: Moves,
+    pub arrival: Arrival,
+    pub read: bool,
+    pub offset: u64,
+    pub length: Option<u64>,
+    /// What is written goes to the end of the file, piece by piece.
+    pub appends: bool,
+    /// Somebody may ask how it ended.
+    pub is_asked_after: bool,
+}
+
+/// What bounds the moving of bytes.
+pub(super) struct Bounds {
+    pub abort: CancellationToken,
+    pub idle: std::time::Duration,
+}
+
+impl Bounds {
+    /// Waits for the peer: ECANCELED when the stream is to end, ETIMEDOUT when nothing comes of it.
+    pub async fn wait<T>(&self, ready: impl Future<Output = io::Result<T>>) -> Result<T, Error> {
+        tokio::select! {
+            biased;
+            () = self.abort.cancelled() => Err(aborted()),
+            ready = timeout(self.idle, ready) => match ready {
+                Ok(ready) => ready.map_err(|error| of_peer(&error)),
+                Err(_) => Err(Error::with_text(Errno::ETIMEDOUT, "nothing moved on the stream for too long")),
+            },
+        }
+    }
+}
+
+pub(super) fn aborted() -> Error {
+    Error::with_text(Errno::ECANCELED, "the stream was ended before its time")
+}
+
+/// What went wrong on a data connection.
+pub(super) fn of_peer(error: &io::Error) -> Error {
+    match error.raw_os_error() {
+        Some(raw) => Errno(raw.cast_unsigned()).into(),
+        None => Error::with_text(Errno::EPIPE, "the data connection was closed"),
+    }
+}
+
+/// A stream to the file that was ended before all of it had come.
+pub(super) fn cut_short() -> Error {
+    Error::with_text(Errno::EPIPE, "the data connection was closed before all bytes had come")
+}
+
+impl Life {
+    pub async fn run(self, server: Arc<Server>, place: Place, entry: Entry) {
+        let Life { moves, arrival, read, offset, length, appends, is_asked_after } = self;
+        let bounds = Bounds { abort: entry.aborted(), idle: server.streams.limits.idle };
+        let moved = match moves {
+            Moves::InKernel(descriptor) => {
+                let descriptor: Arc<dyn Descriptor> = descriptor.into();
+                let moved = async {
+                    if let Some(length) = length.filter(|_| !read) {
+                        moving::reserve(&descriptor, offset, length).await?;
+                    }
+                    let stream = arrive(arrival, &server, &bounds).await?;
+                    match read {
+                        true => moving::to_peer(&descriptor, stream, offset, length, &bounds).await,
+                        false => moving::from_peer(&descriptor, stream, offset, length, &bounds).await,
+                    }
+                };
+                moved.await.map(|count| Ended { count, modrev: descriptor::modrev(&*descriptor) })
+            }
+            Moves::ByFile(hold) => {
+                let moved = async {
+                    let stream = arrive(arrival, &server, &bounds).await?;
+                    let count = match read {
+                        true => {
+                            copying::to_peer(&Backing::File(hold.file.clone()), stream, offset, length, &bounds).await?
+                        }
+                        false => {
+                            let backing = Backing::File(hold.file.clone());
+                            copying::from_peer(&backing, stream, offset, length, appends, &bounds).await?
+                        }
+                    };
+                    let cx = Cx::detached();
+                    let attr = outlive(survive(|| hold.file.getattr(&cx, getattr::ALL)).wait()).await?;
+                    Ok(Ended { count, modrev: modrev(&attr) })
+                };
+                let moved = moved.await;
+                // A file that is written at its clunk tells here that it was not.
+                let released = hold.release().await;
+                moved.and_then(|ended| released.map(|()| ended))
+            }
+        };
+        let streams = &server.streams;
+        let count = if moved.is_ok() { &streams.completed } else { &streams.failed };
+        count.fetch_add(1, Ordering::Relaxed);
+        drop(place);
+        entry.end(moved, is_asked_after);
+    }
+}
+
+/// The data connection.
+async fn arrive(arrival: Arrival, server: &Server, bounds: &Bounds) -> Result<Stream, Error> {
+    let limits = &server.streams.limits;
+    let comes = async {
+        match arrival {
+            Arrival::Token(mut ticket) => match timeout(limits.token, &mut ticket.connection).await {
+                Ok(Ok(stream)) => Ok(stream),
+                _ => Err(Error::with_text(Errno::ETIMEDOUT, "nobody came with the stream's token in time")),
+            },
+            Arrival::Port(port) => match timeout(limits.port, port.accept(&server.streams)).await {
+                Ok(accepted) => accepted.map_err(|error| of_peer(&error)),
+                Err(_) => Err(Error::with_text(Errno::ETIMEDOUT, "nobody came to the stream's port in time")),
+            },
+        }
+    };
+    tokio::select! {
+        biased;
+        () = bounds.abort.cancelled() => Err(aborted()),
+        arrived = comes => arrived,
+    }
+}

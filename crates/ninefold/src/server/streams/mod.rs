@@ -1,0 +1,269 @@
+//! Streams on the server's side (docs/protocol.md, "Streams"): file data past the messages, over connections of their own.
+//!
+//! Tstream comes to [`open`]: the stream gets a place in the table of its connection ([`table`]), a token ([`tokens`]) or, in
+//! `.s`, a port ([`port`]), and a task ([`life`]) that waits for the data connection and then moves the bytes: between file and
+//! socket in the kernel where the file server gives a [`Descriptor`] ([`moving`]), else by its reads and writes ([`copying`]).
+//! Every fresh connection is heard first by [`greeting`], which tells data connections from sessions. Tstreamend comes to [`end`].
+//!
+//! Whatever happens, a stream ends, its place at the server is free again, and its end is told once. A stream from a file that
+//! ends in an error resets its connection: nobody takes what he has for the whole.
+//!
+//! Locks are taken one at a time, and none while anything is waited for.
+
+mod copying;
+mod descriptor;
+mod greeting;
+mod life;
+mod moving;
+mod port;
+mod table;
+mod tokens;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use ninefold_proto::attr::{Attr, getattr};
+use ninefold_proto::server::{Done, Streaming};
+use ninefold_proto::types::StreamToken;
+use ninefold_proto::{Dialect, Errno, Error};
+use tokio_util::task::TaskTracker;
+
+pub use descriptor::Descriptor;
+pub(super) use greeting::receive;
+pub(super) use table::OfConnection;
+
+use self::greeting::Silent;
+use self::life::{Arrival, Life, Moves};
+use self::tokens::Tokens;
+use super::dispatch::Handle;
+use super::{Answer, Cx, Data, Server};
+use crate::transport::Peer;
+
+/// Limits of all streams of a server. Those of one connection are in [`Limits`](super::Limits).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StreamLimits {
+    /// Streams that have not ended, those included that wait for their data connection; over it EMFILE.
+    pub open: usize,
+    /// Connections that have not said yet what they are. One more closes the one that has been silent for longest.
+    pub silent: usize,
+    /// How long a token is good.
+    pub token: Duration,
+    /// How long the port of a stream of `.s` is there.
+    pub port: Duration,
+    /// How long nothing may move on a stream.
+    pub idle: Duration,
+}
+
+impl Default for StreamLimits {
+    /// 4,096 streams need two descriptors each at most. The times are those of docs/protocol.md.
+    fn default() -> StreamLimits {
+        StreamLimits {
+            open: 4096,
+            silent: 1024,
+            token: Duration::from_secs(30),
+            port: Duration::from_secs(10),
+            idle: Duration::from_secs(300),
+        }
+    }
+}
+
+/// What became of a server's streams so far.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct StreamCounts {
+    /// Asked for, and granted.
+    pub opened: u64,
+    /// Those of them that came to their end.
+    pub completed: u64,
+    /// Those that ended in an error, an ABORT or a token that nobody came with.
+    pub failed: u64,
+    /// Data connections that were closed unheard: with a token that is none, was used, is too old, or from another peer.
+    pub refused: u64,
+    /// Connections that were closed because they said nothing: too long, or for want of room.
+    pub silent: u64,
+}
+
+/// The streams of a server.
+#[derive(Debug)]
+pub(super) struct Streams {
+    limits: StreamLimits,
+    tokens: Tokens,
+    silent: Silent,
+    /// Not ended.
+    open: AtomicUsize,
+    pub(super) tasks: TaskTracker,
+    opened: AtomicU64,
+    completed: AtomicU64,
+    failed: AtomicU64,
+    refused: AtomicU64,
+    unheard: AtomicU64,
+}
+
+impl Streams {
+    pub fn new(limits: StreamLimits) -> Streams {
+        Streams {
+            limits,
+            tokens: Tokens::default(),
+            silent: Silent::default(),
+            open: AtomicUsize::new(0),
+            tasks: TaskTracker::new(),
+            opened: AtomicU64::new(0),
+            completed: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            unheard: AtomicU64::new(0),
+        }
+    }
+
+    pub fn counts(&self) -> StreamCounts {
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        StreamCounts {
+            opened: of(&self.opened),
+            completed: of(&self.completed),
+            failed: of(&self.failed),
+            refused: of(&self.refused),
+            silent: of(&self.unheard),
+        }
+    }
+
+    /// Streams that have not ended.
+    pub fn open(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// A data connection was closed unheard.
+    fn refuse(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A place among the streams of the server.
+#[derive(Debug)]
+struct Place(Arc<Server>);
+
+impl Place {
+    fn take(server: &Arc<Server>) -> Result<Place, Error> {
+        let streams = &server.streams;
+        let more = |open: usize| (open < streams.limits.open).then_some(open + 1);
+        match streams.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
+            Ok(_) => Ok(Place(server.clone())),
+            Err(_) => Err(Error::with_text(Errno::EMFILE, "too many streams at this server")),
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.streams.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What a Tstream asks for.
+pub(super) struct Ask {
+    pub dialect: Dialect,
+    pub file: Handle,
+    pub read: bool,
+    pub offset: u64,
+    pub length: Option<u64>,
+    pub appends: bool,
+}
+
+/// Tstream. `of`: the streams of its connection.
+pub(super) fn open(
+    server: &Arc<Server>,
+    peer: &Peer,
+    cx: &Cx,
+    of: &Arc<OfConnection>,
+    ask: Ask,
+) -> Answer<Done<Handle, Data>> {
+    // A port of its own, as .s has it, would tell in the open what the session seals.
+    let leads = match peer {
+        Peer::Stdio | Peer::Memory => false,
+        Peer::Unix { .. } | Peer::Tcp { tls: true, .. } => ask.dialect == Dialect::Linux,
+        Peer::Tcp { tls: false, .. } => true,
+    };
+    if !leads {
+        return Answer::err(Error::with_text(
+            Errno::EOPNOTSUPP,
+            "no data connection leads here: read and write by messages",
+        ));
+    }
+    // Before anything is waited for: what ends the connection's streams is to find it.
+    let admitted = Place::take(server).and_then(|place| Ok((place, of.admit()?)));
+    let (place, entry) = match admitted {
+        Ok(admitted) => admitted,
+        Err(error) => return Answer::err(error),
+    };
+    let (server, peer, cx) = (server.clone(), peer.clone(), cx.clone());
+    Answer::later(async move {
+        let attr = ask.file.getattr(&cx, getattr::ALL).wait().await?;
+        if attr.valid & getattr::MODE != 0 && attr.mode & FILE_TYPE != PLAIN {
+            return Err(Error::with_text(Errno::EINVAL, "only a plain file has streams"));
+        }
+        let appends = ask.appends && !ask.read;
+        if appends && ask.offset != attr.size {
+            return Err(Error::with_text(Errno::EINVAL, "what is appended begins at the end of the file"));
+        }
+        // splice(2) does not append.
+        let descriptor = if appends { None } else { ask.file.descriptor() };
+        let (modrev, moves) = match descriptor {
+            Some(descriptor) => (descriptor::modrev(&*descriptor), Moves::InKernel(descriptor)),
+            None => (modrev(&attr), Moves::ByFile(entry.hold(ask.file.clone()))),
+        };
+        let (token, address, arrival) = match ask.dialect {
+            Dialect::Linux => {
+                let (token, ticket) = Tokens::issue(&server, &peer)?;
+                (token, Vec::new(), Arrival::Token(ticket))
+            }
+            Dialect::Plan9 | Dialect::Unix => {
+                let port = port::Port::open(&peer)?;
+                (StreamToken::default(), port.address(), Arrival::Port(port))
+            }
+        };
+        let streaming = Streaming { id: entry.id(), token, modrev, address };
+        let is_asked_after = ask.dialect == Dialect::Linux;
+        let Ask { read, offset, length, .. } = ask;
+        let life = Life { moves, arrival, read, offset, length, appends, is_asked_after };
+        server.streams.opened.fetch_add(1, Ordering::Relaxed);
+        server.streams.tasks.spawn(life.run(server.clone(), place, entry));
+        Ok(Done::Streaming(streaming))
+    })
+}
+
+/// Tstreamend: how a stream ended, when it has.
+pub(super) fn end(cx: &Cx, of: &Arc<OfConnection>, id: u32, abort: bool) -> Answer<Done<Handle, Data>> {
+    let Some(stream) = of.find(id) else { return Answer::err(Error::with_text(Errno::EBADF, "unknown stream")) };
+    if abort {
+        stream.abort();
+    }
+    let told = |ended: table::End| ended.map(|table::Ended { count, modrev }| Done::StreamEnded { count, modrev });
+    if let Some(ended) = stream.ended() {
+        of.forget(id);
+        return Answer::Now(told(ended));
+    }
+    let (cx, of) = (cx.clone(), of.clone());
+    Answer::later(async move {
+        let _parked = cx.park()?;
+        tokio::select! {
+            biased;
+            ended = stream.wait() => {
+                of.forget(id);
+                told(ended)
+            }
+            () = cx.cancelled() => Err(Errno::EINTR.into()),
+        }
+    })
+}
+
+/// stat(2)'s S_IFMT and S_IFREG.
+const FILE_TYPE: u32 = 0o170_000;
+const PLAIN: u32 = 0o100_000;
+
+/// A number that changes whenever the file does, as far as its attributes tell; 0 where nobody can tell.
+fn modrev(attr: &Attr) -> u64 {
+    if attr.qid.version == 0 {
+        return 0;
+    }
+    let time = |time: ninefold_proto::attr::Time| time.sec.cast_unsigned().rotate_left(30) ^ u64::from(time.nsec);
+    descriptor::mix(&[u64::from(attr.qid.version), time(attr.ctime), time(attr.mtime), attr.size, attr.data_version])
+}

@@ -1,0 +1,299 @@
+//! Bytes between a file of this machine and a socket, moved by the kernel.
+//!
+//! From the file: sendfile(2), here where the page cache has what comes next, else where waiting is allowed. To the file: splice(2)
+//! through a pipe that is empty between two turns, so that few pipes serve any number of streams. A turn is bounded, and
+//! between two of one stream others have theirs.
+
+use std::cell::Cell;
+use std::io::{self, IoSliceMut};
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ninefold_proto::{Errno, Error};
+use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate, sendfile};
+use rustix::io::{Errno as Os, ReadWriteFlags, preadv2, pwrite, read};
+use tokio::io::Interest;
+
+use super::copying::{self, Backing};
+use super::descriptor::Descriptor;
+use super::life::{Bounds, cut_short, of_peer};
+use crate::server::Answer;
+use crate::transport::{PipeShare, Piped, Socket, Stream};
+
+/// Bytes that are moved in one turn, some milliseconds at the speed of memory: to give way costs other threads their sleep.
+const TURN: usize = 4 << 20;
+
+/// Bytes that are sent by one call, and looked for in the page cache at a time.
+const SENT: usize = 2 << 20;
+
+/// The page cache is asked for a byte in each so many. It is filled and emptied in pieces that are mostly larger, or lie together;
+/// and each question costs as much as to send four pages.
+const STEP: u64 = 512 * 1024;
+
+/// Bytes that are asked of a disk ahead of need.
+const AHEAD: u64 = 8 << 20;
+
+/// From so many bytes on blocks are reserved before they are written.
+const RESERVED: u64 = 1 << 20;
+
+/// A turn that brings less has cost more than it moved: the next one waits for a little more to come.
+const FEW: usize = 128 * 1024;
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// Bytes of a turn that finds no pipe.
+const BUFFER: usize = 256 * 1024;
+
+type File = Arc<dyn Descriptor>;
+
+fn os(error: Os) -> Error {
+    Errno(error.raw_os_error().cast_unsigned()).into()
+}
+
+/// Sends the file from `offset` on: `length` bytes, or fewer where it ends before. Answers how many.
+pub(super) async fn to_peer(
+    file: &File,
+    stream: Stream,
+    offset: u64,
+    length: Option<u64>,
+    bounds: &Bounds,
+) -> Result<u64, Error> {
+    let socket = match stream.into_socket() {
+        Ok(socket) => Arc::new(socket),
+        Err(stream) => return copying::to_peer(&Backing::Host(file.clone()), *stream, offset, length, bounds).await,
+    };
+    socket.fill_segments();
+    let sent = send_all(file, &socket, offset, length, bounds).await;
+    match &sent {
+        Ok(_) => socket.shutdown().map_err(|error| of_peer(&error))?,
+        // The peer must not take what it has for all.
+        Err(_) => socket.reset_on_close(),
+    }
+    sent
+}
+
+async fn send_all(
+    file: &File,
+    socket: &Arc<Socket>,
+    offset: u64,
+    length: Option<u64>,
+    bounds: &Bounds,
+) -> Result<u64, Error> {
+    // Advice is free to be refused.
+    let _ = fadvise(file.fd(), offset, length.and_then(NonZeroU64::new), Advice::Sequential);
+    let end = length.map_or(i64::MAX as u64, |length| offset + length);
+    let (mut at, mut cached_to, mut asked_to) = (offset, offset, offset);
+    let mut turn = 0;
+    while at < end {
+        bounds.wait(socket.ready(Interest::WRITABLE)).await?;
+        let want = usize::try_from(end - at).unwrap_or(usize::MAX).min(SENT);
+        if at >= cached_to && !file.is_slow() && is_cached(file, at, at + want as u64) {
+            cached_to = at + want as u64;
+        }
+        let is_here = at < cached_to;
+        let count = if is_here { want.min((cached_to - at) as usize) } else { want };
+        let sent = if is_here {
+            send(file, socket, at, count)
+        } else {
+            if at + AHEAD / 2 > asked_to && !file.is_slow() {
+                let _ = fadvise(file.fd(), asked_to.max(at), NonZeroU64::new(AHEAD), Advice::WillNeed);
+                asked_to = asked_to.max(at) + AHEAD;
+            }
+            let (file, socket) = (file.clone(), socket.clone());
+            let send = Answer::blocking(move || Ok(send(&file, &socket, at, count)));
+            send.wait().await?
+        };
+        match sent {
+            Ok(0) => break,
+            Ok(n) => {
+                at += n as u64;
+                turn += n;
+                if turn >= TURN {
+                    turn = 0;
+                    tokio::task::yield_now().await;
+                }
+            }
+            Err(error) if is_no_matter(&error) => {}
+            Err(error) => return Err(of_peer(&error)),
+        }
+    }
+    Ok(at - offset)
+}
+
+fn is_no_matter(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+fn send(file: &File, socket: &Socket, at: u64, count: usize) -> io::Result<usize> {
+    let mut at = at;
+    socket.try_io(Interest::WRITABLE, |fd| Ok(sendfile(fd, file.fd(), Some(&mut at), count)?))
+}
+
+/// Whether reading need not wait, as far as a few bytes tell: sendfile(2) has no flag that forbids waiting.
+fn is_cached(file: &File, from: u64, to: u64) -> bool {
+    let has = |at: u64| preadv2(file.fd(), &mut [IoSliceMut::new(&mut [0])], at, ReadWriteFlags::NOWAIT).is_ok();
+    let any = (from..to).step_by(STEP as usize).map(|at| at + fastrand::u64(..STEP.min(to - at)));
+    any.chain([from, to - 1]).all(has)
+}
+
+/// Reserves blocks for a stream whose length is known; ENOSPC where there are not so many. If it fails they stay the file's until
+/// that is cut or removed: to punch them out might take away what another has written there meanwhile.
+pub(super) async fn reserve(file: &File, offset: u64, length: u64) -> Result<(), Error> {
+    if length < RESERVED {
+        return Ok(());
+    }
+    let file = file.clone();
+    let reserve = move || {
+        file.as_user(&mut || {
+            loop {
+                match fallocate(file.fd(), FallocateFlags::KEEP_SIZE, offset, length) {
+                    Err(Os::INTR) => {}
+                    // A file system that cannot.
+                    Err(Os::OPNOTSUPP | Os::NOSYS | Os::INVAL) => return Ok(()),
+                    reserved => return reserved.map_err(os),
+                }
+            }
+        })
+    };
+    Answer::blocking(reserve).wait().await
+}
+
+/// What a turn brought.
+struct Turn {
+    moved: usize,
+    /// Nothing more is there now.
+    is_dry: bool,
+    /// The peer has ended its direction.
+    is_over: bool,
+}
+
+/// Writes to the file, from `offset` on, what comes: `length` bytes, or until the peer ends. Answers how many.
+pub(super) async fn from_peer(
+    file: &File,
+    stream: Stream,
+    offset: u64,
+    length: Option<u64>,
+    bounds: &Bounds,
+) -> Result<u64, Error> {
+    let socket = match stream.into_socket() {
+        Ok(socket) => Arc::new(socket),
+        Err(stream) => {
+            return copying::from_peer(&Backing::Host(file.clone()), *stream, offset, length, false, bounds).await;
+        }
+    };
+    let taken = take_all(file, &socket, offset, length, bounds).await;
+    if taken.is_err() {
+        // Who still sends is told at once.
+        socket.reset_on_close();
+    }
+    taken
+}
+
+async fn take_all(
+    file: &File,
+    socket: &Arc<Socket>,
+    offset: u64,
+    length: Option<u64>,
+    bounds: &Bounds,
+) -> Result<u64, Error> {
+    let end = length.map_or(i64::MAX as u64, |length| offset + length);
+    let mut at = offset;
+    while at < end {
+        bounds.wait(socket.ready(Interest::READABLE)).await?;
+        let want = usize::try_from(end - at).unwrap_or(usize::MAX).min(TURN);
+        let turn = {
+            let (file, socket) = (file.clone(), socket.clone());
+            move || {
+                let turn = Cell::new(None);
+                file.as_user(&mut || {
+                    turn.set(Some(take(&file, &socket, at, want)?));
+                    Ok(())
+                })?;
+                turn.take().ok_or_else(|| Error::new(Errno::EIO))
+            }
+        };
+        let turn = if file.is_slow() { Answer::blocking(turn) } else { Answer::in_place(turn) };
+        let Turn { moved, is_dry, is_over } = turn.wait().await?;
+        at += moved as u64;
+        if is_over {
+            return if length.is_some() && at < end { Err(cut_short()) } else { Ok(at - offset) };
+        }
+        let is_near_its_end = length.is_some() && end - at < RESERVED;
+        if is_dry && moved < FEW && !is_near_its_end {
+            tokio::time::sleep(PAUSE).await;
+        } else {
+            tokio::task::yield_now().await;
+        }
+    }
+    // More than the file holds: an offset beyond i64::MAX is none.
+    if length.is_none() { Err(Errno::EFBIG.into()) } else { Ok(at - offset) }
+}
+
+/// One turn, with nothing left between the socket and the file.
+fn take(file: &File, socket: &Socket, at: u64, want: usize) -> Result<Turn, Error> {
+    match PipeShare::default().take() {
+        Some(pipe) => take_piped(file, socket, at, want, pipe),
+        None => take_copied(file, socket, at, want),
+    }
+}
+
+fn take_piped(file: &File, socket: &Socket, at: u64, want: usize, mut pipe: Piped) -> Result<Turn, Error> {
+    let mut turn = Turn { moved: 0, is_dry: false, is_over: false };
+    while turn.moved < want {
+        match socket.try_io(Interest::READABLE, |fd| Ok(pipe.receive(fd, want - turn.moved)?)) {
+            Ok(0) => {
+                turn.is_over = true;
+                break;
+            }
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                turn.is_dry = true;
+                break;
+            }
+            Err(error) => return Err(of_peer(&error)),
+        }
+        while pipe.len() > 0 {
+            match pipe.store(file.fd(), at + turn.moved as u64) {
+                Ok(0) => return Err(Errno::EIO.into()),
+                Ok(n) => turn.moved += n,
+                Err(Os::INTR) => {}
+                Err(error) => return Err(os(error)),
+            }
+        }
+    }
+    Ok(turn)
+}
+
+/// The same through memory.
+fn take_copied(file: &File, socket: &Socket, at: u64, want: usize) -> Result<Turn, Error> {
+    let mut turn = Turn { moved: 0, is_dry: false, is_over: false };
+    let mut buffer = vec![0; want.min(BUFFER)];
+    while turn.moved < want {
+        let most = buffer.len().min(want - turn.moved);
+        let n = match socket.try_io(Interest::READABLE, |fd| Ok(read(fd, &mut buffer[..most])?)) {
+            Ok(0) => {
+                turn.is_over = true;
+                break;
+            }
+            Ok(n) => n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                turn.is_dry = true;
+                break;
+            }
+            Err(error) => return Err(of_peer(&error)),
+        };
+        let mut written = 0;
+        while written < n {
+            match pwrite(file.fd(), &buffer[written..n], at + (turn.moved + written) as u64) {
+                Ok(0) => return Err(Errno::EIO.into()),
+                Ok(more) => written += more,
+                Err(Os::INTR) => {}
+                Err(error) => return Err(os(error)),
+            }
+        }
+        turn.moved += n;
+    }
+    Ok(turn)
+}

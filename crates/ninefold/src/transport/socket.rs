@@ -1,0 +1,87 @@
+//! A connection that is a socket, for who moves bytes by the kernel's own calls.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use rustix::net::sockopt::set_socket_linger;
+use tokio::io::{Interest, Ready};
+use tokio::net::{TcpStream, UnixStream};
+
+use super::Stream;
+use super::piped::sigpipe_is_harmless;
+
+#[derive(Debug)]
+pub(crate) enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Stream {
+    /// The socket that it is, where this process survives that its peer is gone; else itself.
+    pub(crate) fn into_socket(self) -> Result<Socket, Box<Stream>> {
+        match self {
+            Stream::Tcp(socket) if sigpipe_is_harmless() => Ok(Socket::Tcp(socket)),
+            Stream::Unix(socket) if sigpipe_is_harmless() => Ok(Socket::Unix(socket)),
+            other => Err(Box::new(other)),
+        }
+    }
+
+    /// When it is closed the peer gets an error, not an end; where it is no TCP connection, an end.
+    pub(crate) fn reset_on_close(&self) {
+        if let Stream::Tcp(socket) = self {
+            reset(socket);
+        }
+    }
+}
+
+/// SO_LINGER of no time: what was not sent is thrown away, and the peer's next read fails with ECONNRESET.
+fn reset(socket: &TcpStream) {
+    // A socket on which it cannot be set is gone already.
+    let _ = set_socket_linger(socket, Some(Duration::ZERO));
+}
+
+impl Socket {
+    pub(crate) async fn ready(&self, interest: Interest) -> io::Result<Ready> {
+        match self {
+            Socket::Tcp(socket) => socket.ready(interest).await,
+            Socket::Unix(socket) => socket.ready(interest).await,
+        }
+    }
+
+    /// Makes `call`, which does not wait, if the socket was ready for it; when it gives EAGAIN, it is so no more.
+    pub(crate) fn try_io<T>(
+        &self,
+        interest: Interest,
+        call: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>,
+    ) -> io::Result<T> {
+        match self {
+            Socket::Tcp(socket) => socket.try_io(interest, || call(socket.as_fd())),
+            Socket::Unix(socket) => socket.try_io(interest, || call(socket.as_fd())),
+        }
+    }
+
+    /// A segment that is not full waits for what follows, or for the end: what is sent comes in large pieces, and nobody answers.
+    pub(crate) fn fill_segments(&self) {
+        if let Socket::Tcp(socket) = self {
+            // Where it cannot be set, small segments do no harm.
+            let _ = socket.set_nodelay(false);
+        }
+    }
+
+    /// Ends our direction, behind what was sent.
+    pub(crate) fn shutdown(&self) -> io::Result<()> {
+        match self {
+            Socket::Tcp(socket) => rustix::net::shutdown(socket, rustix::net::Shutdown::Write)?,
+            Socket::Unix(socket) => rustix::net::shutdown(socket, rustix::net::Shutdown::Write)?,
+        }
+        Ok(())
+    }
+
+    /// When it is closed a peer on TCP gets an error, not an end.
+    pub(crate) fn reset_on_close(&self) {
+        if let Socket::Tcp(socket) = self {
+            reset(socket);
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! A part of a file by several streams, from our own server over a way with a delay.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::BytesMut;
+use ninefold::client::{Client, Error, Fault, File, Follow, Mode, Options, Ranges};
+use ninefold::proto::Dialect;
+use ninefold::proto::dialect::Version;
+use ninefold::server::Server;
+use ninefold::transport::{Address, Listener, dial};
+use ninefold::tree::hostfs::HostFs;
+use tokio::io::AsyncReadExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+
+use crate::fake::content;
+use crate::support::{carry, over};
+
+const SIZE: usize = 12_000_001;
+
+/// The bound of waits that ought to end at once; time is real.
+const SOON: Duration = Duration::from_secs(60);
+
+/// Half of a round trip: one of 40 ms is long enough for eight streams from the beginning on.
+const DELAY: Duration = Duration::from_millis(20);
+
+/// A directory with the file `f`, and where it is served.
+struct Scene {
+    dir: tempfile::TempDir,
+    address: SocketAddr,
+    _server: Arc<Server>,
+}
+
+impl Scene {
+    async fn new() -> Scene {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("f"), content(0, SIZE)).unwrap();
+        let server = Server::builder().export("", Arc::new(HostFs::open(dir.path()).unwrap()), false).build();
+        let listener = Listener::bind(&"9p://127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let address = listener.local_address().unwrap().to_string().trim_start_matches("9p://").parse().unwrap();
+        let serving = server.clone();
+        tokio::spawn(async move {
+            loop {
+                let (stream, peer) = listener.accept().await;
+                tokio::spawn(serving.serve(stream, peer));
+            }
+        });
+        Scene { dir, address, _server: server }
+    }
+
+    /// The server behind a way on which each byte takes [`DELAY`]; the connections but the first end when `most` bytes have come back by
+    /// one of them.
+    async fn far(&self, most: u64) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, server) = (listener.local_addr().unwrap(), self.address);
+        tokio::spawn(async move {
+            for number in 0.. {
+                let Ok((near, _)) = listener.accept().await else { return };
+                let far = TcpStream::connect(server).await.unwrap();
+                let ((near_read, near_write), (far_read, far_write)) = (near.into_split(), far.into_split());
+                tokio::spawn(carry(near_read, far_write, DELAY));
+                let most = if number == 0 { u64::MAX } else { most };
+                tokio::spawn(carry(far_read.take(most), near_write, DELAY));
+            }
+        });
+        address
+    }
+}
+
+async fn client(address: SocketAddr, version: impl Into<Version>) -> Client {
+    over(dial(&Address::tcp(address)).await.unwrap(), version, Options::default()).await
+}
+
+async fn open(client: &Client) -> File {
+    client.walk("/f", Follow::All).await.unwrap().open(Mode::READ).await.unwrap()
+}
+
+/// All that comes, each byte of which comes once, and the most streams that there were at a time.
+async fn gather(ranges: &mut Ranges, from: usize, to: usize) -> Result<usize, Error> {
+    let (mut all, mut came, mut most) = (BytesMut::zeroed(to - from), 0, 0);
+    while let Some((offset, data)) = timeout(SOON, ranges.next()).await.expect("a piece in time")? {
+        let at = offset as usize - from;
+        all[at..at + data.len()].copy_from_slice(&data);
+        came += data.len();
+        most = most.max(ranges.streams());
+    }
+    assert_eq!(came, to - from);
+    assert!(all == content(from as u64, to - from));
+    Ok(most)
+}
+
+#[tokio::test]
+async fn over_a_distance_a_file_comes_by_several_streams_and_nearby_by_one() {
+    let scene = Scene::new().await;
+    for (address, streams) in [(scene.address, 1), (scene.far(u64::MAX).await, 8)] {
+        let client = client(address, Version::N1).await;
+        let file = open(&client).await;
+        assert_eq!(file.streams_for(SIZE as u64, 8), streams);
+        for (from, to) in [(0, SIZE), (1_000_003, SIZE - 5), (7, 8)] {
+            let mut ranges = file.ranges(from as u64, to as u64, 8);
+            let most = gather(&mut ranges, from, to).await.unwrap();
+            assert!(most >= file.streams_for((to - from) as u64, 8), "{most}");
+            assert!(ranges.is_watched());
+        }
+        // They take no more than they may.
+        assert!(gather(&mut file.ranges(0, SIZE as u64, 2), 0, SIZE).await.unwrap() <= 2);
+    }
+}
+
+#[tokio::test]
+async fn where_there_are_no_streams_the_same_bytes_come_in_messages() {
+    let scene = Scene::new().await;
+    let client = client(scene.far(u64::MAX).await, Dialect::Linux).await;
+    let file = open(&client).await;
+    let mut ranges = file.ranges(5, SIZE as u64, 8);
+    assert_eq!(gather(&mut ranges, 5, SIZE).await.unwrap(), 1);
+    assert!(!ranges.is_watched() && !ranges.is_unchanged());
+}
+
+#[tokio::test]
+async fn a_stream_that_is_cut_among_several_is_an_error_of_all() {
+    let scene = Scene::new().await;
+    let client = client(scene.far(1_000_000).await, Version::N1).await;
+    let mut ranges = open(&client).await.ranges(0, SIZE as u64, 8);
+    let error = gather(&mut ranges, 0, SIZE).await.unwrap_err();
+    assert!(matches!(error, Error::Stream(Fault::Short { .. } | Fault::Cut(_)) | Error::Refused(_)), "{error}");
+    assert!(timeout(SOON, ranges.next()).await.unwrap().is_err());
+}
+
+#[tokio::test]
+async fn a_file_that_is_rewritten_or_cut_meanwhile_is_not_taken_for_what_it_was() {
+    // More than all sockets on the way hold.
+    const LARGE: u64 = 128 << 20;
+    for cut in [false, true] {
+        let scene = Scene::new().await;
+        let file = std::fs::OpenOptions::new().write(true).open(scene.dir.path().join("f")).unwrap();
+        file.set_len(LARGE).unwrap();
+        let client = client(scene.address, Version::N1).await;
+        let mut ranges = open(&client).await.ranges(0, LARGE, 8);
+        let came = AtomicU64::new(0);
+        let mut failed = false;
+        loop {
+            match timeout(SOON, ranges.next()).await.unwrap() {
+                Ok(None) => break,
+                Ok(Some((_, data))) => {
+                    if came.fetch_add(data.len() as u64, Ordering::Relaxed) == 0 {
+                        if cut {
+                            file.set_len(1000).unwrap();
+                        } else {
+                            std::os::unix::fs::FileExt::write_all_at(&file, b"another", LARGE - 10).unwrap();
+                        }
+                    }
+                }
+                Err(_) => {
+                    failed = true;
+                    break;
+                }
+            }
+        }
+        assert!(failed || !ranges.is_unchanged(), "cut: {cut}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_dropped_half_way_leaves_no_stream() {
+    let scene = Scene::new().await;
+    let client = client(scene.address, Version::N1).await;
+    let file = open(&client).await;
+    let held = client.held().0;
+    let mut ranges = file.ranges(0, SIZE as u64, 8);
+    assert!(ranges.next().await.unwrap().is_some());
+    drop(ranges);
+    crate::support::settled(&client, held).await;
+}

@@ -1,0 +1,268 @@
+//! A server on TCP with a directory and trees in memory, and sessions that speak by lines.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ninefold::proto::Dialect;
+use ninefold::proto::dialect::Version;
+use ninefold::proto::message::R;
+use ninefold::proto::print::{Data, parse, print};
+use ninefold::proto::wire::split_frame;
+use ninefold::server::{Limits, Server, StreamCounts, StreamLimits};
+use ninefold::transport::{Address, Listener, Stream};
+use ninefold::tree::hostfs::HostFs;
+use ninefold::tree::ramfs::RamFs;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+
+/// The bound of a wait that ought to end soon.
+pub const SOON: Duration = Duration::from_secs(60);
+
+pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(SOON, future).await.unwrap_or_else(|_| panic!("{what} did not end"))
+}
+
+pub struct Bed {
+    pub server: Arc<Server>,
+    pub address: SocketAddr,
+    pub dir: tempfile::TempDir,
+}
+
+impl Bed {
+    pub fn new() -> Bed {
+        Bed::with(Limits::default(), StreamLimits::default())
+    }
+
+    pub fn with(limits: Limits, streams: StreamLimits) -> Bed {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().to_owned();
+        Bed::of(&root, dir, limits, streams)
+    }
+
+    /// Exports `root`.
+    pub fn of(root: &Path, dir: tempfile::TempDir, limits: Limits, streams: StreamLimits) -> Bed {
+        let server = Server::builder()
+            .export("host", Arc::new(HostFs::open(root).unwrap()), false)
+            .export("mem", Arc::new(RamFs::new()), false)
+            .limits(limits)
+            .streams(streams)
+            .build();
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = socket.local_addr().unwrap();
+        drop(socket);
+        let listener = futures_now(Listener::bind(&Address::tcp(address)));
+        let serving = server.clone();
+        tokio::spawn(async move {
+            loop {
+                let (stream, peer) = listener.accept().await;
+                tokio::spawn(serving.serve(stream, peer));
+            }
+        });
+        Bed { server, address, dir }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// A file of so many bytes, none like the next.
+    pub fn file(&self, name: &str, len: usize) -> Vec<u8> {
+        let bytes = noise(len);
+        std::fs::write(self.path(name), &bytes).unwrap();
+        bytes
+    }
+
+    pub async fn session(&self, version: &str, aname: &str) -> Session {
+        Session::open(TcpStream::connect(self.address).await.unwrap(), version, aname).await
+    }
+
+    /// A data connection that says nothing yet.
+    pub async fn bare(&self) -> TcpStream {
+        TcpStream::connect(self.address).await.unwrap()
+    }
+
+    /// One from another address of this machine.
+    pub async fn bare_from(&self, from: Ipv4Addr) -> TcpStream {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(SocketAddr::new(IpAddr::V4(from), 0)).unwrap();
+        socket.connect(self.address).await.unwrap()
+    }
+
+    pub async fn data(&self, token: &[u8]) -> TcpStream {
+        let mut stream = self.bare().await;
+        stream.write_all(&opening(token)).await.unwrap();
+        stream
+    }
+
+    /// Waits until the counts are so.
+    pub async fn counts(&self, what: &str, is: impl Fn(StreamCounts) -> bool) {
+        soon(what, async {
+            while !is(self.server.stream_counts()) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await;
+    }
+
+    /// Waits until no stream is open.
+    pub async fn quiet(&self) {
+        soon("the last stream", async {
+            while self.server.streams() > 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await;
+    }
+}
+
+/// A future that is ready at once.
+fn futures_now<T, E: std::fmt::Debug>(future: impl Future<Output = Result<T, E>>) -> T {
+    let mut future = std::pin::pin!(future);
+    let mut task = std::task::Context::from_waker(std::task::Waker::noop());
+    match future.as_mut().poll(&mut task) {
+        std::task::Poll::Ready(result) => result.unwrap(),
+        std::task::Poll::Pending => panic!("a bind to a number waits"),
+    }
+}
+
+pub fn noise(len: usize) -> Vec<u8> {
+    let mut x = 0x9e37_79b9_7f4a_7c15_u64;
+    let word = |_| {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        x.to_le_bytes()
+    };
+    let mut bytes: Vec<u8> = (0..len.div_ceil(8)).flat_map(word).collect();
+    bytes.truncate(len);
+    bytes
+}
+
+pub fn opening(token: &[u8]) -> Vec<u8> {
+    [b"9Pstream", token].concat()
+}
+
+pub struct Session {
+    pub stream: Stream,
+    version: Version,
+}
+
+/// What an Rstream of `.n1` said.
+pub struct Opened {
+    pub id: u32,
+    pub token: Vec<u8>,
+    pub modrev: u64,
+}
+
+impl Session {
+    pub async fn open(stream: impl Into<Stream>, version: &str, aname: &str) -> Session {
+        let mut s = Session { stream: stream.into(), version: Version::LAYOUTS[0] };
+        let line = format!("Tversion tag -1 msize 65536 version '{version}'");
+        assert_eq!(s.ask(&line).await, format!("Rversion tag -1 msize 65536 version '{version}'"));
+        s.version = Version::parse(version.as_bytes()).unwrap();
+        let n_uname = if s.version.dialect == Dialect::Plan9 { "" } else { " n_uname -1" };
+        let told = s.ask(&format!("Tattach tag 1 fid 0 afid -1 uname '' aname '{aname}'{n_uname}")).await;
+        assert!(told.starts_with("Rattach"), "{told}");
+        s
+    }
+
+    pub async fn send(&mut self, line: &str) {
+        let frame = parse(line, self.version).unwrap_or_else(|e| panic!("{line}: {e}"));
+        self.stream.write_all(&frame).await.unwrap();
+    }
+
+    pub async fn frame(&mut self) -> Vec<u8> {
+        soon("a reply", async {
+            let mut frame = vec![0; 4];
+            self.stream.read_exact(&mut frame).await.expect("the server closed the session");
+            let size = u32::from_le_bytes(frame[..].try_into().unwrap());
+            frame.resize(size as usize, 0);
+            self.stream.read_exact(&mut frame[4..]).await.unwrap();
+            frame
+        })
+        .await
+    }
+
+    pub async fn reply(&mut self) -> String {
+        let frame = self.frame().await;
+        print(&frame, self.version, Data::Whole).to_string()
+    }
+
+    pub async fn ask(&mut self, line: &str) -> String {
+        self.send(line).await;
+        self.reply().await
+    }
+
+    /// Walks to a file and opens it: `how` is Tlopen's flags, or Topen's mode.
+    pub async fn open_file(&mut self, fid: u32, name: &str, how: u32) {
+        let told = self.ask(&format!("Twalk tag 1 fid 0 newfid {fid} nwname 1 0:{name}")).await;
+        assert!(told.starts_with("Rwalk"), "{told}");
+        let told = match self.version.is_n1() {
+            true => self.ask(&format!("Tlopen tag 1 fid {fid} flags {how}")).await,
+            false => self.ask(&format!("Topen tag 1 fid {fid} mode {how}")).await,
+        };
+        assert!(told.starts_with("Rlopen") || told.starts_with("Ropen"), "{told}");
+    }
+
+    pub async fn create(&mut self, fid: u32, name: &str) {
+        let told = self.ask(&format!("Twalk tag 1 fid 0 newfid {fid} nwname 0")).await;
+        assert!(told.starts_with("Rwalk"), "{told}");
+        let create = match self.version.is_n1() {
+            true => format!("Tlcreate tag 1 fid {fid} name '{name}' flags 02 mode 0644 gid -1"),
+            false => {
+                let more = if self.version.dialect == Dialect::Unix { " extension ''" } else { "" };
+                format!("Tcreate tag 1 fid {fid} name '{name}' perm 0644 mode 2{more}")
+            }
+        };
+        let told = self.ask(&create).await;
+        assert!(told.starts_with("Rlcreate") || told.starts_with("Rcreate"), "{told}");
+    }
+
+    /// A stream of `.n1`, or the error's number.
+    pub async fn stream(&mut self, fid: u32, read: bool, offset: u64, length: u64) -> Result<Opened, u32> {
+        let isread = u8::from(read);
+        let line = format!("Tstream tag 1 fid {fid} flags 0 isread {isread} offset {offset} length {length}");
+        self.send(&line).await;
+        let frame = self.frame().await;
+        let (header, body) = split_frame(&frame).unwrap();
+        match R::decode(header.kind, body, self.version).unwrap() {
+            R::Stream { id, token, modrev, addr, .. } => {
+                assert_eq!(addr, b"");
+                Ok(Opened { id, token: token.0.to_vec(), modrev })
+            }
+            R::Lerror { ecode, .. } => Err(ecode),
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    /// How a stream ended: bytes and modrev, or the error's number.
+    pub async fn end(&mut self, id: u32, flags: u32) -> Result<(u64, u64), u32> {
+        self.send(&format!("Tstreamend tag 2 id {id} flags {flags}")).await;
+        self.ended().await
+    }
+
+    pub async fn ended(&mut self) -> Result<(u64, u64), u32> {
+        let frame = self.frame().await;
+        let (header, body) = split_frame(&frame).unwrap();
+        match R::decode(header.kind, body, self.version).unwrap() {
+            R::Streamend { count, modrev } => Ok((count, modrev)),
+            R::Lerror { ecode, .. } => Err(ecode),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// All that comes until the end.
+pub async fn all(stream: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    soon("the data", stream.read_to_end(&mut bytes)).await?;
+    Ok(bytes)
+}
+
+/// Asserts that a data connection is closed without a byte.
+pub async fn gets_nothing(stream: &mut TcpStream) {
+    let got = all(stream).await;
+    assert!(got.as_ref().map_or(true, Vec::is_empty), "{got:?}");
+}

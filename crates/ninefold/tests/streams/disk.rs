@@ -1,0 +1,56 @@
+//! A disk that is full.
+
+use std::path::PathBuf;
+
+use ninefold::server::{Limits, StreamLimits};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use tokio::io::AsyncWriteExt;
+
+use crate::bed::{Bed, noise};
+
+const MIB: usize = 1 << 20;
+const ENOSPC: u32 = 28;
+
+fn skip(name: &str, why: &str) {
+    let line = format!("skip {name} - {why}\n");
+    eprint!("{line}");
+    if let Some(path) = std::env::var_os("NINEFOLD_SKIPS") {
+        let mut file = std::fs::OpenOptions::new().append(true).create(true).open(path).unwrap();
+        std::io::Write::write_all(&mut file, line.as_bytes()).unwrap(); // one write: tests run side by side
+    }
+}
+
+struct Mounted(PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = unmount(&self.0, UnmountFlags::DETACH);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_that_is_full_is_told_at_the_end_of_a_stream() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path().join("disk");
+    std::fs::create_dir(&at).unwrap();
+    if mount("none", &at, "tmpfs", MountFlags::empty(), Some(c"size=4m")).is_err() {
+        return skip("a_disk_that_is_full_is_told_at_the_end_of_a_stream", "cannot mount: not root");
+    }
+    let _mounted = Mounted(at.clone());
+    let bed = Bed::of(&at, dir, Limits::default(), StreamLimits::default());
+    let bytes = noise(8 * MIB);
+    let mut s = bed.session("9P2000.L.n1", "host").await;
+    // Of no known length: what fits is written first. With a known one it is told before.
+    for (name, length) in [("f", 0), ("g", bytes.len() as u64)] {
+        s.create(1, name).await;
+        let opened = s.stream(1, false, 0, length).await.unwrap();
+        let mut data = bed.data(&opened.token).await;
+        // The server resets the connection when it cannot go on.
+        let sent = data.write_all(&bytes).await;
+        let ended = data.shutdown().await;
+        assert_eq!(s.end(opened.id, 0).await, Err(ENOSPC), "{name}: {sent:?} {ended:?}");
+        assert!(std::fs::metadata(at.join(name)).unwrap().len() < bytes.len() as u64);
+        assert_eq!(s.ask("Tclunk tag 1 fid 1").await, "Rclunk tag 1");
+        std::fs::remove_file(at.join(name)).unwrap();
+    }
+}

@@ -1,0 +1,11 @@
+//! Streams of our server, by frames and data connections made by hand: tokens, limits, ends and errors, and the bytes.
+
+mod bed;
+mod disk;
+mod ends;
+mod files;
+mod limits;
+mod namespace;
+mod old;
+mod tokens;
+mod unix;

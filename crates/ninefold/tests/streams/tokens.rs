@@ -1,0 +1,126 @@
+//! Who gets a stream, and who gets nothing.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use ninefold::server::{Limits, StreamLimits};
+use tokio::io::AsyncWriteExt;
+
+use crate::bed::{Bed, all, gets_nothing, opening};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guessed_token_a_used_one_and_a_stolen_one_get_nothing_and_are_counted() {
+    let bed = Bed::new();
+    let bytes = bed.file("f", 1000);
+    let mut s = bed.session("9P2000.L.n1", "host").await;
+    s.open_file(1, "f", 0).await;
+    let opened = s.stream(1, true, 0, 0).await.unwrap();
+    gets_nothing(&mut bed.data(&[0; 16]).await).await;
+    let mut near = opened.token.clone();
+    near[15] ^= 1;
+    gets_nothing(&mut bed.data(&near).await).await;
+    // From another address than the session's.
+    let mut thief = bed.bare_from(Ipv4Addr::new(127, 0, 0, 2)).await;
+    thief.write_all(&opening(&opened.token)).await.unwrap();
+    gets_nothing(&mut thief).await;
+    bed.counts("three refusals", |counts| counts.refused == 3).await;
+    // Its owner still gets what it is good for, once.
+    assert!(all(&mut bed.data(&opened.token).await).await.unwrap() == bytes);
+    gets_nothing(&mut bed.data(&opened.token).await).await;
+    assert_eq!(s.end(opened.id, 0).await.unwrap().0, 1000);
+    bed.counts("four", |counts| counts.refused == 4 && counts.completed == 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_that_comes_too_late_gets_nothing_and_the_stream_is_over() {
+    let streams = StreamLimits { token: Duration::from_millis(50), ..StreamLimits::default() };
+    let bed = Bed::with(Limits::default(), streams);
+    bed.file("f", 1000);
+    let mut s = bed.session("9P2000.L.n1", "host").await;
+    s.open_file(1, "f", 0).await;
+    let opened = s.stream(1, true, 0, 0).await.unwrap();
+    assert_eq!(s.end(opened.id, 0).await, Err(110));
+    gets_nothing(&mut bed.data(&opened.token).await).await;
+    bed.counts("it", |counts| counts.refused == 1 && counts.failed == 1).await;
+    assert_eq!(bed.server.streams(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_ends_takes_its_tokens_and_its_streams_with_it() {
+    let bed = Bed::new();
+    bed.file("f", 64 << 20);
+    let mut s = bed.session("9P2000.L.n1", "host").await;
+    s.open_file(1, "f", 0).await;
+    let waiting = s.stream(1, true, 0, 0).await.unwrap();
+    let running = s.stream(1, true, 0, 0).await.unwrap();
+    let mut data = bed.data(&running.token).await;
+    data.readable().await.unwrap();
+    assert_eq!(bed.server.streams(), 2);
+    drop(s);
+    assert!(all(&mut data).await.is_err(), "half a file must not look whole");
+    bed.quiet().await;
+    gets_nothing(&mut bed.data(&waiting.token).await).await;
+
+    // So does a new Tversion.
+    let mut s = bed.session("9P2000.L.n1", "host").await;
+    s.open_file(1, "f", 0).await;
+    let opened = s.stream(1, true, 0, 0).await.unwrap();
+    assert!(s.ask("Tversion tag -1 msize 65536 version '9P2000.L.n1'").await.starts_with("Rversion"));
+    bed.quiet().await;
+    gets_nothing(&mut bed.data(&opened.token).await).await;
+    assert_eq!(s.end(opened.id, 0).await, Err(9));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_session_cannot_ask_after_a_stream() {
+    let bed = Bed::new();
+    bed.file("f", 10);
+    let mut s = bed.session("9P2000.L.n1", "host").await;
+    s.open_file(1, "f", 0).await;
+    let opened = s.stream(1, true, 0, 0).await.unwrap();
+    let mut other = bed.session("9P2000.L.n1", "host").await;
+    assert_eq!(other.end(opened.id, 1).await, Err(9));
+    assert_eq!(all(&mut bed.data(&opened.token).await).await.unwrap().len(), 10);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_data_connection_may_be_opened_ahead_and_come_in_pieces() {
+    let bed = Bed::new();
+    let bytes = bed.file("f", 5000);
+    let mut early = bed.bare().await;
+    let mut s = bed.session("9P2000.L.n1", "host").await;
+    s.open_file(1, "f", 0).await;
+    let opened = s.stream(1, true, 0, 0).await.unwrap();
+    for byte in opening(&opened.token) {
+        early.write_all(&[byte]).await.unwrap();
+        early.flush().await.unwrap();
+        tokio::task::yield_now().await;
+    }
+    assert!(all(&mut early).await.unwrap() == bytes);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_that_say_nothing_are_closed_in_time_and_bounded() {
+    let limits = Limits { handshake: Duration::from_millis(300), ..Limits::default() };
+    let bed = Bed::with(limits, StreamLimits { silent: 3, ..StreamLimits::default() });
+    let mut first = bed.bare().await;
+    let mut others = Vec::new();
+    for _ in 0..3 {
+        others.push(bed.bare().await);
+    }
+    // One more than there is room for: the first makes way, before its time.
+    gets_nothing(&mut first).await;
+    bed.counts("one that made way", |counts| counts.silent >= 1).await;
+    // A session is taken all the same.
+    bed.session("9P2000.L.n1", "host").await;
+    for other in &mut others {
+        gets_nothing(other).await;
+    }
+    // Half an opening is none.
+    let mut half = bed.bare().await;
+    half.write_all(b"9Pstream and no").await.unwrap();
+    gets_nothing(&mut half).await;
+    let mut wrong = bed.bare().await;
+    wrong.write_all(b"9Pstrange data connection").await.unwrap();
+    gets_nothing(&mut wrong).await;
+}
