@@ -67,7 +67,7 @@ async fn one(given: &Remote, world: &World, out: &mut Out) -> Result<(), Trouble
     Ok(())
 }
 
-/// Whether the first read took the whole file: it came to an end just where the size says that the file has, when it had been
+/// Whether the first read took the whole file: it came to an end just where the size said that the file has, before it was
 /// read. Anything else is read until a read gives nothing.
 fn is_all(first: &Bytes, metadata: Option<&Metadata>) -> bool {
     first.is_empty() || metadata.is_some_and(|metadata| metadata.is_plain() && metadata.size == first.len() as u64)

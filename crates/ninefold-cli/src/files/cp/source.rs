@@ -133,7 +133,7 @@ impl Item {
     /// A plain file of a server that the user named, opened and begun to be read when it was come to; any other is nobody's.
     pub fn begun(place: Place, begun: Begun) -> Option<Item> {
         let facts = begun.metadata.clone().map(Facts::from)?;
-        // One that was cut since it was read is come to again.
+        // One that has grown since it was looked at is come to again.
         if facts.kind != FileType::File || facts.size < begun.data.len() as u64 {
             return None;
         }
@@ -262,6 +262,7 @@ impl Item {
                 }
                 let file = node.open(Mode::READ).await?;
                 // A small file is read while its attributes are on the way. Those that its directory told are old.
+                // Looked at first: what changes it from then on is seen by who looks again.
                 let both =
                     futures_util::future::try_join(file.metadata(), file.read_at(0, FIRST_THERE.min(file.read_max())));
                 let (facts, first) = both.await.map(|(metadata, first)| (Facts::from(metadata), first))?;

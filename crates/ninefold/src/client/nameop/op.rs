@@ -62,7 +62,7 @@ pub struct Begun {
     pub file: File,
     /// Its beginning; nothing at its end only.
     pub data: Bytes,
-    /// `None` where the server refused it, or what it says of the file is not to be believed.
+    /// As it was when the reading began. `None` where the server refused it, or what it says of the file is not to be believed.
     pub metadata: Option<Metadata>,
 }
 
@@ -572,7 +572,7 @@ pub(crate) struct BeginRead {
 }
 
 impl NameOp for BeginRead {
-    type Promised = (Spot, Promise<Opened>, Promise<Bytes>, Promise<Metadata>);
+    type Promised = (Spot, Promise<Opened>, Promise<Metadata>, Promise<Bytes>);
     type Output = Begun;
 
     fn follow(&self) -> Follow {
@@ -589,19 +589,20 @@ impl NameOp for BeginRead {
 
     async fn issue(&self, chain: &mut Chain, spot: Spot) -> Result<Self::Promised, Error> {
         let opened = chain.open(&spot, Mode::READ).await?;
-        let read = chain.read(&spot, 0, self.count).await?;
+        // Looked at before it is read: what changes it from then on is seen by who looks again.
         let metadata = chain.stat(&spot).await?;
-        Ok((spot, opened, read, metadata))
+        let read = chain.read(&spot, 0, self.count).await?;
+        Ok((spot, opened, metadata, read))
     }
 
-    async fn take(&self, (spot, opened, read, metadata): Self::Promised, qid: Qid) -> Result<Begun, Error> {
+    async fn take(&self, (spot, opened, metadata, read): Self::Promised, qid: Qid) -> Result<Begun, Error> {
         // Before the open, which may be refused to a directory in other words.
         if qid.is_dir() {
             return Err(Errno::EISDIR.into());
         }
         let opened = opened.take().await?;
-        let data = read.take().await?;
         let metadata = told(metadata.take().await)?;
+        let data = read.take().await?;
         Ok(Begun { file: spot.into_file(opened, Mode::READ)?, data, metadata })
     }
 
@@ -612,8 +613,9 @@ impl NameOp for BeginRead {
         let file = node.open(Mode::READ).await?;
         // Together: a small file then takes no round trip more, and a large one is known for what it is.
         let beside = file.client().fork();
-        let (data, metadata) =
-            join(file.read_at(0, self.count.min(file.read_max())), metadata(&beside, file.fid.fid())).await;
+        // The look is sent first, as in a group.
+        let (metadata, data) =
+            join(metadata(&beside, file.fid.fid()), file.read_at(0, self.count.min(file.read_max()))).await;
         file.client().join(&beside);
         Ok(Begun { file, data: data?, metadata: told(metadata)? })
     }
