@@ -19,14 +19,15 @@ use super::client::Client;
 use super::error::{Error, Fault};
 use super::file::File;
 use super::stream::Stream;
-use width::Width;
+use width::{Width, interval};
 
 /// The shortest range that is worth a connection of its own: 1 MiB, 80 ms at 100 Mbit/s.
 const LEAST: u64 = 1 << 20;
 
-/// Round trips that the rest of a range must take at its rate to be worth being parted: one to ask, one for the first bytes to come,
-/// and as many again to be faster.
-const TRIPS: u32 = 4;
+/// Round trips that the rest of a range must take at its rate to be worth being parted. A new connection has its first bytes two of them
+/// later, and doubles what it brings from ten segments on (RFC 6928): 0.5 MB in the first seven, while the one that has the range goes on,
+/// with the room of all that have ended.
+const TRIPS: u32 = 10;
 
 /// See the module. Dropping it gives up what is on the way.
 pub struct Ranges {
@@ -55,8 +56,11 @@ struct Part {
     end: u64,
     /// Where its stream ends.
     until: u64,
-    began: Instant,
+    /// Bytes that came in this [`interval`], and when it began.
     moved: u64,
+    since: Instant,
+    /// Bytes a second in the interval before: a connection is slow at its beginning, and what its whole life says is too little.
+    rate: Option<f64>,
     /// What its requests follow from.
     client: Client,
 }
@@ -66,15 +70,28 @@ impl Part {
         self.end - self.next
     }
 
-    /// How long the rest takes if nothing changes.
-    fn lasts(&self) -> Duration {
-        match self.moved {
-            0 => Duration::MAX,
-            moved => {
-                Duration::try_from_secs_f64(self.began.elapsed().as_secs_f64() * self.left() as f64 / moved as f64)
-                    .unwrap_or(Duration::MAX)
-            }
+    /// So many bytes of it have come.
+    fn came(&mut self, bytes: u64, trip: Duration) {
+        self.next += bytes;
+        self.moved += bytes;
+        let now = Instant::now();
+        let took = now - self.since;
+        if took >= interval(trip) {
+            self.rate = Some(self.moved as f64 / took.as_secs_f64());
+            (self.since, self.moved) = (now, 0);
         }
+    }
+
+    /// How long the rest takes if nothing changes.
+    fn lasts(&self, trip: Duration) -> Duration {
+        let silent = self.since.elapsed();
+        let rate = match self.rate {
+            // One that has come to a standstill.
+            _ if silent >= 2 * interval(trip) => self.moved as f64 / silent.as_secs_f64(),
+            Some(rate) => rate,
+            None => return Duration::MAX,
+        };
+        Duration::try_from_secs_f64(self.left() as f64 / rate).unwrap_or(Duration::MAX)
     }
 }
 
@@ -179,8 +196,7 @@ impl Ranges {
             let Some(part) = &mut self.parts[number] else { continue };
             let offset = part.next;
             let length = part.left().min(data.len() as u64);
-            part.next += length;
-            part.moved += length;
+            part.came(length, self.trip);
             self.file.client.join(&part.client);
             // One that was cut short stops there: what it brings behind is not waited for, nor its end.
             if part.next == part.end && part.end < part.until {
@@ -214,8 +230,8 @@ impl Ranges {
         let file = self.file.clone();
         // Its requests follow from what was done before it, and not from what the others do meanwhile.
         let client = file.client.fork();
-        let (began, moved) = (Instant::now(), 0);
-        self.parts.push(Some(Part { next: offset, end, until: end, began, moved, client: client.clone() }));
+        let (since, moved, rate) = (Instant::now(), 0, None);
+        self.parts.push(Some(Part { next: offset, end, until: end, moved, since, rate, client: client.clone() }));
         self.waiting.push(Box::pin(async move {
             let opened = file.stream_read_as(&client, offset, Some(end - offset)).await;
             Came { part: number, what: opened.map(|stream| Some((stream, None))) }
@@ -240,7 +256,7 @@ impl Ranges {
         }
         let wanted = self.width.at(Instant::now());
         for _ in self.streams()..wanted {
-            let worth = |part: &&mut Part| part.left() >= 2 * LEAST && part.lasts() > self.trip * TRIPS;
+            let worth = |part: &&mut Part| part.left() >= 2 * LEAST && part.lasts(self.trip) > self.trip * TRIPS;
             let Some(most) = self.parts.iter_mut().flatten().filter(worth).max_by_key(|part| part.left()) else {
                 return;
             };

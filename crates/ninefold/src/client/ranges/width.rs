@@ -15,6 +15,11 @@ const TRIP: Duration = Duration::from_millis(4);
 /// The shortest interval, in which a rate can be told from chance.
 const INTERVAL: Duration = Duration::from_millis(20);
 
+/// What a rate is told from: two round trips.
+pub(super) fn interval(trip: Duration) -> Duration {
+    (2 * trip).max(INTERVAL)
+}
+
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct Width {
@@ -31,7 +36,7 @@ impl Width {
     /// `trip`: what a round trip takes.
     pub fn new(trip: Duration, most: usize, now: Instant) -> Width {
         let wanted = (trip.as_nanos() / TRIP.as_nanos()).clamp(1, most as u128) as usize;
-        Width { most, wanted, interval: (2 * trip).max(INTERVAL), since: now, bytes: 0, best: 0.0 }
+        Width { most, wanted, interval: interval(trip), since: now, bytes: 0, best: 0.0 }
     }
 
     pub fn wanted(&self) -> usize {
