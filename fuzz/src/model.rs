@@ -117,6 +117,18 @@ struct Blocked {
 /// Txattrcreate, Twalk, Topen, Tcreate, Tread.
 const ALONE: [u8; 7] = [12, 14, 32, 110, 112, 114, 116];
 
+/// What becomes of what a Tguard guards.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Course {
+    Void,
+    UntilFailure,
+    /// How many were answered, the Tguard among them, and whether the first behind it failed.
+    Unless {
+        answered: u32,
+        failed: bool,
+    },
+}
+
 /// The model.
 #[derive(Default)]
 pub struct Model {
@@ -138,9 +150,9 @@ pub struct Model {
     frame: u64,
     /// Tags whose first one waits for a fid.
     blocked: BTreeMap<u16, Blocked>,
-    /// By tags with a Tguard that does not hold, or says to stop: how many requests more it guards, whether they are not carried
-    /// out, and the Tguard's serial number.
-    guarded: BTreeMap<u16, (u32, bool, u64)>,
+    /// By tags with a Tguard that does not hold, or says what is to be carried out: how many requests more it guards, itself among
+    /// them, what becomes of them, and the Tguard's serial number.
+    guarded: BTreeMap<u16, (u32, Course, u64)>,
     /// What a Tsession told.
     epoch: Option<u64>,
     limits: Limits,
@@ -290,19 +302,26 @@ impl Model {
 
     /// Whether the next request of a tag is not carried out.
     pub fn is_cancelled(&self, tag: u16) -> bool {
-        self.guarded.get(&tag).is_some_and(|(_, cancelled, _)| *cancelled)
+        self.guarded.get(&tag).is_some_and(|(_, course, _)| *course == Course::Void)
     }
 
     /// A Tguard is answered: does what it guards come to be carried out?
     pub fn guard(&mut self, tag: u16, flags: u32, (epoch, lease, opid): (u64, u32, u64), members: u16) -> bool {
-        let stops = flags == 1;
-        let in_this_run = stops && epoch == 0 || self.epoch == Some(epoch);
+        let in_this_run = flags > 0 && epoch == 0 || self.epoch == Some(epoch);
         let has_room = usize::from(members) < self.limits.group;
-        let holds = flags <= 1 && in_this_run && (lease, opid) == (0, 0) && has_room;
+        let around = self.guarded.get(&tag).map(|(_, course, _)| *course);
+        let fits = match flags {
+            0 => true,
+            1 => matches!(around, None | Some(Course::UntilFailure)),
+            2 => around.is_none(),
+            _ => false,
+        };
+        let holds = fits && in_this_run && (lease, opid) == (0, 0) && has_room;
         if !holds {
             self.cancel_behind(tag, members);
-        } else if stops && members > 0 {
-            self.guard_behind(tag, members, false);
+        } else if flags > 0 && members > 0 {
+            let course = if flags == 1 { Course::UntilFailure } else { Course::Unless { answered: 0, failed: false } };
+            self.guard_behind(tag, members, course);
         }
         holds
     }
@@ -317,25 +336,34 @@ impl Model {
 
     /// The request of this tag that is answered next fails, or the last one did.
     pub fn failed(&mut self, tag: u16) {
-        if let Some((_, cancelled, _)) = self.guarded.get_mut(&tag) {
-            *cancelled = true;
+        match self.guarded.get_mut(&tag) {
+            Some((_, course @ Course::UntilFailure, _)) => *course = Course::Void,
+            Some((_, Course::Unless { answered: 1, failed }, _)) => *failed = true,
+            _ => {}
         }
     }
 
     /// What is behind the request of this tag that is answered next is not carried out.
     pub fn cancel_behind(&mut self, tag: u16, members: u16) {
-        self.guard_behind(tag, members, true);
+        self.guard_behind(tag, members, Course::Void);
     }
 
-    fn guard_behind(&mut self, tag: u16, members: u16, cancelled: bool) {
-        let (left, before, _) = self.guarded.get(&tag).copied().unwrap_or_default();
-        self.guarded.insert(tag, (left.max(u32::from(members) + 1), before || cancelled, self.frame));
+    fn guard_behind(&mut self, tag: u16, members: u16, course: Course) {
+        let (left, before, _) = self.guarded.get(&tag).copied().unwrap_or((0, course, 0));
+        let course = if before == Course::Void { before } else { course };
+        self.guarded.insert(tag, (left.max(u32::from(members) + 1), course, self.frame));
     }
 
     /// A request of this tag is answered, or never will be.
     pub fn answered(&mut self, tag: u16) {
-        if let Some((left, ..)) = self.guarded.get_mut(&tag) {
+        if let Some((left, course, _)) = self.guarded.get_mut(&tag) {
             *left -= 1;
+            if let Course::Unless { answered, failed } = course {
+                *answered += 1;
+                if *answered == 2 && !*failed {
+                    *course = Course::Void;
+                }
+            }
             if *left == 0 {
                 self.guarded.remove(&tag);
             }

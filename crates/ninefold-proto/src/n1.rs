@@ -74,7 +74,9 @@ pub mod access {
 pub mod guard {
     /// What it guards is done up to the first that fails, or writes less than it was asked to, and no further.
     pub const STOP: u32 = 1;
-    pub const ALL: u32 = 1;
+    /// Of what it guards the first is done, and the others where that failed.
+    pub const UNLESS: u32 = 2;
+    pub const ALL: u32 = 3;
 }
 
 /// The first of Rlerror's codes that is no number of Linux.

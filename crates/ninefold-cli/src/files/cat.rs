@@ -40,7 +40,7 @@ async fn one(given: &Remote, world: &World, out: &mut Out) -> Result<(), Trouble
             place::walk(client, path, Follow::All).await?;
             return Err(Errno::EISDIR.into());
         }
-        client.begin_read(path, u32::MAX).await
+        client.begin_read_or_stream(path, u32::MAX, STREAMED).await
     });
     let (_, begun) = begun.await.map_err(Trouble::File)?;
     let Begun { file, data: first, metadata } = begun.map_err(|e| {
@@ -48,7 +48,8 @@ async fn one(given: &Remote, world: &World, out: &mut Out) -> Result<(), Trouble
         Trouble::File(given.failed(tried, e))
     })?;
     // Without attributes it is read one message after another.
-    let done = is_all(&first, metadata.as_ref());
+    let done = first.as_ref().is_some_and(|first| is_all(first, metadata.as_ref()));
+    let first = first.unwrap_or_default();
     let begins = first.len() as u64;
     let size = metadata.as_ref().filter(|metadata| metadata.is_plain()).map_or(0, |metadata| metadata.size);
     out.data(first).await.map_err(Trouble::Output)?;

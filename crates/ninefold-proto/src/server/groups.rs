@@ -129,9 +129,24 @@ pub(super) struct Groups<B> {
     attaches: usize,
     /// Of the frames.
     bytes: usize,
-    /// By tags whose Tguard did not hold, or says when to stop. What it guards may come when it is answered and the tag is in no
+    /// By tags whose Tguard did not hold, or says what is to be carried out. What it guards may come when it is answered and the tag is in no
     /// use.
     guarded: BTreeMap<Tag, Guarded>,
+}
+
+/// What is carried out of what a Tguard guards.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Course {
+    /// Nothing.
+    Cancelled,
+    /// All before the first that fails.
+    UntilFailure,
+    /// The first, and the others unless that succeeds. It has not been begun; the Tguard is answered next.
+    Unless,
+    /// Of these the first is answered next.
+    First { failed: bool },
+    /// All.
+    Free,
 }
 
 /// What becomes of the next requests of a tag.
@@ -139,8 +154,7 @@ pub(super) struct Groups<B> {
 struct Guarded {
     /// How many more; not 0.
     left: u32,
-    /// None of them is carried out; else only those before the first that fails are.
-    cancelled: bool,
+    course: Course,
     /// Frames of the connection before the Tguard.
     serial: u64,
 }
@@ -259,14 +273,20 @@ impl<B: AsRef<[u8]> + Clone + From<Vec<u8>>> Groups<B> {
         line
     }
 
-    /// The next so many of `tag` are not carried out, or only as long as none fails: the Tguard that says so, which is
-    /// [`Groups::answered`] next, is the first. It had `serial` frames before it. Where another guard goes on, one that fails
-    /// ends both, so that they are as good as one.
-    pub fn guard(&mut self, tag: Tag, members: u32, cancelled: bool, serial: u64) {
+    /// What becomes of the next so many of `tag`: the Tguard that says so, which is [`Groups::answered`] next, is the first. It had
+    /// `serial` frames before it. Where another guard goes on ([`Groups::takes_guard`]), one that fails ends both, so that they are as
+    /// good as one.
+    pub fn guard(&mut self, tag: Tag, members: u32, course: Course, serial: u64) {
         let before = self.guarded.get(&tag);
         let left = before.map_or(0, |guarded| guarded.left).max(members);
-        let cancelled = cancelled || before.is_some_and(|guarded| guarded.cancelled);
-        self.guarded.insert(tag, Guarded { left, cancelled, serial });
+        let is_cancelled = before.is_some_and(|guarded| guarded.course == Course::Cancelled);
+        let course = if is_cancelled { Course::Cancelled } else { course };
+        self.guarded.insert(tag, Guarded { left, course, serial });
+    }
+
+    /// Whether a guard of this kind may be the next of `tag`: those that go on until one fails may be among one another only.
+    pub fn takes_guard(&self, tag: Tag, course: Course) -> bool {
+        self.guarded.get(&tag).is_none_or(|guarded| guarded.course == Course::UntilFailure && course == Course::UntilFailure)
     }
 
     /// Tags with a Tguard of which not all that it guards has been answered.
@@ -276,13 +296,17 @@ impl<B: AsRef<[u8]> + Clone + From<Vec<u8>>> Groups<B> {
 
     /// Whether the next of `tag` is not to be carried out.
     pub fn is_cancelled(&self, tag: Tag) -> bool {
-        self.guarded.get(&tag).is_some_and(|guarded| guarded.cancelled)
+        self.guarded.get(&tag).is_some_and(|guarded| guarded.course == Course::Cancelled)
     }
 
     /// The member of `tag` that is [`Groups::answered`] next did not do what it was asked.
     pub fn failed(&mut self, tag: Tag) {
         if let Some(guarded) = self.guarded.get_mut(&tag) {
-            guarded.cancelled = true;
+            guarded.course = match guarded.course {
+                Course::UntilFailure | Course::Cancelled => Course::Cancelled,
+                Course::First { .. } => Course::First { failed: true },
+                course @ (Course::Unless | Course::Free) => course,
+            };
         }
     }
 
@@ -290,6 +314,12 @@ impl<B: AsRef<[u8]> + Clone + From<Vec<u8>>> Groups<B> {
     pub fn answered(&mut self, tag: Tag) {
         if let Some(guarded) = self.guarded.get_mut(&tag) {
             guarded.left -= 1;
+            guarded.course = match guarded.course {
+                Course::Unless => Course::First { failed: false },
+                Course::First { failed: true } => Course::Free,
+                Course::First { failed: false } => Course::Cancelled,
+                course => course,
+            };
             if guarded.left == 0 {
                 self.guarded.remove(&tag);
             }

@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 use core::str::FromStr;
 
 use super::fids::{Fate, HandleId, Lookup, Mode};
+use super::groups::Course;
 use super::op::{Op, Request, RequestId, Special};
 use super::outbox::{Bulk, Outbox};
 use super::reply::Reply;
@@ -727,8 +728,8 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         self.retire(id, Fate { request: Some(request), remove, error, refused: refused.is_some() });
     }
 
-    /// Tguard: its reply; where it does not hold, that nothing of what it guards is carried out; and where it says so, that what
-    /// fails is the end of it.
+    /// Tguard: its reply; where it does not hold, that nothing of what it guards is carried out; and where it says so, that it ends
+    /// with what fails, or with the first if that does not.
     fn guard(
         &mut self,
         tag: Tag,
@@ -737,27 +738,35 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         members: u16,
         out: &mut Outbox<P>,
     ) -> Result<(), Stop> {
-        let stops = flags & n1::guard::STOP != 0;
+        let course = match flags {
+            0 => Some(Course::Free),
+            n1::guard::STOP => Some(Course::UntilFailure),
+            n1::guard::UNLESS => Some(Course::Unless),
+            _ => None,
+        };
         // No run of a server is 0: a group that goes with its Tsession cannot know which it will be.
-        let asks = !stops || epoch != 0;
-        let error = match () {
-            () if flags & !n1::guard::ALL != 0 => Error::with_text(Errno::EINVAL, "unknown guard flags"),
-            () if usize::from(members) >= self.limits.group => {
+        let asks = flags == 0 || epoch != 0;
+        let error = match course {
+            None => Error::with_text(Errno::EINVAL, "unknown guard flags"),
+            Some(course) if course != Course::Free && !self.takes_guard(tag, course) => {
+                Error::with_text(Errno::EINVAL, "a guard of this kind among what another guards")
+            }
+            _ if usize::from(members) >= self.limits.group => {
                 Error::with_text(Errno::EINVAL, "a guard of more requests than a tag may have")
             }
             // Telling a group that is sent again comes with sessions that are resumed.
-            () if opid != 0 => Error::with_text(Errno::EOPNOTSUPP, "operations are not remembered"),
+            _ if opid != 0 => Error::with_text(Errno::EOPNOTSUPP, "operations are not remembered"),
             // Nobody holds a lease.
-            () if asks && self.epoch != Some(epoch) || lease != 0 => cancelled(),
-            () => {
+            _ if asks && self.epoch != Some(epoch) || lease != 0 => cancelled(),
+            Some(course) => {
                 Reply::<P>::Plain { number: TGUARD, qid: None }.push(tag, self.version, self.msize, out);
-                if stops && members > 0 {
-                    self.guard_behind(tag, members, false);
+                if course != Course::Free && members > 0 {
+                    self.guard_behind(tag, members, course);
                 }
                 return Ok(());
             }
         };
-        self.guard_behind(tag, members, true);
+        self.guard_behind(tag, members, Course::Cancelled);
         Err(Stop::Refused(error))
     }
 

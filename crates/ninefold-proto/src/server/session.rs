@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::fids::{DirPosition, Fate, Fids, HandleId, Lookup, Mode};
-use super::groups::{Groups, Kept, Member, Over, Refused};
+use super::groups::{Course, Groups, Kept, Member, Over, Refused};
 use super::limits::Limits;
 use super::n1::AfterN1;
 use super::op::{Done, Farewell, FarewellId, Request, RequestId};
@@ -416,7 +416,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
             None => {
                 self.refuse(tag, why.error(), out);
                 if let Refused::Guard(members) = refused {
-                    self.guard_behind(tag, members, true);
+                    self.guard_behind(tag, members, Course::Cancelled);
                 }
                 self.answered(tag);
                 Event::Handled
@@ -426,12 +426,15 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         }
     }
 
-    /// The next so many requests of a tag behind the one that is answered now will be answered: when `cancelled` without being
-    /// carried out, else up to the first that fails.
-    pub(super) fn guard_behind(&mut self, tag: Tag, members: u16, cancelled: bool) {
+    /// What becomes of the next so many requests of a tag behind the one that is answered now.
+    pub(super) fn guard_behind(&mut self, tag: Tag, members: u16, course: Course) {
         if let Some(groups) = &mut self.groups {
-            groups.guard(tag, u32::from(members) + 1, cancelled, self.serial);
+            groups.guard(tag, u32::from(members) + 1, course, self.serial);
         }
+    }
+
+    pub(super) fn takes_guard(&self, tag: Tag, course: Course) -> bool {
+        self.groups.as_ref().is_none_or(|groups| groups.takes_guard(tag, course))
     }
 
     fn is_cancelled(&self, tag: Tag) -> bool {

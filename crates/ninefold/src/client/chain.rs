@@ -32,7 +32,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use ninefold_proto::attr::{SetAttr, getattr};
 use ninefold_proto::message::{Mask, Names, Octal, Optional, Payload, Perm, StatBytes};
-use ninefold_proto::n1::{guard, rename2};
+use ninefold_proto::n1::{guard, rename2, seek};
 use ninefold_proto::open::lflags;
 use ninefold_proto::stat::{Stat, dm, omode};
 use ninefold_proto::types::{MAXWELEM, Name};
@@ -175,11 +175,33 @@ impl Chain {
             let dialect = self.client.dialect();
             return Err(Error::Unsupported { what: "stop at what fails", dialect });
         }
-        let request = T::Guard { flags: Octal(guard::STOP), epoch: 0, fid: Fid::NONE, lease: 0, opid: 0, members };
+        self.guard(guard::STOP, members).await
+    }
+
+    async fn guard(&mut self, flags: u32, members: u16) -> Result<Promise<()>, Error> {
+        let request = T::Guard { flags: Octal(flags), epoch: 0, fid: Fid::NONE, lease: 0, opid: 0, members };
         if self.last.is_none() && self.client.root.known().is_none() {
             self.lead = self.client.root.take_lead();
         }
         self.rooms = Some(self.client.handle().rooms(u32::from(members) + 1).await?);
+        self.issue(request, Bytes::new(), nothing).await
+    }
+
+    /// The next request is done, and the `members` - 1 behind it only if it failed: else those fail with `ECANCELED`, and do nothing.
+    /// .n1 only; room is waited for and a chain is dropped as with [`Chain::all_or_stop`].
+    pub(super) async fn unless(&mut self, members: u16) -> Result<Promise<()>, Error> {
+        self.guard(guard::UNLESS, members).await
+    }
+
+    /// Whether a stream of `.n1` may be had.
+    pub(super) fn may_stream(&self) -> bool {
+        self.client.version().is_n1() && self.client.has_streams()
+    }
+
+    /// Whether the open file has more than `bytes` bytes: `ENXIO` where it has not; .n1 only.
+    pub(super) async fn is_longer(&mut self, spot: &Spot, bytes: u64) -> Result<Promise<()>, Error> {
+        // What is behind the last data is a hole (lseek(2)); only behind the end there is none.
+        let request = T::Seek { fid: self.own(&spot.fid)?, offset: bytes, whence: seek::HOLE };
         self.issue(request, Bytes::new(), nothing).await
     }
 

@@ -240,7 +240,13 @@ impl Client {
     /// Opens the file at `path` to be read, and reads at most `count` bytes of its beginning, and at most what one message
     /// holds. A directory is `EISDIR`.
     pub async fn begin_read(&self, path: impl AsRef<[u8]>, count: u32) -> Result<Begun, Error> {
-        Base::root(self).nameop(components(path.as_ref())?, &BeginRead { count }).await
+        Base::root(self).nameop(components(path.as_ref())?, &BeginRead { count, most: u64::MAX }).await
+    }
+
+    /// The same, but of a file of more than `most` bytes nothing is read where the server has streams and can tell: it is for those, and
+    /// would wait behind what was read (.n1).
+    pub async fn begin_read_or_stream(&self, path: impl AsRef<[u8]>, count: u32, most: u64) -> Result<Begun, Error> {
+        Base::root(self).nameop(components(path.as_ref())?, &BeginRead { count, most }).await
     }
 }
 
@@ -254,6 +260,11 @@ impl Begun {
     pub async fn all(self, most: usize) -> Result<Bytes, Error> {
         let Begun { file, data, metadata } = self;
         let size = metadata.and_then(|metadata| metadata.is_plain().then_some(metadata.size));
+        let data = match data {
+            Some(data) => data,
+            None if size.is_some_and(|size| size > most as u64) => return Err(Errno::EFBIG.into()),
+            None => file.read_at(0, file.read_max()).await?,
+        };
         let whole = !data.is_empty() && size == Some(data.len() as u64);
         if whole && data.len() <= most {
             return Ok(data);

@@ -84,8 +84,8 @@ impl Content {
         };
         let at = offset + first.len() as u64;
         let has_size = facts.size > 0;
-        // The first read was at the start.
-        let is_empty = offset == 0 && first.is_empty();
+        // The first read, of what has no size, was at the start.
+        let is_empty = offset == 0 && first.is_empty() && !has_size;
         let rest = match self {
             _ if has_size && at >= facts.size => Rest::None,
             Content::Here { fd, .. } if has_size || !is_empty => Rest::Here(read_ahead(fd.clone(), at, facts.clone())),

@@ -134,7 +134,7 @@ impl Item {
     pub fn begun(place: Place, begun: Begun) -> Option<Item> {
         let facts = begun.metadata.clone().map(Facts::from)?;
         // One that has grown since it was looked at is come to again.
-        if facts.kind != FileType::File || facts.size < begun.data.len() as u64 {
+        if facts.kind != FileType::File || facts.size < begun.data.as_ref().map_or(0, |data| data.len() as u64) {
             return None;
         }
         let listed = Listed { kind: Some(facts.kind), facts: Some(facts) };
@@ -252,7 +252,7 @@ impl Item {
                 let (At::Begun(begun), Some(facts)) = (self.at, self.listed.facts) else {
                     return Err(Cause::Here(Errno::EINVAL));
                 };
-                Ok((facts, Some(Content::There { file: begun.file, first: begun.data })))
+                Ok((facts, Some(Content::There { file: begun.file, first: begun.data.unwrap_or_default() })))
             }
             _ => {
                 let node = self.into_node().await?;

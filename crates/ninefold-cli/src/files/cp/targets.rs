@@ -16,6 +16,7 @@ use super::cx::Cx;
 use super::dest::{At, Dest, Slot};
 use super::facts::Facts;
 use super::off::off;
+use super::reader::STREAMED;
 use super::source::Item;
 use super::trouble::{Cause, Trouble};
 use super::turn;
@@ -176,7 +177,9 @@ impl Top {
                 // What is not to be gone into is opened, and begun to be read, in the same round trip: whatever else it is, is found below.
                 let is_read = !cx.recursive && !cx.dry_run && !cx.how.resume && !source.says_directory();
                 if is_read {
-                    let begin = async |client: &Client| turn::fork(client).begin_read(&address.path, u32::MAX).await;
+                    let begin = async |client: &Client| {
+                        turn::fork(client).begin_read_or_stream(&address.path, u32::MAX, STREAMED).await
+                    };
                     if let Ok(begun) = cx.world.servers.first(address, begin).await?.1
                         && let Some(item) = Item::begun(source.clone(), begun)
                     {

@@ -399,3 +399,60 @@ fn guards_are_held_back_while_others_are_carried_out() {
     b.fail(running, Errno::EIO);
     assert_eq!(b.send(&one_more), Did::Closed(Violation::TooManyGuards));
 }
+
+/// A guard that says to do the first unless it fails, and its members, of which the first is begun.
+fn unless(b: &mut Bench, members: &[&str]) -> RequestId {
+    let guard = stop(members.len() as u32).replace("flags 01", "flags 02");
+    assert_eq!(b.ask(&guard), "Rguard tag 5");
+    let first = b.begin(members[0]);
+    for line in &members[1..] {
+        assert_eq!(b.send(line), Did::Handled, "{line}");
+    }
+    first
+}
+
+#[test]
+fn behind_a_first_member_that_succeeds_nothing_is_carried_out_of_what_an_unless_guards() {
+    let mut b = n1();
+    let first = unless(&mut b, &[MKDIR, MKDIR, MKDIR]);
+    b.send("Tgetattr tag 5 fid 0 request_mask 0x1");
+    b.done(first, Done::Qid(DIR));
+    for _ in 0..2 {
+        assert_eq!(b.member(), Some(Did::Handled));
+    }
+    assert!(matches!(b.member(), Some(Did::Execute(_))), "it is not guarded any more");
+    assert_eq!(b.replies(), ["Rmkdir tag 5 qid (1 1 d)", CANCELLED, CANCELLED]);
+}
+
+#[test]
+fn behind_a_first_member_that_fails_all_is_carried_out_of_what_an_unless_guards() {
+    let mut b = n1();
+    let first = unless(&mut b, &[MKDIR, MKDIR, MKDIR]);
+    b.fail(first, Errno::ENOSPC);
+    let Some(Did::Execute(second)) = b.member() else { panic!("it is not carried out") };
+    b.fail(second, Errno::ENOSPC);
+    let Some(Did::Execute(third)) = b.member() else { panic!("it is not carried out") };
+    b.done(third, Done::Qid(DIR));
+    assert!(b.replies().iter().all(|reply| reply != CANCELLED));
+    b.begin(MKDIR);
+}
+
+#[test]
+fn a_first_member_of_an_unless_that_is_refused_at_once_has_failed() {
+    let mut b = n1();
+    b.ask(&stop(2).replace("flags 01", "flags 02"));
+    assert!(b.ask("Tgetattr tag 5 fid 99 request_mask 0x1").starts_with("Rlerror tag 5 "));
+    b.begin(MKDIR);
+}
+
+#[test]
+fn a_guard_that_is_no_stop_among_those_of_a_stop_or_any_among_those_of_an_unless_cancels() {
+    for (around, among) in [("01", "02"), ("02", "01"), ("02", "02")] {
+        let mut b = n1();
+        b.ask(&stop(3).replace("flags 01", &format!("flags {around}")));
+        let refused = b.ask(&stop(1).replace("flags 01", &format!("flags {among}")));
+        assert!(refused.contains("ecode 22 "), "{refused}");
+        assert_eq!([b.ask(MKDIR), b.ask(MKDIR)], [CANCELLED; 2], "{around} {among}");
+        b.begin(MKDIR);
+    }
+}

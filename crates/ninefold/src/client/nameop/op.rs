@@ -60,8 +60,8 @@ pub(crate) trait NameOp: Sync {
 #[derive(Debug)]
 pub struct Begun {
     pub file: File,
-    /// Its beginning; nothing at its end only.
-    pub data: Bytes,
+    /// Its beginning; nothing at its end only. `None`: nothing was read, for it is longer than it was to be.
+    pub data: Option<Bytes>,
     /// As it was when the reading began. `None` where the server refused it, or what it says of the file is not to be believed.
     pub metadata: Option<Metadata>,
 }
@@ -569,10 +569,13 @@ impl NameOp for RenameItself<'_> {
 /// A file opened to be read, and at most `count` bytes of its beginning, and at most what one message holds.
 pub(crate) struct BeginRead {
     pub count: u32,
+    /// Of a file of more bytes nothing is read, where the server can tell and has streams: what it would bring first would be in the way of
+    /// what is asked for then.
+    pub most: u64,
 }
 
 impl NameOp for BeginRead {
-    type Promised = (Spot, Promise<Opened>, Promise<Metadata>, Promise<Bytes>);
+    type Promised = (Spot, Promise<Opened>, Promise<Metadata>, Option<Promise<()>>, Promise<Bytes>);
     type Output = Begun;
 
     fn follow(&self) -> Follow {
@@ -591,18 +594,34 @@ impl NameOp for BeginRead {
         let opened = chain.open(&spot, Mode::READ).await?;
         // Looked at before it is read: what changes it from then on is seen by who looks again.
         let metadata = chain.stat(&spot).await?;
+        let longer = if self.most < u64::MAX && chain.may_stream() {
+            // What the guard says to itself, the requests behind it say too.
+            drop(chain.unless(2).await?);
+            Some(chain.is_longer(&spot, self.most).await?)
+        } else {
+            None
+        };
         let read = chain.read(&spot, 0, self.count).await?;
-        Ok((spot, opened, metadata, read))
+        Ok((spot, opened, metadata, longer, read))
     }
 
-    async fn take(&self, (spot, opened, metadata, read): Self::Promised, qid: Qid) -> Result<Begun, Error> {
+    async fn take(&self, (spot, opened, metadata, longer, read): Self::Promised, qid: Qid) -> Result<Begun, Error> {
         // Before the open, which may be refused to a directory in other words.
         if qid.is_dir() {
             return Err(Errno::EISDIR.into());
         }
         let opened = opened.take().await?;
         let metadata = told(metadata.take().await)?;
-        let data = read.take().await?;
+        let longer = match longer {
+            Some(longer) => Some(longer.take().await),
+            None => None,
+        };
+        let read = read.take().await;
+        let data = match longer {
+            // ECANCELED: the server knows no such guard, and did neither.
+            Some(longer) if longer.as_ref().err().is_none_or(|e| e.errno() == Errno::ECANCELED) => None,
+            _ => Some(read?),
+        };
         Ok(Begun { file: spot.into_file(opened, Mode::READ)?, data, metadata })
     }
 
@@ -617,7 +636,7 @@ impl NameOp for BeginRead {
         let (metadata, data) =
             join(metadata(&beside, file.fid.fid()), file.read_at(0, self.count.min(file.read_max()))).await;
         file.client().join(&beside);
-        Ok(Begun { file, data: data?, metadata: told(metadata)? })
+        Ok(Begun { file, data: Some(data?), metadata: told(metadata)? })
     }
 
     fn cached(output: Begun) -> Begun {
