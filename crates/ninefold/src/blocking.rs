@@ -89,6 +89,7 @@ pub struct Located {
     pub dir: Node,
     pub dir_path: Vec<Vec<u8>>,
     pub name: Vec<u8>,
+    pub found: Option<Node>,
 }
 
 impl From<client::Node> for Node {
@@ -136,8 +137,8 @@ impl Client {
 
     /// See [`client::Client::locate`].
     pub fn locate(&self, path: impl AsRef<[u8]>) -> Result<Located, Error> {
-        let client::Located { dir, dir_path, name } = wait(self.0.locate(path))?;
-        Ok(Located { dir: Node(dir), dir_path, name })
+        let client::Located { dir, dir_path, name, found } = wait(self.0.locate(path))?;
+        Ok(Located { dir: Node(dir), dir_path, name, found: found.map(Node) })
     }
 
     waiting! {

@@ -47,8 +47,14 @@ impl Target {
 
     /// The file at an address, behind all symbolic links.
     pub async fn locate(client: &Client, address: &Address) -> Result<Target, Error> {
-        let Located { dir, dir_path, name } = client.locate(&address.path).await?;
-        Ok(Target { dir: Arc::new(dir), name, address: Address { path: joined(&dir_path), ..address.clone() } })
+        let located = client.locate(&address.path).await?;
+        Ok(Target::located(located, address))
+    }
+
+    /// The same of what was found.
+    pub fn located(located: Located, address: &Address) -> Target {
+        let Located { dir, dir_path, name, .. } = located;
+        Target { dir: Arc::new(dir), name, address: Address { path: joined(&dir_path), ..address.clone() } }
     }
 
     /// A name that was come to, which `address` ends in.

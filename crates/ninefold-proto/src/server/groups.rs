@@ -286,7 +286,9 @@ impl<B: AsRef<[u8]> + Clone + From<Vec<u8>>> Groups<B> {
 
     /// Whether a guard of this kind may be the next of `tag`: those that go on until one fails may be among one another only.
     pub fn takes_guard(&self, tag: Tag, course: Course) -> bool {
-        self.guarded.get(&tag).is_none_or(|guarded| guarded.course == Course::UntilFailure && course == Course::UntilFailure)
+        self.guarded
+            .get(&tag)
+            .is_none_or(|guarded| guarded.course == Course::UntilFailure && course == Course::UntilFailure)
     }
 
     /// Tags with a Tguard of which not all that it guards has been answered.

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use ninefold_proto::types::Name;
+use ninefold_proto::types::{MAXWELEM, Name};
 use ninefold_proto::{Errno, Qid, QidType};
 
 use super::client::Client;
@@ -64,10 +64,44 @@ pub struct Located {
     pub dir_path: Vec<Vec<u8>>,
     /// Its name there, which need not exist.
     pub name: Vec<u8>,
+    /// The file, if there is one.
+    pub found: Option<Node>,
+}
+
+/// The same where no link is on the way, by one group of two walks; `None`: it is to be done step by step.
+async fn locate_at_once(client: &Client, names: &[Vec<u8>]) -> Result<Option<Located>, Error> {
+    let Some((name, above)) = names.split_last() else { return Ok(None) };
+    let slices: Vec<&[u8]> = above.iter().map(Vec::as_slice).collect();
+    if !client.version().is_n1() || client.fitting(&slices).len() < slices.len() || slices.len() > MAXWELEM {
+        return Ok(None);
+    }
+    let mut chain = client.chain();
+    let (dir, walked_dir) = chain.walk_root(&slices).await?;
+    let (spot, walked) = chain.walk_spot(&dir, &[name]).await?;
+    let walked_dir = walked_dir.take().await?;
+    let qid = match walked_dir.last() {
+        Some(&qid) if walked_dir.len() == slices.len() && qid.is_dir() => qid,
+        None if slices.is_empty() => client.attached().await?.qid,
+        _ => return Ok(None),
+    };
+    let found = match walked.take().await {
+        Ok(walked) => match walked.last() {
+            Some(qid) if qid.kind.has(QidType::SYMLINK) => return Ok(None),
+            Some(&qid) => Some(spot.into_node(qid)?),
+            None => return Ok(None),
+        },
+        Err(e) if e.is_not_found() => None,
+        Err(e) => return Err(e),
+    };
+    Ok(Some(Located { dir: dir.into_node(qid)?, dir_path: above.to_vec(), name: name.clone(), found }))
 }
 
 pub(super) async fn locate(client: &Client, path: &[u8]) -> Result<Located, Error> {
-    let mut steps: VecDeque<Step> = components(path)?.into_iter().map(Step::Name).collect();
+    let names = components(path)?;
+    if let Some(located) = locate_at_once(client, &names).await? {
+        return Ok(located);
+    }
+    let mut steps: VecDeque<Step> = names.into_iter().map(Step::Name).collect();
     let mut links = 0;
     loop {
         let name = match steps.pop_back() {
@@ -78,8 +112,9 @@ pub(super) async fn locate(client: &Client, path: &[u8]) -> Result<Located, Erro
         let (dir, mut dir_path) = walk_steps(Base::root(client), steps, Follow::All, &mut links).await?;
         let link = match dir.walk(&[&name]).await {
             Ok(node) if node.qid().kind.has(QidType::SYMLINK) => node,
-            Err(e) if !e.is_not_found() => return Err(e),
-            _ => return Ok(Located { dir, dir_path, name }),
+            Ok(node) => return Ok(Located { dir, dir_path, name, found: Some(node) }),
+            Err(e) if e.is_not_found() => return Ok(Located { dir, dir_path, name, found: None }),
+            Err(e) => return Err(e),
         };
         let target = follow_link(&link, &mut links).await?;
         if target.starts_with(b"/") {

@@ -54,8 +54,8 @@ use progress::Progress;
 pub use reader::STREAMED;
 use turn::Room;
 
-/// Small files on their way at a time: 2 MB in files of 4 KiB, and what depth costs in round trips files cost only beyond that.
-const SMALL: usize = 512;
+/// Small files on their way at a time: 4 MB in files of 4 KiB, and what depth costs in round trips files cost only beyond that.
+const SMALL: usize = 1024;
 
 /// Bytes of small files in memory at a time.
 const ROOM: usize = 32 << 20;

@@ -141,22 +141,25 @@ fn find_here(path: &Path, says_directory: bool) -> Result<Dst, Cause> {
 
 async fn find_there(world: &World, address: &Address, says_directory: bool, many: bool) -> Result<Dst, Trouble> {
     let failed = |e: Error| Trouble::new(address, "", e);
-    let client = world.servers.client(address).await?;
-    match client.walk(&address.path, Follow::All).await {
-        Ok(node) if node.qid().is_dir() => {
-            Ok(Dst::Directory(Dest::There(Arc::new(there::Dir::new(node, address.clone(), false, many)))))
+    let directory =
+        |node| Ok(Dst::Directory(Dest::There(Arc::new(there::Dir::new(node, address.clone(), false, many)))));
+    let (client, located) = world.servers.first(address, async |client| client.locate(&address.path).await).await?;
+    let located = match located {
+        Ok(mut located) => match located.found.take() {
+            Some(node) if node.qid().is_dir() => return directory(node),
+            Some(_) if says_directory => return Err(failed(Errno::ENOTDIR.into())),
+            _ => located,
+        },
+        // It has no name: a root, or where a link's target ends in `..`.
+        Err(e) if e.errno() == Errno::EISDIR => {
+            return directory(client.walk(&address.path, Follow::All).await.map_err(failed)?);
         }
-        Ok(_) if says_directory => Err(failed(Errno::ENOTDIR.into())),
-        Err(e) if !e.is_not_found() => Err(failed(e)),
-        _ => {
-            let Target { dir, name, address } = match Target::locate(&client, address).await {
-                Ok(target) => target,
-                Err(e) => return Err(missing(world, address, e).await),
-            };
-            let dir = there::Dir::at(dir, address);
-            Ok(Dst::Other(At::Entry(Dest::There(Arc::new(dir)), name)))
-        }
-    }
+        Err(e) if e.is_not_found() => return Err(missing(world, address, e).await),
+        Err(e) => return Err(failed(e)),
+    };
+    let Target { dir, name, address } = Target::located(located, address);
+    let dir = there::Dir::at(dir, address);
+    Ok(Dst::Other(At::Entry(Dest::There(Arc::new(dir)), name)))
 }
 
 /// A failure of a file that the user named; where something on its way is missing, says what.
