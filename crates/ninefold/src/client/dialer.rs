@@ -4,8 +4,11 @@
 //! never where a server says: see [`Dialer::is_peer`]. Behind TLS they have TLS of the same terms. Where the session has no such address (standard input, ssh, memory) there are
 //! none, and after one that could not be had no other is tried.
 //!
-//! Locks: `idle` alone, never held across an await.
+//! Whoever needs one while some are on their way that were asked for ahead waits for one of those: [`Pool`].
+//!
+//! Locks: `pool` alone, never held across an await.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -13,6 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::transport::{self, Stream, Terms};
@@ -31,7 +35,58 @@ pub(super) struct Dialer {
     target: Option<Target>,
     /// One could not be had.
     failed: AtomicBool,
-    idle: Mutex<Vec<(Instant, Stream)>>,
+    pool: Mutex<Pool>,
+}
+
+/// What was asked for ahead of need.
+#[derive(Debug, Default)]
+struct Pool {
+    /// By age, the oldest first.
+    idle: Vec<(Instant, Stream)>,
+    /// So many are on their way.
+    under_way: usize,
+    /// Who waits for one of those: never more than there are.
+    waiters: VecDeque<oneshot::Sender<io::Result<Stream>>>,
+}
+
+impl Pool {
+    fn take_idle(&mut self) -> Option<Stream> {
+        self.idle.retain(|(since, stream)| since.elapsed() < IDLE && is_silent(stream));
+        // The oldest has the least time left.
+        if self.idle.is_empty() { None } else { Some(self.idle.remove(0).1) }
+    }
+
+    /// A place among those who wait, if one more is on its way than are waited for.
+    fn wait(&mut self) -> Option<oneshot::Receiver<io::Result<Stream>>> {
+        self.waiters.retain(|waiter| !waiter.is_closed());
+        if self.waiters.len() >= self.under_way {
+            return None;
+        }
+        let (tell, told) = oneshot::channel();
+        self.waiters.push_back(tell);
+        Some(told)
+    }
+
+    /// One that was on its way is there, or cannot be had.
+    fn came(&mut self, since: Instant, dialled: io::Result<Stream>) {
+        self.under_way -= 1;
+        self.waiters.retain(|waiter| !waiter.is_closed());
+        // An error is told to who would else wait for nothing.
+        if dialled.is_err() && self.waiters.len() <= self.under_way {
+            return;
+        }
+        let mut dialled = dialled;
+        while let Some(waiter) = self.waiters.pop_front() {
+            match waiter.send(dialled) {
+                Ok(()) => return,
+                // He has gone since.
+                Err(back) => dialled = back,
+            }
+        }
+        if let Ok(stream) = dialled {
+            self.idle.push((since, stream));
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -69,7 +124,7 @@ impl Dialer {
             }
             _ => None,
         };
-        Arc::new(Dialer { target, failed: AtomicBool::new(false), idle: Mutex::default() })
+        Arc::new(Dialer { target, failed: AtomicBool::new(false), pool: Mutex::default() })
     }
 
     /// Whether it is worth asking for one.
@@ -80,17 +135,28 @@ impl Dialer {
     /// None is asked for any more.
     pub fn give_up(&self) {
         self.failed.store(true, Ordering::Relaxed);
-        self.lock().clear();
+        self.lock().idle.clear();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<(Instant, Stream)>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Pool> {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection, one that was opened ahead if there is one.
+    /// A connection, one that was opened ahead if there is one, or is about to be. Dropped before it is done it leaves that to others.
     pub async fn open(&self) -> io::Result<Stream> {
-        if let Some(stream) = self.take_idle() {
-            return Ok(stream);
+        let told = {
+            let mut pool = self.lock();
+            if let Some(stream) = pool.take_idle() {
+                return Ok(stream);
+            }
+            pool.wait()
+        };
+        if let Some(told) = told {
+            // It began before this wait did.
+            return match tokio::time::timeout(PATIENCE, told).await {
+                Ok(Ok(dialled)) => dialled,
+                _ => Err(io::ErrorKind::TimedOut.into()),
+            };
         }
         match self.target.clone() {
             Some(target) => target.dial().await,
@@ -98,26 +164,23 @@ impl Dialer {
         }
     }
 
-    fn take_idle(&self) -> Option<Stream> {
-        let mut idle = self.lock();
-        idle.retain(|(since, stream)| since.elapsed() < IDLE && is_silent(stream));
-        // The oldest has the least time left.
-        if idle.is_empty() { None } else { Some(idle.remove(0).1) }
-    }
-
-    /// Opens so many ahead of need, in tasks of their own. Who needs one sooner opens another.
+    /// Opens so many ahead of need, in tasks of their own.
     pub fn open_ahead(self: &Arc<Self>, connections: usize) {
         if !self.may() {
             return;
         }
+        let Some(target) = &self.target else { return };
+        self.lock().under_way += connections;
         for _ in 0..connections {
-            let dialer = self.clone();
+            let (dialer, target) = (self.clone(), target.clone());
             tokio::spawn(async move {
                 let since = Instant::now();
-                let Some(target) = dialer.target.clone() else { return };
-                // What cannot be had is told to who needs it.
-                if let Ok(stream) = target.dial().await {
-                    dialer.lock().push((since, stream));
+                let dialled = target.dial().await;
+                let mut pool = dialer.lock();
+                pool.came(since, dialled);
+                // Nobody takes it any more.
+                if !dialer.may() {
+                    pool.idle.clear();
                 }
             });
         }
@@ -190,25 +253,71 @@ mod tests {
             Stream::Tcp(stream) => stream.local_addr().unwrap(),
             _ => panic!("no TCP"),
         };
+        let take_idle = || dialer.lock().take_idle();
         let opened = loop {
-            if let Some(stream) = dialer.take_idle() {
+            if let Some(stream) = take_idle() {
                 break stream;
             }
             tokio::task::yield_now().await;
         };
         assert_eq!(local(&opened), theirs.peer_addr().unwrap());
-        let put_back = |stream| dialer.lock().push((Instant::now(), stream));
+        let put_back = |stream| dialer.lock().idle.push((Instant::now(), stream));
         put_back(opened);
         drop(theirs);
-        let before = { dialer.lock().first().map(|(_, stream)| local(stream)) };
+        let before = { dialer.lock().idle.first().map(|(_, stream)| local(stream)) };
         let closed = async {
-            while dialer.take_idle().map(put_back).is_some() {
+            while take_idle().map(put_back).is_some() {
                 tokio::task::yield_now().await;
             }
         };
         tokio::time::timeout(Duration::from_secs(30), closed).await.expect("it is noticed");
         let anew = dialer.open().await.unwrap();
         assert_ne!(Some(local(&anew)), before);
+    }
+
+    #[tokio::test]
+    async fn who_needs_one_waits_for_those_that_are_on_their_way_and_opens_no_more() {
+        let (listener, dialer, _session) = session().await;
+        listener.accept().await.unwrap();
+        dialer.open_ahead(2);
+        // Nothing was dialled yet: the tasks have not run.
+        let opened = tokio::join!(dialer.open(), dialer.open());
+        let mut ours = [opened.0.unwrap(), opened.1.unwrap()].map(|stream| match stream {
+            Stream::Tcp(stream) => stream.local_addr().unwrap(),
+            _ => panic!("no TCP"),
+        });
+        let mut theirs = [listener.accept().await.unwrap().1, listener.accept().await.unwrap().1];
+        ours.sort();
+        theirs.sort();
+        assert_eq!(ours, theirs);
+        let pool = dialer.lock();
+        assert_eq!((pool.idle.len(), pool.under_way, pool.waiters.len()), (0, 0, 0));
+    }
+
+    #[tokio::test]
+    async fn one_that_nobody_waits_for_any_more_is_kept_and_an_error_is_told_to_who_would_wait_in_vain() {
+        let (listener, dialer, session) = session().await;
+        let (first, second, third) = {
+            let mut pool = dialer.lock();
+            pool.under_way = 2;
+            (pool.wait().unwrap(), pool.wait().unwrap(), pool.wait())
+        };
+        assert!(third.is_none());
+        drop(first);
+        let refused = || Err(io::ErrorKind::ConnectionRefused.into());
+        // The other is on its way still, and one waits.
+        dialer.lock().came(Instant::now(), refused());
+        dialer.lock().came(Instant::now(), refused());
+        assert_eq!(second.await.unwrap().unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        let waiter = {
+            let mut pool = dialer.lock();
+            pool.under_way = 1;
+            pool.wait().unwrap()
+        };
+        drop(waiter);
+        dialer.lock().came(Instant::now(), Ok(session));
+        assert!(dialer.lock().take_idle().is_some());
+        drop(listener);
     }
 
     #[tokio::test]
