@@ -337,10 +337,22 @@ async fn a_stream_that_is_cut_short_never_looks_whole() {
                 let options = Options { timeout: Some(Duration::from_secs(3)), ..Options::default() };
                 let scene = Scene::with(version, deed.clone(), options).await;
                 let error = scene.read(0, None).await.expect_err("it is not whole");
-                let is_told = matches!(error, Error::Stream(Fault::Short { .. } | Fault::Cut(_)) | Error::TimedOut(_));
+                let is_told = matches!(error, Error::Stream(Fault::Short { .. } | Fault::Cut(_)));
                 assert!(is_told, "{version:?} {deed:?}: {error}");
             }
         }
+    }
+}
+
+#[tokio::test]
+async fn a_connection_of_which_the_server_says_that_it_broke_is_told_as_one_that_is_cut() {
+    for errno in [Errno::ECONNRESET, Errno::EPIPE] {
+        let scene = Scene::of(Version::N1, Deed::Fails(700_000, errno)).await;
+        let error = scene.read(0, None).await.unwrap_err();
+        assert!(matches!(error, Error::Stream(Fault::Cut(_))), "{errno:?}: {error}");
+        let scene = Scene::of(Version::N1, Deed::Fails(700_000, errno)).await;
+        let error = scene.write(content(0, 700_000), None).await.unwrap_err();
+        assert!(matches!(error, Error::Stream(Fault::Cut(_))), "{errno:?}: {error}");
     }
 }
 

@@ -6,12 +6,13 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{BufMut, BytesMut};
-use futures_util::future::join;
+use futures_util::future::{Either, select};
 use ninefold_proto::message::Octal;
 use ninefold_proto::n1::{stream, streamend};
 use ninefold_proto::stream::StreamAddress;
@@ -95,16 +96,15 @@ impl Beside {
         };
         // Where the connection goes is known in .n1: it is made meanwhile.
         let dial = async { if version.is_n1() { Some(handle.dialer().open().await) } else { None } };
-        let (reply, dialled) = join(client.call(request), dial).await;
-        let given = match reply {
-            Ok(reply) => match reply.message()? {
+        let (given, dialled) = match unless_refused(client.call(request), dial).await {
+            Ok((reply, dialled)) => match reply.message()? {
                 R::Stream { data, .. } if version.streams => {
                     let address = StreamAddress::parse(data.0).ok_or_else(unexpected)?;
-                    Given::Port(address.host.to_owned(), address.port)
+                    (Given::Port(address.host.to_owned(), address.port), dialled)
                 }
                 R::Stream { id, token, modrev, addr, .. } => {
                     let elsewhere = StreamAddress::parse(addr).map(|address| (address.host.to_owned(), address.port));
-                    Given::Token { id, token, modrev, elsewhere }
+                    (Given::Token { id, token, modrev, elsewhere }, dialled)
                 }
                 _ => return Err(unexpected()),
             },
@@ -161,6 +161,11 @@ impl Beside {
 
     pub fn offset(&self) -> u64 {
         self.offset
+    }
+
+    /// Bytes that came, or were sent.
+    pub fn moved(&self) -> u64 {
+        self.moved
     }
 
     pub fn reads(&self) -> bool {
@@ -234,7 +239,7 @@ impl Beside {
         };
         match tokio::time::timeout(patience, read).await {
             Err(_) => Err(Error::TimedOut(patience)),
-            Ok(Err(e)) => Err(e),
+            Ok(Err(e)) => Err(of_the_way(e)),
             Ok(Ok(Ok(bytes))) => Ok(bytes),
             Ok(Ok(Err(e))) => Err(self.broke(e).await),
         }
@@ -257,7 +262,7 @@ impl Beside {
             };
             let result = match tokio::time::timeout(patience, write).await {
                 Err(_) => Err(Error::TimedOut(patience)),
-                Ok(Err(e)) => Err(e),
+                Ok(Err(e)) => Err(of_the_way(e)),
                 Ok(Ok(Ok(0))) => Err(self.broke(io::ErrorKind::WriteZero.into()).await),
                 Ok(Ok(Ok(written))) => Ok(written),
                 Ok(Ok(Err(e))) => Err(self.broke(e).await),
@@ -281,17 +286,24 @@ impl Beside {
         if let Some(Err(e)) = self.ended {
             return Err(e);
         }
-        if let Err(e) = self.socket.shutdown().await {
-            return Err(self.broke(e).await);
+        // Behind TLS bytes may be left that the socket had no room for.
+        let patience = self.patience();
+        match tokio::time::timeout(patience, self.socket.shutdown()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(e)) => return Err(self.broke(e).await),
+            Err(_) => return Err(Error::TimedOut(patience)),
         }
         // What the socket holds goes at the rate at which the rest went; nobody sees it go.
         let left = self.moved.min(IN_SOCKET);
         let rest = self.began.elapsed().mul_f64(left as f64 / self.moved.max(1) as f64);
-        let patience = self.patience().saturating_add(rest * 2);
+        let patience = patience.saturating_add(rest * 2);
         if let End::Unsaid = self.end {
             return self.finish_unsaid(patience).await;
         }
-        let (count, _) = self.end.answer(&self.file, patience).await?;
+        // Who ends it before its length is told EPIPE for that.
+        let is_short = self.length.is_some_and(|length| self.moved < length);
+        let answer = self.end.answer(&self.file, patience).await;
+        let (count, _) = answer.map_err(|e| if is_short { e } else { of_the_way(e) })?;
         self.file.client.lane.raise(self.depth);
         let (sent, written) = (self.moved, count);
         if sent == written { Ok(sent) } else { Err(Fault::Unwritten { sent, written }.into()) }
@@ -327,7 +339,14 @@ impl Beside {
         }
         // Nothing at all came perhaps because the connection did not get through: then nobody answers, and there is another way.
         let patience = self.patience();
-        let (sent, modrev) = self.end.answer(&self.file, patience).await?;
+        let (sent, modrev) = match self.end.answer(&self.file, patience).await {
+            Ok(told) => told,
+            // The server knows of no end: it was made on the way.
+            Err(Error::TimedOut(_)) if moved > 0 => {
+                return Err(Fault::Cut(Arc::new(io::ErrorKind::UnexpectedEof.into())).into());
+            }
+            Err(e) => return Err(of_the_way(e)),
+        };
         let at_first = self.end.modrev();
         if sent != moved {
             return Err(Fault::Short { got: moved, sent }.into());
@@ -345,7 +364,7 @@ impl Beside {
             _ => self.end.answer(&self.file, LAST_WORD).await,
         };
         match answer {
-            Err(said @ Error::Refused(_)) => said,
+            Err(said @ Error::Refused(_)) => of_the_way(said),
             _ => Fault::Cut(Arc::new(e)).into(),
         }
     }
@@ -430,6 +449,27 @@ fn is_full(errno: Errno) -> bool {
     matches!(errno, Errno::EAGAIN | Errno::ETRYLATER)
 }
 
+/// The server's word that the connection broke is not of the file.
+fn of_the_way(e: Error) -> Error {
+    let kind = match &e {
+        Error::Refused(said) if said.errno == Errno::ECONNRESET => io::ErrorKind::ConnectionReset,
+        Error::Refused(said) if said.errno == Errno::EPIPE => io::ErrorKind::BrokenPipe,
+        _ => return e,
+    };
+    Fault::Cut(Arc::new(kind.into())).into()
+}
+
+/// What a server answered, and what was dialled meanwhile. A refusal is told at once: a connection is of no use then.
+async fn unless_refused<A, D>(
+    call: impl Future<Output = Result<A, Error>>,
+    dial: impl Future<Output = D>,
+) -> Result<(A, D), Error> {
+    match select(pin!(call), pin!(dial)).await {
+        Either::Left((reply, dial)) => Ok((reply?, dial.await)),
+        Either::Right((dialled, call)) => Ok((call.await?, dialled)),
+    }
+}
+
 fn said(reply: Result<crate::client::connection::Reply, Error>) -> Result<(u64, u64), Error> {
     match reply?.message()? {
         R::Streamend { count, modrev } => Ok((count, modrev)),
@@ -443,4 +483,29 @@ async fn introduce(socket: &mut Socket, token: &StreamToken) -> io::Result<()> {
     opening.extend_from_slice(&stream::PREFACE);
     opening.extend_from_slice(&token.0);
     socket.write_all(&opening).await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[test]
+    fn a_refusal_does_not_wait_for_a_connection_that_is_of_no_use() {
+        let refused = ready(Err::<(), _>(Error::from(Errno::EOPNOTSUPP)));
+        let told = unless_refused(refused, pending::<()>()).now_or_never().expect("it is told at once");
+        assert_eq!(told.unwrap_err().errno(), Errno::EOPNOTSUPP);
+        assert_eq!(unless_refused(ready(Ok(1)), ready(2)).now_or_never().unwrap().unwrap(), (1, 2));
+    }
+
+    #[test]
+    fn the_servers_word_that_a_connection_broke_is_told_as_that() {
+        for errno in [Errno::ECONNRESET, Errno::EPIPE] {
+            assert!(matches!(of_the_way(errno.into()), Error::Stream(Fault::Cut(_))), "{errno:?}");
+        }
+        assert_eq!(of_the_way(Errno::EIO.into()).errno(), Errno::EIO);
+    }
 }
