@@ -128,7 +128,8 @@ impl Stream {
     }
 
     /// The next bytes, at least one unless `buf` is empty; 0 at the end, if that is the end of all that was asked for. After an
-    /// error it gives that error for ever. Dropped before it is done it has lost nothing. `EBADF` where the stream writes.
+    /// error it gives that error for ever. Dropped before it is done it has lost nothing. However long it is before the next call: where
+    /// the server did not wait so long, another stream goes on, if the file was not changed. `EBADF` where the stream writes.
     pub async fn read(&mut self, buf: &mut [u8]) -> Result<usize, Error> {
         let read = loop {
             match &mut self.way {
@@ -137,7 +138,7 @@ impl Stream {
                 Way::Beside(beside) if !beside.reads() => return Err(Errno::EBADF.into()),
                 Way::Beside(beside) => match beside.read(buf).await {
                     Ok(read) => break read,
-                    Err(e) => self.fall_back(e)?,
+                    Err(e) => self.go_on(e).await?,
                 },
             }
         };
@@ -160,13 +161,39 @@ impl Stream {
                     match beside.read_buf(&mut self.buffer).await {
                         Ok(0) => break None,
                         Ok(_) => break Some(self.buffer.split().freeze()),
-                        Err(e) => self.fall_back(e)?,
+                        Err(e) => self.go_on(e).await?,
                     }
                 }
             }
         };
         self.moved += data.as_ref().map_or(0, Bytes::len) as u64;
         Ok(data)
+    }
+
+    /// Finds another way for the bytes that did not come, where there may be one.
+    async fn go_on(&mut self, e: Error) -> Result<(), Error> {
+        if self.moved > 0 { self.begin_again(e).await } else { self.fall_back(e) }
+    }
+
+    /// A server ends a stream on which nothing moves (docs/protocol.md, "Streams"), and who takes its bytes may have taken his time: another
+    /// one goes on where it ended, if the file is still the same. One that brought nothing is not followed by another, so that there is
+    /// an end of them.
+    async fn begin_again(&mut self, e: Error) -> Result<(), Error> {
+        let Way::Beside(beside) = &self.way else { return Err(e) };
+        let is_idle = matches!(&e, Error::Refused(said) if said.errno == Errno::ETIMEDOUT);
+        if !is_idle || beside.moved() == 0 || beside.modrev() == 0 {
+            return Err(e);
+        }
+        let (file, modrev) = (beside.file().share(), beside.modrev());
+        let offset = beside.offset().saturating_add(beside.moved());
+        let left = self.length.map(|length| length.saturating_sub(self.moved));
+        let Some(next) = Box::pin(Beside::open(&file, true, offset, left)).await? else { return Err(e) };
+        if next.modrev() != modrev {
+            return Err(Fault::Changed.into());
+        }
+        tracing::debug!("a stream goes on behind {} bytes: {e}", self.moved);
+        self.way = Way::Beside(Box::new(next));
+        Ok(())
     }
 
     /// Where nothing came of a data connection, it may be that none gets through: the same bytes in messages, whose errors are the
@@ -191,7 +218,8 @@ impl Stream {
 
     /// Writes all of `data`: waits until it is on the way, not until it is written. The error may be that of an earlier write; after
     /// one nothing more is sent, and every call gives it. `EBADF` where the stream reads, `EFBIG` beyond its length: then nothing of
-    /// it was sent.
+    /// it was sent. Dropped before it is done it may have sent a part. A server may end a stream that nothing is written to for minutes
+    /// (`ETIMEDOUT`): who has nothing to write for so long ends it, and writes by another what comes later.
     pub async fn write(&mut self, data: &[u8]) -> Result<(), Error> {
         self.check_length(data.len())?;
         match &mut self.way {

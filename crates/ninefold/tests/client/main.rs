@@ -17,6 +17,7 @@ mod paths;
 mod putting;
 mod ranges;
 mod reading;
+mod slow;
 mod streams;
 mod support;
 mod visit;
