@@ -40,8 +40,11 @@ pub struct Ranges {
     trip: Duration,
     /// The file's number when the first began.
     modrev: Option<u64>,
-    /// Data come in messages: the connection of the session is the only one.
+    /// Data come in messages, of which nobody tells whether the file was changed meanwhile: because there are no streams, or since one
+    /// of them brought nothing.
     is_in_band: bool,
+    /// The file was changed since the first stream began.
+    is_changed: bool,
     /// Since the last byte came, a stream has come to its end and found the file as it was.
     is_unchanged: bool,
     failed: Option<Error>,
@@ -98,8 +101,19 @@ impl Part {
 /// What came of a part.
 struct Came {
     part: usize,
-    /// Nothing when it is at its end.
-    what: Result<Option<(Stream, Option<Bytes>)>, Error>,
+    /// Its bytes come in messages, from the beginning or by now.
+    is_in_band: bool,
+    what: Result<What, Error>,
+}
+
+enum What {
+    /// Its stream, before the first byte.
+    Opened(Stream),
+    Data(Stream, Bytes),
+    /// That of its stream; the file was found to be what it was, or another.
+    End {
+        is_changed: bool,
+    },
 }
 
 impl std::fmt::Debug for Ranges {
@@ -130,13 +144,15 @@ impl File {
             trip,
             modrev: None,
             is_in_band: false,
+            is_changed: false,
             is_unchanged: false,
             failed: None,
         };
-        let parts = self.streams_for(end - offset, most);
+        let length = end.saturating_sub(offset);
+        let parts = self.streams_for(length, most);
         // What is asked for together waits for its connections together.
         self.client.prepare_streams(parts);
-        let (parts, length) = (parts as u64, end - offset);
+        let parts = parts as u64;
         for part in 0..parts {
             ranges.begin(offset + length * part / parts, offset + length * (part + 1) / parts);
         }
@@ -150,9 +166,16 @@ impl Ranges {
         self.parts.iter().flatten().count()
     }
 
-    /// Whether every stream that is there began at a file of the same number, which tells of changes from then on.
+    /// Whether every stream so far began at a file of the same number, which tells of changes from then on. It ceases to be so where the
+    /// bytes of one of them come in messages.
     pub fn is_watched(&self) -> bool {
-        self.modrev.is_some_and(|modrev| modrev != 0) && !self.is_in_band
+        self.modrev.is_some_and(|modrev| modrev != 0) && !self.is_in_band && !self.is_changed
+    }
+
+    /// Whether the file is known to have been changed since the first stream began: what came is of several states of it. What is not
+    /// [watched](Ranges::is_watched) may have been all the same.
+    pub fn is_changed(&self) -> bool {
+        self.is_changed
     }
 
     /// Whether the file had not been changed, when all had come, since the first stream began; `false` where that is not known.
@@ -161,7 +184,8 @@ impl Ranges {
     }
 
     /// The next piece, and its place. `None` when all of it came and the end of every stream was that of what was asked for: of those
-    /// that were not cut short for another.
+    /// that were not cut short for another. A file that was changed meanwhile is an error where it has fewer bytes than it had; else
+    /// [`Ranges::is_changed`] tells it.
     ///
     /// After an error it gives that error for ever.
     pub async fn next(&mut self) -> Result<Option<(u64, Bytes)>, Error> {
@@ -177,21 +201,30 @@ impl Ranges {
     }
 
     async fn advance(&mut self) -> Result<Option<(u64, Bytes)>, Error> {
-        while let Some(Came { part: number, what }) = self.waiting.next().await {
-            let Some((stream, data)) = what? else {
-                let ended = self.parts[number].take();
-                // What the file had and has no more.
-                if ended.is_some_and(|part| part.left() > 0) {
-                    return Err(Fault::Changed.into());
+        while let Some(Came { part: number, is_in_band, what }) = self.waiting.next().await {
+            self.is_in_band |= is_in_band;
+            let (stream, data) = match what? {
+                What::Opened(stream) => {
+                    // The streams that go beside the messages are compared with each other.
+                    if !is_in_band {
+                        let modrev = stream.modrev();
+                        self.is_changed |= *self.modrev.get_or_insert(modrev) != modrev;
+                    }
+                    self.wait_for(number, stream);
+                    continue;
                 }
-                self.is_unchanged = true;
-                self.widen();
-                continue;
-            };
-            let Some(data) = data else {
-                self.opened(&stream)?;
-                self.wait_for(number, stream);
-                continue;
+                What::Data(stream, data) => (stream, data),
+                What::End { is_changed } => {
+                    let ended = self.parts[number].take();
+                    // What the file had and has no more.
+                    if ended.is_some_and(|part| part.left() > 0) {
+                        return Err(Fault::Changed.into());
+                    }
+                    self.is_changed |= is_changed;
+                    self.is_unchanged = true;
+                    self.widen();
+                    continue;
+                }
             };
             let Some(part) = &mut self.parts[number] else { continue };
             let offset = part.next;
@@ -215,16 +248,6 @@ impl Ranges {
         Ok(None)
     }
 
-    /// The first look at a stream.
-    fn opened(&mut self, stream: &Stream) -> Result<(), Error> {
-        self.is_in_band |= stream.is_in_band();
-        let modrev = stream.modrev();
-        if *self.modrev.get_or_insert(modrev) != modrev && !self.is_in_band {
-            return Err(Fault::Changed.into());
-        }
-        Ok(())
-    }
-
     fn begin(&mut self, offset: u64, end: u64) {
         let number = self.parts.len();
         let file = self.file.clone();
@@ -234,18 +257,27 @@ impl Ranges {
         self.parts.push(Some(Part { next: offset, end, until: end, moved, since, rate, client: client.clone() }));
         self.waiting.push(Box::pin(async move {
             let opened = file.stream_read_as(&client, offset, Some(end - offset)).await;
-            Came { part: number, what: opened.map(|stream| Some((stream, None))) }
+            let is_in_band = opened.as_ref().is_ok_and(Stream::is_in_band);
+            Came { part: number, is_in_band, what: opened.map(What::Opened) }
         }));
     }
 
     fn wait_for(&mut self, part: usize, mut stream: Stream) {
         self.waiting.push(Box::pin(async move {
-            let what = match stream.next().await {
-                Ok(Some(data)) => Ok(Some((stream, Some(data)))),
-                Ok(None) => stream.finish().await.map(|_| None),
+            let next = stream.next().await;
+            let is_in_band = stream.is_in_band();
+            let ended = match next {
+                Ok(Some(data)) => return Came { part, is_in_band, what: Ok(What::Data(stream, data)) },
+                Ok(None) => stream.finish().await.map(drop),
                 Err(e) => Err(e),
             };
-            Came { part, what }
+            let what = match ended {
+                Ok(()) => Ok(What::End { is_changed: false }),
+                // All that the file has came by then.
+                Err(Error::Stream(Fault::Changed)) => Ok(What::End { is_changed: true }),
+                Err(e) => Err(e),
+            };
+            Came { part, is_in_band, what }
         }));
     }
 

@@ -160,8 +160,21 @@ async fn a_file_that_is_rewritten_or_cut_meanwhile_is_not_taken_for_what_it_was(
                 }
             }
         }
-        assert!(failed || !ranges.is_unchanged(), "cut: {cut}");
+        // What it has no more cannot come. The rest does, and is told to be of several states of it.
+        assert_eq!(failed, cut);
+        assert!(cut || ranges.is_changed() && !ranges.is_unchanged());
     }
+}
+
+#[tokio::test]
+async fn streams_that_bring_nothing_give_way_to_messages_which_watch_nothing() {
+    let scene = Scene::new().await;
+    let client = client(scene.far(0).await, Version::N1).await;
+    let mut ranges = open(&client).await.ranges(0, SIZE as u64, 8);
+    gather(&mut ranges, 0, SIZE).await.unwrap();
+    // They had begun beside the messages.
+    assert!(client.stats().messages["Tstream"] > 0);
+    assert!(!ranges.is_watched() && !ranges.is_unchanged());
 }
 
 #[tokio::test]
