@@ -9,7 +9,7 @@ use ninefold::client::{Client, Error, File, Follow, Mode, Writer, components};
 use ninefold::proto::Dialect;
 use ninefold::transport::Address;
 use rustix::fs::{OFlags, fcntl_getfl, fstat, major, minor};
-use tokio::io::{AsyncReadExt, Stdin, stdin};
+use tokio::io::{AsyncRead, AsyncReadExt, Stdin, stdin};
 
 use super::World;
 use super::destination::not_a_file;
@@ -80,6 +80,11 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// Bytes of standard input that are read at a time for a stream.
 const PIECE: usize = 1 << 20;
 
+/// How long nothing may come before the stream is ended that waits for it. A server ends one itself on which nothing moves, ours after 300 s
+/// (docs/protocol.md, "Streams"), and a program that is piped into this one may be silent for as long as it likes. Another costs two
+/// round trips.
+const SILENCE: Duration = Duration::from_secs(30);
+
 /// /dev/null, by its numbers (null(4)).
 const NULL: (u32, u32) = (1, 3);
 
@@ -117,7 +122,8 @@ async fn replace(client: &Client, address: &Address, world: &World, input: Input
     // A small input, and what a program may be behind, goes in messages.
     let streams = !input.is_at_end && replacement.in_place().is_none() && client.has_streams();
     let poured = if streams {
-        pour_stream(input, replacement.file()).await
+        let Input { mut stdin, first, .. } = input;
+        pour_stream(first, &mut stdin, replacement.file(), SILENCE).await
     } else {
         pour(input, &mut replacement.writer(), replacement.file().write_max()).await
     };
@@ -178,17 +184,35 @@ impl Input {
     }
 }
 
-/// What was read, and the rest of standard input, to a file by a stream.
-async fn pour_stream(input: Input, file: &File) -> Result<(), Trouble> {
-    let Input { mut stdin, first, .. } = input;
-    let mut stream = file.stream_write(0, None).await?;
-    let mut buffer = first;
+/// What was read, and the rest of the input, to a file by streams: one, and another each time that nothing came for `silence`.
+async fn pour_stream(
+    first: BytesMut,
+    input: &mut (impl AsyncRead + Unpin),
+    file: &File,
+    silence: Duration,
+) -> Result<(), Trouble> {
+    let (mut buffer, mut at, mut stream) = (first, 0, None);
     loop {
-        stream.write(&buffer).await?;
-        buffer.clear();
+        if !buffer.is_empty() {
+            let stream = match &mut stream {
+                Some(stream) => stream,
+                None => stream.insert(file.stream_write(at, None).await?),
+            };
+            stream.write(&buffer).await?;
+            at += buffer.len() as u64;
+            buffer.clear();
+        }
         buffer.reserve(PIECE);
-        if stdin.read_buf(&mut buffer).await.map_err(Trouble::Input)? == 0 {
+        let read = match tokio::time::timeout(silence, input.read_buf(&mut buffer)).await {
+            Ok(read) => Some(read.map_err(Trouble::Input)?),
+            Err(_) => None,
+        };
+        if matches!(read, None | Some(0))
+            && let Some(stream) = stream.take()
+        {
             stream.finish().await?;
+        }
+        if read == Some(0) {
             return Ok(());
         }
     }
@@ -211,5 +235,53 @@ async fn pour(input: Input, file: &mut Writer<'_>, size: u32) -> Result<(), Trou
             return Ok(());
         }
         file.write(buffer.freeze()).await?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ninefold::client::{Attach, Options};
+    use ninefold::proto::dialect::Version;
+    use ninefold::server::Server;
+    use ninefold::transport::{Listener, dial};
+    use ninefold::tree::ramfs::RamFs;
+    use tokio::io::AsyncWriteExt;
+
+    use super::*;
+
+    /// The bound of waits that ought to end soon.
+    const SOON: Duration = Duration::from_secs(60);
+
+    #[tokio::test]
+    async fn an_input_that_is_silent_for_long_is_written_by_one_stream_after_another() {
+        let server = Server::builder().export("", Arc::new(RamFs::new()), false).build();
+        let listener = Listener::bind(&"9p://127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let address = listener.local_address().unwrap();
+        tokio::spawn(async move {
+            loop {
+                let (stream, peer) = listener.accept().await;
+                tokio::spawn(server.serve(stream, peer));
+            }
+        });
+        let attach = Attach { dialect: Some(Version::N1), ..Attach::default() };
+        let client = Client::over(dial(&address).await.unwrap(), &attach, Options::default()).await.unwrap();
+        let file = client.root().await.unwrap().create(b"f", Mode::READ_WRITE, 0o644).await.unwrap();
+        let (mut ours, mut input) = tokio::io::duplex(64);
+        let feed = async {
+            ours.write_all(b" two").await.unwrap();
+            // What waits for more has ended by then.
+            while !client.stats().messages.contains_key("Rstreamend") {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            ours.write_all(b" three").await.unwrap();
+            drop(ours);
+        };
+        let poured = pour_stream(BytesMut::from(&b"one"[..]), &mut input, &file, Duration::from_millis(20));
+        let both = async { tokio::join!(poured, feed).0 };
+        assert!(tokio::time::timeout(SOON, both).await.expect("an end in time").is_ok());
+        assert_eq!(client.read("/f", 100).await.unwrap(), &b"one two three"[..]);
+        assert!(client.stats().messages["Tstream"] >= 2);
     }
 }
