@@ -2,12 +2,16 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::FileExt;
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 mod support;
 
+use support::meddler::Way;
 use support::share::Share;
 use support::{ninefold, run, until};
 
@@ -173,4 +177,95 @@ fn several_streams_bring_a_file_whole_over_a_distance_and_take_it_there() {
     let one = stats(&["cp", "--streams", "1", &format!("{place}/f"), to.to_str().unwrap()]);
     assert_eq!(count(&one, "Tstream"), 1, "{one}");
     assert_eq!(share.names("."), ["f", "g"]);
+}
+
+/// What a way does once, when so many bytes have gone one way by connections beside the session's.
+struct Event {
+    way: Way,
+    after: usize,
+    /// The connection of the last of them is cut then.
+    cuts: bool,
+    then: Box<dyn Fn() + Send + Sync>,
+    /// Over the session's connection what comes back takes so long.
+    delay: Duration,
+    gone: AtomicUsize,
+}
+
+impl Event {
+    fn new(way: Way, after: usize, delay: u64, cuts: bool, then: impl Fn() + Send + Sync + 'static) -> Event {
+        let (delay, then) = (Duration::from_millis(delay), Box::new(then));
+        Event { way, after, cuts, then, delay, gone: AtomicUsize::new(0) }
+    }
+
+    /// The server behind such a way.
+    fn before(self, server: SocketAddr) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let event = Arc::new(self);
+        std::thread::spawn(move || {
+            for (number, near) in listener.incoming().enumerate() {
+                let near = near.unwrap();
+                let far = TcpStream::connect(server).unwrap();
+                for way in [Way::ToServer, Way::ToClient] {
+                    let (near, far, event) = (near.try_clone().unwrap(), far.try_clone().unwrap(), event.clone());
+                    std::thread::spawn(move || match way {
+                        Way::ToServer => event.carry(number > 0, way, near, far),
+                        Way::ToClient => event.carry(number > 0, way, far, near),
+                    });
+                }
+            }
+        });
+        address
+    }
+
+    fn carry(&self, is_beside: bool, way: Way, mut from: TcpStream, mut to: TcpStream) {
+        let mut buffer = vec![0; 64 << 10];
+        while let Ok(read @ 1..) = from.read(&mut buffer) {
+            if !is_beside && way == Way::ToClient {
+                std::thread::sleep(self.delay);
+            }
+            if is_beside && way == self.way {
+                let before = self.gone.fetch_add(read, Ordering::Relaxed);
+                if (before..before + read).contains(&self.after) {
+                    (self.then)();
+                    if self.cuts {
+                        let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+                        return;
+                    }
+                }
+            }
+            if to.write_all(&buffer[..read]).is_err() {
+                break;
+            }
+        }
+        let _ = to.shutdown(Shutdown::Write);
+    }
+}
+
+/// Changes a file so that neither its size nor its time tells.
+fn change(path: &std::path::Path) {
+    let file = fs::File::options().write(true).open(path).unwrap();
+    let modified = file.metadata().unwrap().modified().unwrap();
+    file.write_all_at(b"changed", 3 << 20).unwrap();
+    file.set_modified(modified).unwrap();
+}
+
+#[test]
+fn cat_goes_on_where_its_stream_is_cut_if_the_file_is_the_same() {
+    for changes in [false, true] {
+        let share = Share::new();
+        let content = noise(64 << 20, 6);
+        let file = share.make("f", &content);
+        let event = Event::new(Way::ToClient, 1 << 20, 0, true, move || {
+            if changes {
+                change(&file)
+            }
+        });
+        let place = event.before(share.address());
+        let printed = ninefold(&["cat", &format!("9p://{place}/f")]).stdin(Stdio::null()).output().unwrap();
+        let said = String::from_utf8(printed.stderr).unwrap();
+        assert_eq!((printed.status.success(), said.is_empty()), (!changes, !changes), "{said}");
+        assert!(changes || printed.stdout == content);
+        assert!(!changes || said.contains("the connection of its data is lost"), "{said}");
+    }
 }

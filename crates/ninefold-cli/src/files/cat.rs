@@ -1,7 +1,7 @@
 //! `ninefold cat`: files, one after another, on standard output.
 
 use bytes::Bytes;
-use ninefold::client::{Begun, Error, Follow, Metadata};
+use ninefold::client::{Begun, Error, Fault, File, Follow, Metadata};
 use ninefold::proto::Errno;
 
 use super::World;
@@ -51,21 +51,48 @@ async fn one(given: &Remote, world: &World, out: &mut Out) -> Result<(), Trouble
     let done = first.as_ref().is_some_and(|first| is_all(first, metadata.as_ref()));
     let first = first.unwrap_or_default();
     let begins = first.len() as u64;
+    let mut at = begins;
     let size = metadata.as_ref().filter(|metadata| metadata.is_plain()).map_or(0, |metadata| metadata.size);
     out.data(first).await.map_err(Trouble::Output)?;
     if !done && size.saturating_sub(begins) >= STREAMED && file.client().has_streams() {
         let mut stream = file.stream_read(begins, None).await.map_err(file_failed)?;
-        while let Some(data) = stream.next().await.map_err(file_failed)? {
-            out.data(data).await.map_err(Trouble::Output)?;
+        let ended = loop {
+            match stream.next().await {
+                Ok(Some(data)) => {
+                    at += data.len() as u64;
+                    out.data(data).await.map_err(Trouble::Output)?;
+                }
+                Ok(None) => break stream.finish().await.map(drop),
+                Err(e) => break Err(e),
+            }
+        };
+        match ended {
+            Ok(()) => return Ok(()),
+            Err(e) if goes_on(&e) && is_same(&file, metadata.as_ref()).await => {}
+            Err(e) => return Err(file_failed(e)),
         }
-        stream.finish().await.map_err(file_failed)?;
-        return Ok(());
     }
-    let mut reader = file.reader(begins, metadata.as_ref());
+    let mut reader = file.reader(at, metadata.as_ref());
     while !done && let Some(data) = reader.next().await.map_err(file_failed)? {
         out.data(data).await.map_err(Trouble::Output)?;
     }
     Ok(())
+}
+
+/// Whether an error is one of a stream's connection, which a server does not keep for ever while nobody takes what it brings: a reader may
+/// take his time. The rest goes in messages, which wait for him.
+fn goes_on(e: &Error) -> bool {
+    match e {
+        Error::Stream(Fault::Cut(_) | Fault::Short { .. }) => true,
+        Error::Refused(said) => said.errno == Errno::ETIMEDOUT,
+        _ => false,
+    }
+}
+
+/// Whether a file is what it was, as far as its attributes tell.
+async fn is_same(file: &File, then: Option<&Metadata>) -> bool {
+    let now = file.metadata().await;
+    then.is_some_and(|then| now.is_ok_and(|now| now.is_of_same_file(then)))
 }
 
 /// Whether the first read took the whole file: it came to an end just where the size said that the file has, before it was
