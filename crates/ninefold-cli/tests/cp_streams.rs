@@ -251,6 +251,25 @@ fn change(path: &std::path::Path) {
 }
 
 #[test]
+fn a_file_that_changes_while_streams_bring_it_is_copied_with_a_warning() {
+    // So that no range of it lies in sockets whole.
+    const LARGE: u64 = 256 << 20;
+    for (delay, option) in [(0, &[][..]), (0, &["--resume"]), (40, &[])] {
+        let (share, here) = (Share::new(), tempfile::tempdir().unwrap());
+        let file = share.make("f", "");
+        fs::File::options().write(true).open(&file).unwrap().set_len(LARGE).unwrap();
+        let event = Event::new(Way::ToClient, 1 << 20, delay, false, move || change(&file));
+        let place = event.before(share.address());
+        let to = here.path().join("to");
+        let from = format!("9p://{place}/f");
+        let (code, _, said) = run(&[&["cp"], option, &[&from, to.to_str().unwrap()]].concat());
+        assert_eq!(code, Some(0), "{said}");
+        assert!(said.contains("it changed while it was copied"), "{said}");
+        assert_eq!(fs::metadata(&to).unwrap().len(), LARGE);
+    }
+}
+
+#[test]
 fn cat_goes_on_where_its_stream_is_cut_if_the_file_is_the_same() {
     for changes in [false, true] {
         let share = Share::new();

@@ -306,11 +306,12 @@ impl Copy<'_> {
     async fn check_source(&self, passed: &Passed) -> Result<(), Trouble> {
         // Nothing can change within one read, and a pipe's times are those of its use.
         let is_whole = passed.is_checked && passed.bytes == self.facts.size;
-        if is_whole || self.content.is_stream() || passed.pieces <= 1 && passed.bytes == self.facts.size {
+        let is_one = passed.pieces <= 1 && passed.bytes == self.facts.size && !passed.is_changed;
+        if is_whole || self.content.is_stream() || is_one {
             return Ok(());
         }
         let now = self.content.facts().await.map_err(Trouble::of(self.source, "cannot look at it again"))?;
-        let changed = self.facts.differs(&now);
+        let changed = passed.is_changed || self.facts.differs(&now);
         if passed.bytes < self.facts.size {
             let (read, size) = (passed.bytes, self.facts.size);
             let but = if changed { "was changed meanwhile" } else { "has not changed" };

@@ -50,6 +50,8 @@ pub struct Passed {
     pub digest: Option<Digest>,
     /// The source is known not to have been changed meanwhile.
     pub is_checked: bool,
+    /// It is known to have been changed, which its attributes need not show.
+    pub is_changed: bool,
 }
 
 impl Pour<'_> {
@@ -193,6 +195,7 @@ impl Pour<'_> {
             };
             let Some((offset, data)) = piece else {
                 passed.is_checked = is_same == Some(true) && ranges.is_unchanged();
+                passed.is_changed = ranges.is_changed();
                 return Ok(passed);
             };
             let length = data.len() as u64;
@@ -241,7 +244,17 @@ impl Pour<'_> {
         self.cx.progress.moved(passed.bytes);
         let mut reader = self.content.reader(passed.bytes, self.facts);
         let mut writing = sink.writing();
-        while let Some(piece) = reader.next().await.map_err(self.cannot_read())? {
+        loop {
+            let piece = match reader.next().await {
+                Ok(Some(piece)) => piece,
+                Ok(None) => break,
+                // The server's word at the end of a stream. What came counts, as it does where only the attributes tell of a change.
+                Err(Cause::There(Error::Stream(Fault::Changed))) => {
+                    passed.is_changed = true;
+                    break;
+                }
+                Err(cause) => return Err(self.cannot_read()(cause)),
+            };
             // What is there already is only digested.
             let known = begun.offset.saturating_sub(passed.bytes);
             let length = match piece {
