@@ -288,3 +288,29 @@ fn cat_goes_on_where_its_stream_is_cut_if_the_file_is_the_same() {
         assert!(!changes || said.contains("the connection of its data is lost"), "{said}");
     }
 }
+
+#[test]
+fn where_nobody_tells_how_a_stream_ended_a_file_is_written_by_one() {
+    let (share, here) = (Share::new(), tempfile::tempdir().unwrap());
+    let content = noise(16 << 20, 8);
+    let from = here.path().join("from");
+    fs::write(&from, &content).unwrap();
+    let place = format!("9p://{}", far(share.address(), usize::MAX));
+    let up = stats(&["cp", from.to_str().unwrap(), &format!("{place}/f?dialect=9P2000.u.s")]);
+    assert!(share.read("f") == content);
+    assert_eq!(count(&up, "Tstream"), 1, "{up}");
+}
+
+#[test]
+fn where_one_of_several_streams_to_a_server_is_cut_nothing_is_left_there() {
+    let (share, here) = (Share::new(), tempfile::tempdir().unwrap());
+    let from = here.path().join("from");
+    fs::write(&from, noise(128 << 20, 9)).unwrap();
+    // More has gone by then than can have been lost on the way.
+    let event = Event::new(Way::ToServer, 80 << 20, 40, true, || {});
+    let place = event.before(share.address());
+    let (code, _, said) = run(&["cp", from.to_str().unwrap(), &format!("9p://{place}/f")]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("the connection of its data is lost"), "{said}");
+    assert_eq!(share.names("."), [""; 0]);
+}

@@ -97,6 +97,8 @@ impl Pour<'_> {
         let how = &self.cx.how;
         let is_whole = begun.offset == 0 && begun.in_place.is_none() && !how.resume && !how.checksum;
         let is_large = self.facts.size >= STREAMED && !self.content.is_stream();
+        // In .s nobody tells how a stream ended that wrote, and the file's size does not tell it where another has written behind it.
+        let is_told = |file: &File| file.client().version().is_n1();
         if is_whole && is_large {
             let wanted = |file: &File| file.streams_for(self.facts.size, self.cx.streams) > 1;
             let passed = match (self.content, &mut *sink) {
@@ -111,7 +113,7 @@ impl Pour<'_> {
                     None => None,
                 },
                 (Content::Here { fd, .. }, Sink::There(there)) if self.facts.is_dense => {
-                    match (there.streamed().filter(|file| wanted(file)), self.cx.grant_streams()) {
+                    match (there.streamed().filter(|file| is_told(file) && wanted(file)), self.cx.grant_streams()) {
                         (Some(file), Some(granted)) => Some(self.up(fd, file, granted.streams).await?),
                         _ => None,
                     }
