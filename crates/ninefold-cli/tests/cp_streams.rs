@@ -11,7 +11,7 @@ use std::time::Duration;
 
 mod support;
 
-use support::meddler::Way;
+use support::meddler::{TWRITE, Way, kind, meddle};
 use support::share::Share;
 use support::{ninefold, run, until};
 
@@ -313,4 +313,27 @@ fn where_one_of_several_streams_to_a_server_is_cut_nothing_is_left_there() {
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("the connection of its data is lost"), "{said}");
     assert_eq!(share.names("."), [""; 0]);
+}
+
+#[test]
+fn what_a_pipe_gave_to_a_server_that_took_none_of_it_is_not_made_up_for_by_the_rest() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    let (share, here) = (Share::new(), tempfile::tempdir().unwrap());
+    let fifo = here.path().join("fifo");
+    mknodat(CWD, &fifo, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+    // The first bytes never get there.
+    let mut writes = 0;
+    let relay = meddle(share.address(), move |_, frame| {
+        writes += u32::from(kind(frame) == TWRITE);
+        kind(frame) != TWRITE || writes > 1
+    });
+    let copy = ninefold(&["--timeout", "1", "cp", fifo.to_str().unwrap(), &format!("9p://{relay}/f")])
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    fs::write(&fifo, "all of it").unwrap();
+    let ended = copy.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{}", String::from_utf8_lossy(&ended.stderr));
+    assert!(!share.path("f").exists());
 }

@@ -84,12 +84,13 @@ impl Pour<'_> {
     /// Whether what was sent by streams may never have got through: something between here and the server takes connections and bytes, and no
     /// stream has come to its end. In messages it may.
     fn swallowed(&self, sink: &Sink, cause: &Cause) -> bool {
+        // What goes in messages anyway is not sent twice, and a pipe is not read twice.
         let Sink::There(there) = sink else { return false };
-        let client = there.file().client();
+        let Some(file) = there.streamed().filter(|_| !self.content.is_stream()) else { return false };
         // The server's own word: nobody came with the token.
-        let is_unheard = cause.is(ninefold::proto::Errno::ETIMEDOUT);
+        let is_unheard = matches!(cause, Cause::There(_)) && cause.is(ninefold::proto::Errno::ETIMEDOUT);
         let is_cut = matches!(cause, Cause::There(Error::Stream(Fault::Cut(_))));
-        (is_unheard || is_cut) && self.sent.get() <= SWALLOWED && client.has_streams() && !client.is_over()
+        (is_unheard || is_cut) && self.sent.get() <= SWALLOWED && !file.client().is_over()
     }
 
     async fn by_streams_or_in_order(&self, sink: &mut Sink, begun: &Begun) -> Result<Passed, Trouble> {
