@@ -6,12 +6,12 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::FileExt;
 use std::process::Stdio;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 mod support;
 
-use support::meddler::{TWRITE, Way, kind, meddle};
+use support::meddler::{TWRITE, Way, kind, meddle, write_offset};
 use support::share::Share;
 use support::{ninefold, run, until};
 
@@ -287,6 +287,38 @@ fn cat_goes_on_where_its_stream_is_cut_if_the_file_is_the_same() {
         assert!(changes || printed.stdout == content);
         assert!(!changes || said.contains("the connection of its data is lost"), "{said}");
     }
+}
+
+#[test]
+fn where_a_stream_is_refused_what_resume_relies_on_has_no_gaps() {
+    const TSTREAM: u8 = 160;
+    const SPAN: u64 = 32 << 20;
+    let (share, here) = (Share::new(), tempfile::tempdir().unwrap());
+    let content = noise(96 << 20, 7);
+    let from = here.path().join("from");
+    fs::write(&from, &content).unwrap();
+    let furthest = Arc::new(AtomicU64::new(0));
+    let seen = furthest.clone();
+    let relay = meddle(share.address(), move |_, frame| {
+        if kind(frame) == TSTREAM {
+            // Neither from the file nor to it: `size[4] Tstream tag[2] fid[4] flags[4] isread[1]`.
+            frame[15] = 7;
+        }
+        if kind(frame) == TWRITE {
+            // Less what is before the data.
+            seen.fetch_max(write_offset(frame) + frame.len() as u64 - 23, Ordering::Relaxed);
+        }
+        // The first bytes never get there.
+        kind(frame) != TWRITE || write_offset(frame) > 0
+    });
+    let (code, _, said) =
+        run(&["--timeout", "1", "cp", "--resume", from.to_str().unwrap(), &format!("9p://{relay}/f")]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!((1..=SPAN).contains(&furthest.load(Ordering::Relaxed)), "{furthest:?}");
+    let (code, _, said) = run(&["cp", "--resume", from.to_str().unwrap(), &format!("{}/f", share.place())]);
+    assert_eq!((code, said.as_str()), (Some(0), ""));
+    assert!(share.read("f") == content);
+    assert_eq!(share.names("."), ["f"]);
 }
 
 #[test]

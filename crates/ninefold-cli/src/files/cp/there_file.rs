@@ -88,6 +88,7 @@ enum Pen<'s> {
     /// By a stream, which is opened at the first byte and has all in order.
     Stream {
         file: &'s File,
+        metadata: Option<&'s Metadata>,
         stream: Option<Box<Stream>>,
     },
 }
@@ -95,12 +96,18 @@ enum Pen<'s> {
 impl Writing<'_> {
     pub async fn data(&mut self, data: Bytes) -> Result<(), Cause> {
         let (offset, length) = (*self.at, data.len() as u64);
-        match &mut self.pen {
-            Pen::Messages(writer) => writer.within(SPAN.saturating_sub(length)).await?,
-            Pen::Stream { file, stream: stream @ None } => {
-                *stream = Some(Box::new(file.stream_write(offset, None).await?));
+        if let Pen::Stream { file, metadata, stream: stream @ None } = &mut self.pen {
+            let (file, metadata) = (*file, *metadata);
+            let opened = file.stream_write(offset, None).await?;
+            if opened.is_in_band() {
+                // The server has none for it after all. A stream in messages has no bound to how far apart they may lie.
+                self.pen = Pen::Messages(Box::new(file.writer(offset, metadata)));
+            } else {
+                *stream = Some(Box::new(opened));
             }
-            Pen::Stream { .. } => {}
+        }
+        if let Pen::Messages(writer) = &mut self.pen {
+            writer.within(SPAN.saturating_sub(length)).await?;
         }
         *self.at += length;
         *self.end = *self.at;
@@ -213,9 +220,10 @@ impl Sink {
             && self.plan.source.size.saturating_sub(self.at) >= STREAMED;
         let Sink { file, at, end, kind, .. } = self;
         let file = file.as_ref().expect("there until the end, which takes self");
+        let metadata = kind.metadata.as_deref();
         let pen = match streams {
-            true => Pen::Stream { file, stream: None },
-            false => Pen::Messages(Box::new(file.writer(*at, kind.metadata.as_deref()))),
+            true => Pen::Stream { file, metadata, stream: None },
+            false => Pen::Messages(Box::new(file.writer(*at, metadata))),
         };
         Writing { pen, at, end }
     }
