@@ -369,3 +369,58 @@ fn what_a_pipe_gave_to_a_server_that_took_none_of_it_is_not_made_up_for_by_the_r
     assert_eq!(ended.status.code(), Some(1), "{}", String::from_utf8_lossy(&ended.stderr));
     assert!(!share.path("f").exists());
 }
+
+#[test]
+fn a_file_that_changes_while_its_last_bytes_are_on_their_way_is_copied_with_a_warning() {
+    const RSTREAMEND: u8 = 163;
+    const MIB: usize = 1 << 20;
+    let (share, here) = (Share::new(), tempfile::tempdir().unwrap());
+    let file = share.make("f", noise(3 * MIB, 10));
+    // All data but the first bytes wait at the end of their way until the server has told how all of its streams ended, and the file was changed then.
+    let (told, may_pass) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicU64::new(0)));
+    let (counted, passes) = (told.clone(), may_pass.clone());
+    let session = meddle(share.address(), move |way, frame| {
+        if way == Way::ToClient {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        counted.fetch_add(usize::from(kind(frame) == RSTREAMEND), Ordering::Relaxed);
+        true
+    });
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let place = listener.local_addr().unwrap();
+    let server = share.address();
+    std::thread::spawn(move || {
+        for (number, near) in listener.incoming().enumerate() {
+            let near = near.unwrap();
+            let far = TcpStream::connect(if number == 0 { session } else { server }).unwrap();
+            let (mut up, mut up_to) = (near.try_clone().unwrap(), far.try_clone().unwrap());
+            std::thread::spawn(move || std::io::copy(&mut up, &mut up_to));
+            let passes = passes.clone();
+            std::thread::spawn(move || {
+                let (mut far, mut near, mut all) = (far, near, Vec::new());
+                if number == 0 {
+                    return drop(std::io::copy(&mut far, &mut near));
+                }
+                let mut first = [0; 1000];
+                let _ = far.read_exact(&mut first).and_then(|()| near.write_all(&first));
+                let _ = far.read_to_end(&mut all);
+                until("the change", || (passes.load(Ordering::Relaxed) > 0).then_some(()));
+                let _ = near.write_all(&all);
+                let _ = near.shutdown(Shutdown::Write);
+            });
+        }
+    });
+    let to = here.path().join("to");
+    let copy = ninefold(&["cp", &format!("9p://{place}/f"), to.to_str().unwrap()])
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    until("the end of both streams", || (told.load(Ordering::Relaxed) >= 2).then_some(()));
+    fs::File::options().write(true).open(&file).unwrap().write_all_at(b"changed", 2 * MIB as u64).unwrap();
+    may_pass.store(1, Ordering::Relaxed);
+    let ended = copy.wait_with_output().unwrap();
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert!(ended.status.success(), "{said}");
+    assert!(said.contains("it changed while it was copied"), "{said}");
+}

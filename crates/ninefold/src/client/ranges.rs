@@ -178,7 +178,8 @@ impl Ranges {
         self.is_changed
     }
 
-    /// Whether the file had not been changed, when all had come, since the first stream began; `false` where that is not known.
+    /// Whether the file had not been changed since the first stream began, when the server had sent the last of it; `false` where that is not
+    /// known. It may have sent pages of the file, not copies: what was changed before they left may be in what came (docs/semantics.md).
     pub fn is_unchanged(&self) -> bool {
         self.is_watched() && self.is_unchanged
     }

@@ -304,10 +304,10 @@ impl Copy<'_> {
     /// file that is emptied while it is read is not to take the place of one that is whole. One that is said to have none
     /// is copied to its end: nobody knows the size of what a program makes up.
     async fn check_source(&self, passed: &Passed) -> Result<(), Trouble> {
-        // Nothing can change within one read, and a pipe's times are those of its use.
-        let is_whole = passed.is_checked && passed.bytes == self.facts.size;
+        // Nothing can change within one read, and a pipe's times are those of its use. A stream's end does not spare the look: pages of the
+        // file may still have been on their way when the server took it for what it was.
         let is_one = passed.pieces <= 1 && passed.bytes == self.facts.size && !passed.is_changed;
-        if is_whole || self.content.is_stream() || is_one {
+        if self.content.is_stream() || is_one {
             return Ok(());
         }
         let now = self.content.facts().await.map_err(Trouble::of(self.source, "cannot look at it again"))?;

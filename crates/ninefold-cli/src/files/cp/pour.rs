@@ -48,8 +48,6 @@ pub struct Passed {
     pub bytes: u64,
     pub pieces: usize,
     pub digest: Option<Digest>,
-    /// The source is known not to have been changed meanwhile.
-    pub is_checked: bool,
     /// It is known to have been changed, which its attributes need not show.
     pub is_changed: bool,
 }
@@ -180,24 +178,12 @@ impl Pour<'_> {
         let begins = first.len() as u64;
         let mut ranges = file.ranges(begins, self.facts.size, most);
         let mut next = Some((0, first.clone())).filter(|(_, first)| !first.is_empty());
-        // The streams watch the file from their beginning on. Whether it was changed before, since it was opened, is asked meanwhile.
-        let looked = self.content.facts();
-        tokio::pin!(looked);
-        let mut is_same = None;
         loop {
             let piece = match next.take() {
                 Some(piece) => Some(piece),
-                None => tokio::select! {
-                    biased;
-                    now = &mut looked, if ranges.is_watched() && is_same.is_none() => {
-                        is_same = Some(now.is_ok_and(|now| !self.facts.differs(&now)));
-                        continue;
-                    }
-                    piece = ranges.next() => piece.map_err(|e| self.cannot_read()(e.into()))?,
-                },
+                None => ranges.next().await.map_err(|e| self.cannot_read()(e.into()))?,
             };
             let Some((offset, data)) = piece else {
-                passed.is_checked = is_same == Some(true) && ranges.is_unchanged();
                 passed.is_changed = ranges.is_changed();
                 return Ok(passed);
             };
