@@ -1,7 +1,7 @@
 //! `ninefold cat`: files, one after another, on standard output.
 
 use bytes::Bytes;
-use ninefold::client::{Begun, Error, Fault, File, Follow, Metadata};
+use ninefold::client::{BeginRead, Begun, Error, Fault, File, Follow, Metadata};
 use ninefold::proto::Errno;
 
 use super::World;
@@ -40,7 +40,7 @@ async fn one(given: &Remote, world: &World, out: &mut Out) -> Result<(), Trouble
             place::walk(client, path, Follow::All).await?;
             return Err(Errno::EISDIR.into());
         }
-        client.begin_read_or_stream(path, u32::MAX, STREAMED).await
+        client.begin_read_as(path, BeginRead { most: STREAMED, ..BeginRead::default() }).await
     });
     let (_, begun) = begun.await.map_err(Trouble::File)?;
     let Begun { file, data: first, metadata } = begun.map_err(|e| {

@@ -99,7 +99,7 @@ pub use lock::{Lock, LockKind};
 pub use memory::Memory;
 pub use metadata::{FileType, Metadata};
 pub use mkdirs::MadeDir;
-pub use nameop::{Begun, Looked};
+pub use nameop::{BeginRead, Begun, Looked};
 pub use node::{Mode, Node};
 pub use options::Options;
 pub use places::{Holder, Place, Places, Turn};

@@ -22,9 +22,9 @@ use super::node::{Mode, Node, Start};
 use super::resolve::{Follow, components, walk_names};
 
 pub(crate) use op::{
-    Access, BeginRead, Create, Look, Mkdir, NameOp, Open, Put, ReadLink, Remove, Rename, Set, Stat, Unlink, write_all,
+    Access, Create, Look, Mkdir, NameOp, Open, Put, ReadLink, Remove, Rename, Set, Stat, Unlink, write_all,
 };
-pub use op::{Begun, Looked};
+pub use op::{BeginRead, Begun, Looked};
 
 /// Where names are walked from.
 #[derive(Clone, Copy, Debug)]
@@ -240,13 +240,12 @@ impl Client {
     /// Opens the file at `path` to be read, and reads at most `count` bytes of its beginning, and at most what one message
     /// holds. A directory is `EISDIR`.
     pub async fn begin_read(&self, path: impl AsRef<[u8]>, count: u32) -> Result<Begun, Error> {
-        Base::root(self).nameop(components(path.as_ref())?, &BeginRead { count, most: u64::MAX }).await
+        self.begin_read_as(path, BeginRead { count, ..BeginRead::default() }).await
     }
 
-    /// The same, but of a file of more than `most` bytes nothing is read where the server has streams and can tell: it is for those, and
-    /// would wait behind what was read (.n1).
-    pub async fn begin_read_or_stream(&self, path: impl AsRef<[u8]>, count: u32, most: u64) -> Result<Begun, Error> {
-        Base::root(self).nameop(components(path.as_ref())?, &BeginRead { count, most }).await
+    /// The same as `how` says.
+    pub async fn begin_read_as(&self, path: impl AsRef<[u8]>, how: BeginRead) -> Result<Begun, Error> {
+        Base::root(self).nameop(components(path.as_ref())?, &how).await
     }
 }
 

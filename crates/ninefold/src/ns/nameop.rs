@@ -102,7 +102,7 @@ impl Namespace {
 
     /// Opens the file to be read, with at most `count` bytes of its beginning.
     pub async fn begin_read(&self, name: impl AsRef<[u8]>, count: u32) -> Result<Begun, Error> {
-        self.nameop(&self.target(name.as_ref())?, &BeginRead { count, most: u64::MAX }).await
+        self.nameop(&self.target(name.as_ref())?, &BeginRead { count, ..BeginRead::default() }).await
     }
 
     /// All that is in a small file; see [`Client::read`].

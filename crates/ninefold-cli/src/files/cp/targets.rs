@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use ninefold::client::{Client, Error, Follow, Sight, components};
+use ninefold::client::{BeginRead, Client, Error, Follow, Sight, components};
 use ninefold::proto::Errno;
 use ninefold::transport::Address;
 
@@ -180,9 +180,8 @@ impl Top {
                 // What is not to be gone into is opened, and begun to be read, in the same round trip: whatever else it is, is found below.
                 let is_read = !cx.recursive && !cx.dry_run && !cx.how.resume && !source.says_directory();
                 if is_read {
-                    let begin = async |client: &Client| {
-                        turn::fork(client).begin_read_or_stream(&address.path, u32::MAX, STREAMED).await
-                    };
+                    let how = BeginRead { most: STREAMED, plain: true, ..BeginRead::default() };
+                    let begin = async |client: &Client| turn::fork(client).begin_read_as(&address.path, how).await;
                     if let Ok(begun) = cx.world.servers.first(address, begin).await?.1
                         && let Some(item) = Item::begun(source.clone(), begun)
                     {

@@ -566,12 +566,30 @@ impl NameOp for RenameItself<'_> {
     }
 }
 
-/// A file opened to be read, and at most `count` bytes of its beginning, and at most what one message holds.
-pub(crate) struct BeginRead {
+/// How a file is begun to be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BeginRead {
+    /// Bytes of its beginning, at most, and at most what one message holds.
     pub count: u32,
-    /// Of a file of more bytes nothing is read, where the server can tell and has streams: what it would bring first would be in the way of
+    /// Of a file of more bytes nothing is read, where the server can tell and has streams (.n1): what came first would be in the way of
     /// what is asked for then.
     pub most: u64,
+    /// Anything but a plain file is `EINVAL`. Its open is not waited for, as that of a FIFO waits for who writes to it.
+    pub plain: bool,
+}
+
+impl Default for BeginRead {
+    /// As much as one message holds, of any file.
+    fn default() -> BeginRead {
+        BeginRead { count: u32::MAX, most: u64::MAX, plain: false }
+    }
+}
+
+impl BeginRead {
+    fn takes(&self, metadata: Option<&Metadata>) -> Result<(), Error> {
+        let is_other = self.plain && metadata.is_some_and(|metadata| !metadata.is_plain());
+        if is_other { Err(Errno::EINVAL.into()) } else { Ok(()) }
+    }
 }
 
 impl NameOp for BeginRead {
@@ -591,9 +609,9 @@ impl NameOp for BeginRead {
     }
 
     async fn issue(&self, chain: &mut Chain, spot: Spot) -> Result<Self::Promised, Error> {
-        let opened = chain.open(&spot, Mode::READ).await?;
-        // Looked at before it is read: what changes it from then on is seen by who looks again.
+        // Looked at before it is read: what changes it from then on is seen by who looks again. And before it is opened, which may take long.
         let metadata = chain.stat(&spot).await?;
+        let opened = chain.open(&spot, Mode::READ).await?;
         let longer = if self.most < u64::MAX && chain.may_stream() {
             // What the guard says to itself, the requests behind it say too.
             drop(chain.unless(2).await?);
@@ -610,8 +628,9 @@ impl NameOp for BeginRead {
         if qid.is_dir() {
             return Err(Errno::EISDIR.into());
         }
-        let opened = opened.take().await?;
         let metadata = told(metadata.take().await)?;
+        self.takes(metadata.as_ref())?;
+        let opened = opened.take().await?;
         let longer = match longer {
             Some(longer) => Some(longer.take().await),
             None => None,
@@ -628,6 +647,9 @@ impl NameOp for BeginRead {
     async fn step(&self, node: Node) -> Result<Begun, Error> {
         if node.qid().is_dir() {
             return Err(Errno::EISDIR.into());
+        }
+        if self.plain {
+            self.takes(told(node.metadata().await)?.as_ref())?;
         }
         let file = node.open(Mode::READ).await?;
         // Together: a small file then takes no round trip more, and a large one is known for what it is.
