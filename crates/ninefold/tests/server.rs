@@ -213,6 +213,19 @@ async fn a_request_that_waits_costs_no_other_group_its_members() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_request_that_waits_with_others_behind_it_delays_no_reply() {
+    let mut c = Client::grouped(Limits::default(), Stream::other).await;
+    c.send("Tread tag 3 fid 1 offset 2 count 5").await;
+    c.send("Tread tag 3 fid 1 offset 0 count 5").await;
+    // Time is virtual: it stands still while somebody has something to do.
+    let began = tokio::time::Instant::now();
+    for _ in 0..10 {
+        assert_eq!(c.ask("Tread tag 4 fid 1 offset 0 count 5").await, "Rread tag 4 count 5 ...");
+    }
+    assert_eq!(began.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_tflush_passes_a_group_that_is_at_its_limit() {
     let mut c = Client::grouped(Limits::default(), Stream::other).await;
     c.send("Tread tag 7 fid 1 offset 2 count 5").await;

@@ -474,9 +474,10 @@ impl Connection {
         }
     }
 
-    /// Whether what there is to send waits for what follows in its group, of which one is running.
+    /// Whether what there is to send waits for what follows in its group, of which one is running: one that does not wait
+    /// itself for what may never come.
     fn gathers(&mut self, task: &mut Context<'_>) -> bool {
-        let follows = self.session.waiting() > 0 && !self.running.is_empty();
+        let follows = self.session.waiting() > 0 && self.running.len() > self.parking.count();
         let waits = follows && !self.closing() && !self.deaf && (1..GATHER_MAX).contains(&self.unsent());
         if waits {
             let timer = self.gathering.get_or_insert_with(|| Box::pin(tokio::time::sleep(GATHER)));
