@@ -111,6 +111,8 @@ pub(super) struct Connection {
     closing_since: Option<(Instant, Instant)>,
     /// The stream takes no more bytes.
     deaf: bool,
+    /// What the stream has taken may still lie in a buffer of its own: TLS seals more than its socket takes.
+    unflushed: bool,
     /// The peer sends no more; frames are still held.
     ended: bool,
     /// Dropped behind what runs, which may still make this a connection of a session.
@@ -173,6 +175,7 @@ impl Connection {
             drain,
             closing_since: None,
             deaf: false,
+            unflushed: false,
             ended: false,
         }
     }
@@ -199,6 +202,7 @@ impl Connection {
             if !self.gathers(task) {
                 progress |= self.poll_write(task);
             }
+            progress |= self.poll_flush(task);
             progress |= self.poll_read(task);
             if self.closing() && self.session.is_idle() && (self.deaf || self.unsent() == 0) {
                 if self.poll_shutdown(task).is_ready() {
@@ -501,7 +505,10 @@ impl Connection {
         let mut progress = false;
         while self.unsent() > 0 && !self.deaf {
             match self.outlet.poll_send(&mut self.stream, &mut self.out, task) {
-                Poll::Ready(Ok(())) => self.still_closing(),
+                Poll::Ready(Ok(())) => {
+                    self.unflushed = true;
+                    self.still_closing();
+                }
                 Poll::Ready(Err(error)) => {
                     // Also while closing, when the end is known already.
                     self.deaf = true;
@@ -515,6 +522,25 @@ impl Connection {
             progress = true;
         }
         progress
+    }
+
+    /// Has the stream send what it took. What it cannot send yet wakes this task when it can; nothing else may come to do so.
+    fn poll_flush(&mut self, task: &mut Context<'_>) -> bool {
+        if !self.unflushed || self.deaf {
+            return false;
+        }
+        match Pin::new(&mut self.stream).poll_flush(task) {
+            Poll::Pending => false,
+            Poll::Ready(Ok(())) => {
+                self.unflushed = false;
+                false
+            }
+            Poll::Ready(Err(error)) => {
+                self.deaf = true;
+                self.end(End::Lost(Some(error)));
+                true
+            }
+        }
     }
 
     /// Reads what has arrived, unless whole frames wait to be handled or the limits say no.

@@ -7,5 +7,6 @@ mod files;
 mod limits;
 mod namespace;
 mod old;
+mod tls;
 mod tokens;
 mod unix;

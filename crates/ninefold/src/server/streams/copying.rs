@@ -206,6 +206,8 @@ async fn send_all(
                 n => left = &left[n..],
             }
         }
+        // TLS holds back what its socket did not take, and the next read may take long.
+        bounds.wait(stream.flush()).await?;
         at += bytes.len() as u64;
         if bytes.len() < count {
             // The others began behind a gap.
