@@ -275,6 +275,16 @@ impl Tls {
         Some((stream.get_ref().0.peer_addr().ok()?, terms.clone()))
     }
 
+    /// The connection below; `None` where the handshake failed.
+    pub(crate) fn tcp(&self) -> Option<&TcpStream> {
+        match self {
+            Tls::Client(client) => Some(client.0.get_ref().0),
+            Tls::Accepting(accept) => accept.get_ref(),
+            Tls::Server(stream) => Some(stream.get_ref().0),
+            Tls::Failed => None,
+        }
+    }
+
     /// `None`: hands were not shaken.
     fn open(&mut self) -> Option<Pinned<&mut dyn Open>> {
         match self {

@@ -20,6 +20,9 @@ use tokio::net::{TcpSocket, TcpStream};
 /// The bound of a wait that ought to end soon.
 pub const SOON: Duration = Duration::from_secs(60);
 
+/// Bytes that the tree `small` holds.
+pub const SMALL: u64 = 96 * 1024;
+
 pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(SOON, future).await.unwrap_or_else(|_| panic!("{what} did not end"))
 }
@@ -46,6 +49,7 @@ impl Bed {
         let server = Server::builder()
             .export("host", Arc::new(HostFs::open(root).unwrap()), false)
             .export("mem", Arc::new(RamFs::new()), false)
+            .export("small", Arc::new(RamFs::with_limit(SMALL)), false)
             .limits(limits)
             .streams(streams)
             .build();
@@ -259,6 +263,13 @@ pub async fn all(stream: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Vec<u
     let mut bytes = Vec::new();
     soon("the data", stream.read_to_end(&mut bytes)).await?;
     Ok(bytes)
+}
+
+/// Asserts that a data connection is reset without a byte: an end would be that of a whole file.
+pub async fn is_reset(stream: &mut TcpStream) {
+    let got = all(stream).await;
+    let kind = got.as_ref().map_err(std::io::Error::kind);
+    assert_eq!(kind.err(), Some(std::io::ErrorKind::ConnectionReset), "{got:?}");
 }
 
 /// Asserts that a data connection is closed without a byte.

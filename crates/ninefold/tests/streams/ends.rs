@@ -102,6 +102,7 @@ async fn a_stream_on_which_nothing_moves_ends_in_time() {
         let _silent = bed.data(&opened.token).await;
         assert_eq!(s.end(opened.id, 0).await, Err(110), "{aname}");
     }
+    assert_eq!(bed.server.stream_counts().timed_out, 2);
     let mut s = bed.session("9P2000.L.n1", "host").await;
     s.open_file(1, "f", 0).await;
     let opened = s.stream(1, true, 0, 0).await.unwrap();

@@ -7,7 +7,7 @@ use ninefold::server::{Limits, StreamLimits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
-use crate::bed::{Bed, Session, all, gets_nothing, noise, soon};
+use crate::bed::{Bed, SMALL, Session, all, is_reset, noise, soon};
 
 /// Sends a Tstream as the table has it, byte for byte, and takes the Rstream apart in the same way: the address.
 async fn stream(s: &mut Session, fid: u32, isread: u8, offset: u64) -> String {
@@ -65,8 +65,11 @@ async fn a_port_takes_one_connection_from_the_peer_in_its_time_and_is_gone() {
     let at = port(&stream(&mut s, 1, 1, 0).await);
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind((Ipv4Addr::new(127, 0, 0, 2), 0).into()).unwrap();
-    let mut thief = socket.connect((Ipv4Addr::LOCALHOST, at).into()).await.unwrap();
-    gets_nothing(&mut thief).await;
+    match socket.connect((Ipv4Addr::LOCALHOST, at).into()).await {
+        Ok(mut thief) => is_reset(&mut thief).await,
+        // Before it was seen that it had been made.
+        Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset),
+    }
     bed.counts("the thief", |counts| counts.refused == 1).await;
     assert!(all(&mut dial(at).await).await.unwrap() == bytes);
     bed.quiet().await;
@@ -75,7 +78,7 @@ async fn a_port_takes_one_connection_from_the_peer_in_its_time_and_is_gone() {
     let at = port(&stream(&mut s, 1, 1, 0).await);
     bed.quiet().await;
     assert!(TcpStream::connect((Ipv4Addr::LOCALHOST, at)).await.is_err(), "it was for a while");
-    bed.counts("both", |counts| counts.completed == 1 && counts.failed == 1).await;
+    bed.counts("both", |counts| counts.completed == 1 && counts.failed == 1 && counts.timed_out == 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -107,4 +110,23 @@ async fn a_tree_of_reads_and_writes_has_streams_of_the_table_too() {
     bed.quiet().await;
     let mut data = dial(port(&stream(&mut s, 1, 1, 3).await)).await;
     assert!(all(&mut data).await.unwrap() == bytes[3..]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_writer_whose_last_bytes_find_no_room_is_told_by_a_reset() {
+    let bed = Bed::new();
+    let mut s = bed.session("9P2000.s", "small").await;
+    s.create(1, "f").await;
+    // The client has ended when the server writes them: they are fewer than it writes at a time.
+    let bytes = noise(SMALL as usize + 1);
+    for (count, fits) in [(1000, true), (bytes.len(), false)] {
+        let mut data = dial(port(&stream(&mut s, 1, 0, 0).await)).await;
+        data.write_all(&bytes[..count]).await.unwrap();
+        data.shutdown().await.unwrap();
+        match fits {
+            true => assert!(all(&mut data).await.unwrap().is_empty()),
+            false => is_reset(&mut data).await,
+        }
+    }
+    bed.counts("both", |counts| counts.completed == 1 && counts.failed == 1).await;
 }

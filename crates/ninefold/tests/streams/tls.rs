@@ -8,7 +8,7 @@ use ninefold::server::{Limits, StreamLimits};
 use ninefold::transport::{Address, Identity, Listener, Stream, dial};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
-use crate::bed::{Bed, Session, all, opening, soon};
+use crate::bed::{Bed, Session, all, noise, opening, soon};
 
 const MIB: usize = 1 << 20;
 
@@ -52,6 +52,7 @@ async fn a_session_behind_tls_has_streams_there_in_both_directions() {
             data.write_all(&bytes).await.unwrap();
             data.shutdown().await.unwrap();
             assert_eq!(s.end(opened.id, 0).await.unwrap().0, bytes.len() as u64, "{aname}");
+            assert!(all(&mut data).await.unwrap().is_empty(), "{aname}: it ends as a whole one");
         }
         for (offset, length) in [(0, 0), (17, MIB as u64)] {
             let opened = s.stream(1, true, offset, length).await.unwrap();
@@ -66,11 +67,37 @@ async fn a_session_behind_tls_has_streams_there_in_both_directions() {
     let mut s = Session::open(connect(&address).await, "9P2000.L.n1", "host").await;
     s.open_file(1, "f", 0).await;
     let opened = s.stream(1, true, 0, 0).await.unwrap();
-    crate::bed::gets_nothing(&mut bed.data(&opened.token).await).await;
+    crate::bed::is_reset(&mut bed.data(&opened.token).await).await;
     let mut s = Session::open(connect(&address).await, "9P2000.s", "host").await;
     s.open_file(1, "f", 0).await;
     let told = s.ask("Tstream tag 1 fid 1 isread 1 offset 0").await;
     assert!(told.starts_with("Rerror tag 1 ename 'no data connection leads here"), "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_behind_tls_that_fails_or_is_cut_does_not_look_whole() {
+    let bed = Bed::new();
+    bed.file("f", 64 * MIB);
+    let address = sealed(&bed).await;
+    let mut s = Session::open(connect(&address).await, "9P2000.L.n1", "host").await;
+    s.open_file(1, "f", 0).await;
+    let opened = s.stream(1, true, 0, 0).await.unwrap();
+    let mut cut = data(&address, &opened.token).await;
+    cut.read_u8().await.unwrap();
+    assert_eq!(s.end(opened.id, 1).await, Err(125));
+    assert!(all(&mut cut).await.is_err());
+    // A writer that goes without a word has not written all.
+    s.create(2, "new").await;
+    let opened = s.stream(2, false, 0, 0).await.unwrap();
+    let mut gone = data(&address, &opened.token).await;
+    gone.write_all(&noise(1000)).await.unwrap();
+    gone.flush().await.unwrap();
+    drop(gone);
+    assert!(matches!(s.end(opened.id, 0).await, Err(32 | 104)));
+    // A token that is none.
+    let mut refused = data(&address, &[0; 16]).await;
+    let got = all(&mut refused).await;
+    assert_eq!(got.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
 }
 
 /// A carrier that keeps what it is given until it is flushed, as one that seals may.

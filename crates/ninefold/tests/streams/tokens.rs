@@ -6,7 +6,7 @@ use std::time::Duration;
 use ninefold::server::{Limits, StreamLimits};
 use tokio::io::AsyncWriteExt;
 
-use crate::bed::{Bed, all, gets_nothing, opening};
+use crate::bed::{Bed, all, gets_nothing, is_reset, opening};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_guessed_token_a_used_one_and_a_stolen_one_get_nothing_and_are_counted() {
@@ -15,18 +15,18 @@ async fn a_guessed_token_a_used_one_and_a_stolen_one_get_nothing_and_are_counted
     let mut s = bed.session("9P2000.L.n1", "host").await;
     s.open_file(1, "f", 0).await;
     let opened = s.stream(1, true, 0, 0).await.unwrap();
-    gets_nothing(&mut bed.data(&[0; 16]).await).await;
+    is_reset(&mut bed.data(&[0; 16]).await).await;
     let mut near = opened.token.clone();
     near[15] ^= 1;
-    gets_nothing(&mut bed.data(&near).await).await;
+    is_reset(&mut bed.data(&near).await).await;
     // From another address than the session's.
     let mut thief = bed.bare_from(Ipv4Addr::new(127, 0, 0, 2)).await;
     thief.write_all(&opening(&opened.token)).await.unwrap();
-    gets_nothing(&mut thief).await;
+    is_reset(&mut thief).await;
     bed.counts("three refusals", |counts| counts.refused == 3).await;
     // Its owner still gets what it is good for, once.
     assert!(all(&mut bed.data(&opened.token).await).await.unwrap() == bytes);
-    gets_nothing(&mut bed.data(&opened.token).await).await;
+    is_reset(&mut bed.data(&opened.token).await).await;
     assert_eq!(s.end(opened.id, 0).await.unwrap().0, 1000);
     bed.counts("four", |counts| counts.refused == 4 && counts.completed == 1).await;
 }
@@ -40,7 +40,7 @@ async fn a_token_that_comes_too_late_gets_nothing_and_the_stream_is_over() {
     s.open_file(1, "f", 0).await;
     let opened = s.stream(1, true, 0, 0).await.unwrap();
     assert_eq!(s.end(opened.id, 0).await, Err(110));
-    gets_nothing(&mut bed.data(&opened.token).await).await;
+    is_reset(&mut bed.data(&opened.token).await).await;
     bed.counts("it", |counts| counts.refused == 1 && counts.failed == 1).await;
     assert_eq!(bed.server.streams(), 0);
 }
@@ -59,7 +59,7 @@ async fn a_session_that_ends_takes_its_tokens_and_its_streams_with_it() {
     drop(s);
     assert!(all(&mut data).await.is_err(), "half a file must not look whole");
     bed.quiet().await;
-    gets_nothing(&mut bed.data(&waiting.token).await).await;
+    is_reset(&mut bed.data(&waiting.token).await).await;
 
     // So does a new Tversion.
     let mut s = bed.session("9P2000.L.n1", "host").await;
@@ -67,7 +67,7 @@ async fn a_session_that_ends_takes_its_tokens_and_its_streams_with_it() {
     let opened = s.stream(1, true, 0, 0).await.unwrap();
     assert!(s.ask("Tversion tag -1 msize 65536 version '9P2000.L.n1'").await.starts_with("Rversion"));
     bed.quiet().await;
-    gets_nothing(&mut bed.data(&opened.token).await).await;
+    is_reset(&mut bed.data(&opened.token).await).await;
     assert_eq!(s.end(opened.id, 0).await, Err(9));
 }
 
@@ -109,18 +109,19 @@ async fn connections_that_say_nothing_are_closed_in_time_and_bounded() {
         others.push(bed.bare().await);
     }
     // One more than there is room for: the first makes way, before its time.
-    gets_nothing(&mut first).await;
+    is_reset(&mut first).await;
     bed.counts("one that made way", |counts| counts.silent >= 1).await;
     // A session is taken all the same.
     bed.session("9P2000.L.n1", "host").await;
     for other in &mut others {
-        gets_nothing(other).await;
+        is_reset(other).await;
     }
     // Half an opening is none.
     let mut half = bed.bare().await;
     half.write_all(b"9Pstream and no").await.unwrap();
-    gets_nothing(&mut half).await;
+    is_reset(&mut half).await;
     let mut wrong = bed.bare().await;
     wrong.write_all(b"9Pstrange data connection").await.unwrap();
     gets_nothing(&mut wrong).await;
+    bed.counts("all that said nothing", |counts| counts.silent == 5).await;
 }

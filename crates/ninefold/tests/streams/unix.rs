@@ -24,7 +24,7 @@ async fn a_session_on_a_unix_socket_has_streams_there_and_none_of_the_table() {
     s.open_file(1, "f", 0).await;
     let opened = s.stream(1, true, 1, 0).await.unwrap();
     // Not over TCP, where anybody of this machine could come.
-    crate::bed::gets_nothing(&mut bed.data(&opened.token).await).await;
+    crate::bed::is_reset(&mut bed.data(&opened.token).await).await;
     let mut data = connect().await.unwrap();
     data.write_all(&opening(&opened.token)).await.unwrap();
     assert!(all(&mut data).await.unwrap() == bytes[1..]);

@@ -14,6 +14,7 @@ use ninefold_proto::{Errno, Error};
 use rustix::io::{Errno as Os, preadv, pwrite};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use super::closing;
 use super::descriptor::Descriptor;
 use super::life::{Bounds, aborted, cut_short};
 use crate::server::cx::{Cancel, Parking};
@@ -147,23 +148,22 @@ fn write_as_user(file: &dyn Descriptor, at: u64, bytes: &[u8]) -> Result<usize, 
 /// Sends what is read from `offset` on: `length` bytes, or fewer where the file ends before. Answers how many.
 pub(super) async fn to_peer(
     backing: &Backing,
-    mut stream: Stream,
+    stream: &mut Stream,
     offset: u64,
     length: Option<u64>,
     bounds: &Bounds,
 ) -> Result<u64, Error> {
     let calls = Calls::new(backing);
     let mut reads = VecDeque::new();
-    let sent = send_all(&calls, &mut reads, &mut stream, offset, length, bounds).await;
+    let sent = send_all(&calls, &mut reads, stream, offset, length, bounds).await;
     calls.cancel.cancel();
     for (_, read) in reads {
         // What it brings is of no use any more.
         let _ = read.await;
     }
-    match &sent {
-        Ok(_) => bounds.wait(stream.shutdown()).await?,
-        // The peer must not take what it has for all.
-        Err(_) => stream.reset_on_close(),
+    if sent.is_ok() {
+        bounds.wait(stream.shutdown()).await?;
+        closing::by_end(stream);
     }
     sent
 }
@@ -230,7 +230,7 @@ fn spawned<T: Send + 'static>(call: Later<T>) -> Later<T> {
 /// Writes, from `offset` on, what comes: `length` bytes, or until the peer ends. Answers how many.
 pub(super) async fn from_peer(
     backing: &Backing,
-    mut stream: Stream,
+    stream: &mut Stream,
     offset: u64,
     length: Option<u64>,
     in_order: bool,
@@ -239,12 +239,10 @@ pub(super) async fn from_peer(
     let calls = Calls::new(backing);
     let mut writes = FuturesUnordered::new();
     let most = if in_order { 1 } else { UNDER_WAY };
-    let taken = take_all(&calls, &mut writes, most, &mut stream, (offset, length), bounds).await;
-    if taken.is_err() {
+    let mut result = take_all(&calls, &mut writes, most, stream, (offset, length), bounds).await;
+    if result.is_err() {
         calls.cancel.cancel();
-        stream.reset_on_close();
     }
-    let mut result = taken;
     while let Some(written) = calls.or_end(writes.next(), bounds).await {
         result = result.and_then(|count| written.map(|()| count));
     }

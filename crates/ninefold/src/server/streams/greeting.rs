@@ -11,8 +11,8 @@ use ninefold_proto::n1::stream::{OPENING, PREFACE};
 use tokio::io::AsyncReadExt;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
 
+use super::closing;
 use crate::server::Server;
 use crate::server::connection::Connection;
 use crate::transport::{Peer, Stream};
@@ -61,11 +61,15 @@ enum Heard {
     /// A session that began with these bytes.
     Session(BytesMut),
     Stream([u8; 16]),
-    /// Closed, by the peer or for want of an answer.
-    Nothing,
+    /// It said nothing in its time, or too little, or had to make way.
+    Silent,
+    /// The peer, or this server, ended before it was said.
+    Ended,
 }
 
 /// Hears what a connection is, and serves it to its end, or hands it to its stream.
+///
+/// What may be a data connection is closed by a reset: an end would be that of an empty file.
 pub(in crate::server) async fn receive(server: Arc<Server>, mut stream: Stream, peer: Peer, id: u64) {
     let began = Instant::now();
     let heard = match peer {
@@ -73,23 +77,23 @@ pub(in crate::server) async fn receive(server: Arc<Server>, mut stream: Stream, 
         Peer::Stdio | Peer::Memory => Heard::Session(BytesMut::new()),
         Peer::Tcp { .. } | Peer::Unix { .. } => hear(&server, &mut stream, began).await,
     };
-    match heard {
-        Heard::Session(bytes) => Connection::new(server, stream, peer, id, bytes, began).run().await,
-        Heard::Stream(token) => {
-            let claimed = server.streams.tokens.claim(&token, &peer);
-            let handed = claimed.is_some_and(|waiting| waiting.send(stream).is_ok());
-            if !handed {
-                server.streams.refuse();
-                match server.broken.admit(Instant::now()) {
-                    Some(left_out) => warn!(%peer, left_out, "data connection closed: its token is good for no stream"),
-                    None => debug!(%peer, "data connection closed: its token is good for no stream"),
-                }
-            }
-        }
-        Heard::Nothing => {
+    let token = match heard {
+        Heard::Session(bytes) => return Connection::new(server, stream, peer, id, bytes, began).run().await,
+        Heard::Stream(token) => Some(token),
+        Heard::Silent => {
             server.streams.unheard.fetch_add(1, Ordering::Relaxed);
-            debug!(%peer, "closed: it said nothing");
+            server.streams.tell(&peer, "connection closed: it did not say in time what it is");
+            None
         }
+        Heard::Ended => None,
+    };
+    closing::by_reset(&stream);
+    let Some(token) = token else { return };
+    let claimed = server.streams.tokens.claim(&token, &peer);
+    let handed = claimed.is_some_and(|waiting| waiting.send(stream).is_ok());
+    if !handed {
+        server.streams.refuse();
+        server.streams.tell(&peer, "data connection closed: its token is good for no stream");
     }
 }
 
@@ -100,27 +104,27 @@ async fn hear(server: &Server, stream: &mut Stream, began: Instant) -> Heard {
     while n < OPENING {
         let read = tokio::select! {
             biased;
-            // The connection sees to it.
-            () = server.draining.cancelled() => break,
-            () = waits.evicted.cancelled() => return Heard::Nothing,
+            () = server.draining.cancelled() => return Heard::Ended,
+            () = waits.evicted.cancelled() => return Heard::Silent,
             read = timeout_at(deadline, stream.read(&mut bytes[n..])) => read,
         };
         match read {
-            // What came is for the connection to judge, and so is that no more came in time.
+            Ok(Ok(0) | Err(_)) if n > 0 => return Heard::Ended,
+            // The connection sees to it.
             Ok(Ok(0) | Err(_)) => break,
             Ok(Ok(more)) => n += more,
-            Err(_) if n > 0 => return Heard::Nothing,
-            Err(_) => break,
+            Err(_) => return Heard::Silent,
         }
         let said = n.min(PREFACE.len());
         if bytes[..said] != PREFACE[..said] {
+            // What came is for the session to judge.
             break;
         }
     }
     match bytes.split_first_chunk::<{ PREFACE.len() }>() {
         Some((preface, token)) if n == OPENING && *preface == PREFACE => match token.try_into() {
             Ok(token) => Heard::Stream(token),
-            Err(_) => Heard::Nothing,
+            Err(_) => Heard::Ended,
         },
         _ => Heard::Session(BytesMut::from(&bytes[..n])),
     }

@@ -2,13 +2,13 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use ninefold_proto::attr::getattr;
 use ninefold_proto::{Errno, Error};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use super::closing::Way;
 use super::copying::Backing;
 use super::descriptor::{self, Descriptor};
 use super::port::Port;
@@ -17,7 +17,7 @@ use super::tokens::Ticket;
 use super::{Place, copying, modrev, moving};
 use crate::server::dispatch::{outlive, survive};
 use crate::server::{Cx, Server};
-use crate::transport::Stream;
+use crate::transport::{Peer, Stream};
 
 /// From where the data connection comes.
 pub(super) enum Arrival {
@@ -27,11 +27,13 @@ pub(super) enum Arrival {
 
 /// How the bytes move.
 pub(super) enum Moves {
-    InKernel(Box<dyn Descriptor>),
+    InKernel(Arc<dyn Descriptor>),
     ByFile(Hold),
 }
 
 pub(super) struct Life {
+    /// Of the session.
+    pub peer: Peer,
     pub moves: Moves,
     pub arrival: Arrival,
     pub read: bool,
@@ -57,7 +59,7 @@ impl Bounds {
             () = self.abort.cancelled() => Err(aborted()),
             ready = timeout(self.idle, ready) => match ready {
                 Ok(ready) => ready.map_err(|error| of_peer(&error)),
-                Err(_) => Err(Error::with_text(Errno::ETIMEDOUT, "nothing moved on the stream for too long")),
+                Err(_) => Err(idle()),
             },
         }
     }
@@ -65,6 +67,10 @@ impl Bounds {
 
 pub(super) fn aborted() -> Error {
     Error::with_text(Errno::ECANCELED, "the stream was ended before its time")
+}
+
+pub(super) fn idle() -> Error {
+    Error::with_text(Errno::ETIMEDOUT, "nothing moved on the stream for too long")
 }
 
 /// What went wrong on a data connection.
@@ -82,38 +88,43 @@ pub(super) fn cut_short() -> Error {
 
 impl Life {
     pub async fn run(self, server: Arc<Server>, place: Place, entry: Entry) {
-        let Life { moves, arrival, read, offset, length, appends, is_asked_after } = self;
+        let Life { peer, moves, arrival, read, offset, length, appends, is_asked_after } = self;
         let bounds = Bounds { abort: entry.aborted(), idle: server.streams.limits.idle };
+        let stream = arrive(arrival, &server, &bounds);
+        // What fails drops its connection, which resets it, before anything else is waited for.
         let moved = match moves {
-            Moves::InKernel(descriptor) => {
-                let descriptor: Arc<dyn Descriptor> = descriptor.into();
+            Moves::InKernel(file) => {
                 let moved = async {
-                    if let Some(length) = length.filter(|_| !read) {
-                        moving::reserve(&descriptor, offset, length).await?;
-                    }
-                    let stream = arrive(arrival, &server, &bounds).await?;
-                    match read {
-                        true => moving::to_peer(&descriptor, stream, offset, length, &bounds).await,
-                        false => moving::from_peer(&descriptor, stream, offset, length, &bounds).await,
-                    }
+                    let mut way = Way::by_kernel(stream.await?);
+                    let host = || Backing::Host(file.clone());
+                    let count = match (&mut way, read) {
+                        (Way::Socket(socket), true) => moving::to_peer(&file, socket, offset, length, &bounds).await?,
+                        (Way::Socket(socket), false) => {
+                            moving::from_peer(&file, socket, offset, length, &bounds).await?
+                        }
+                        (Way::Stream(stream), true) => {
+                            copying::to_peer(&host(), stream, offset, length, &bounds).await?
+                        }
+                        (Way::Stream(stream), false) => {
+                            copying::from_peer(&host(), stream, offset, length, false, &bounds).await?
+                        }
+                    };
+                    Ok::<_, Error>((count, way))
                 };
-                moved.await.map(|count| Ended { count, modrev: descriptor::modrev(&*descriptor) })
+                let moved = moved.await;
+                moved.map(|(count, way)| (Ended { count, modrev: descriptor::modrev(&*file) }, way))
             }
             Moves::ByFile(hold) => {
                 let moved = async {
-                    let stream = arrive(arrival, &server, &bounds).await?;
+                    let mut stream = stream.await?;
+                    let backing = Backing::File(hold.file.clone());
                     let count = match read {
-                        true => {
-                            copying::to_peer(&Backing::File(hold.file.clone()), stream, offset, length, &bounds).await?
-                        }
-                        false => {
-                            let backing = Backing::File(hold.file.clone());
-                            copying::from_peer(&backing, stream, offset, length, appends, &bounds).await?
-                        }
+                        true => copying::to_peer(&backing, &mut stream, offset, length, &bounds).await?,
+                        false => copying::from_peer(&backing, &mut stream, offset, length, appends, &bounds).await?,
                     };
                     let cx = Cx::detached();
                     let attr = outlive(survive(|| hold.file.getattr(&cx, getattr::ALL)).wait()).await?;
-                    Ok(Ended { count, modrev: modrev(&attr) })
+                    Ok((Ended { count, modrev: modrev(&attr) }, Way::Stream(Box::new(stream))))
                 };
                 let moved = moved.await;
                 // A file that is written at its clunk tells here that it was not.
@@ -121,11 +132,18 @@ impl Life {
                 moved.and_then(|ended| released.map(|()| ended))
             }
         };
-        let streams = &server.streams;
-        let count = if moved.is_ok() { &streams.completed } else { &streams.failed };
-        count.fetch_add(1, Ordering::Relaxed);
+        let end = match moved {
+            Ok((ended, way)) => {
+                if !read {
+                    way.close_whole(&bounds).await;
+                }
+                Ok(ended)
+            }
+            Err(error) => Err(error),
+        };
+        server.streams.count_end(&peer, end.as_ref().err());
         drop(place);
-        entry.end(moved, is_asked_after);
+        entry.end(end, is_asked_after);
     }
 }
 

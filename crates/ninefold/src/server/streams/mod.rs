@@ -5,11 +5,12 @@
 //! socket in the kernel where the file server gives a [`Descriptor`] ([`moving`]), else by its reads and writes ([`copying`]).
 //! Every fresh connection is heard first by [`greeting`], which tells data connections from sessions. Tstreamend comes to [`end`].
 //!
-//! Whatever happens, a stream ends, its place at the server is free again, and its end is told once. A stream from a file that
-//! ends in an error resets its connection: nobody takes what he has for the whole.
+//! Whatever happens, a stream ends, its place at the server is free again, and its end is told once. One that ends in an error
+//! resets its connection ([`closing`]): nobody takes what he has, or has sent, for the whole.
 //!
 //! Locks are taken one at a time, and none while anything is waited for.
 
+mod closing;
 mod copying;
 mod descriptor;
 mod greeting;
@@ -27,7 +28,9 @@ use ninefold_proto::attr::{Attr, getattr};
 use ninefold_proto::server::{Done, Streaming};
 use ninefold_proto::types::StreamToken;
 use ninefold_proto::{Dialect, Errno, Error};
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
+use tracing::{debug, warn};
 
 pub use descriptor::Descriptor;
 pub(super) use greeting::receive;
@@ -37,6 +40,7 @@ use self::greeting::Silent;
 use self::life::{Arrival, Life, Moves};
 use self::tokens::Tokens;
 use super::dispatch::Handle;
+use super::throttle::Throttle;
 use super::{Answer, Cx, Data, Server};
 use crate::transport::Peer;
 
@@ -77,6 +81,8 @@ pub struct StreamCounts {
     pub completed: u64,
     /// Those that ended in an error, an ABORT or a token that nobody came with.
     pub failed: u64,
+    /// Those of the failed that ended in ETIMEDOUT: nobody came with the token or to the port, or nothing moved.
+    pub timed_out: u64,
     /// Data connections that were closed unheard: with a token that is none, was used, is too old, or from another peer.
     pub refused: u64,
     /// Connections that were closed because they said nothing: too long, or for want of room.
@@ -95,8 +101,11 @@ pub(super) struct Streams {
     opened: AtomicU64,
     completed: AtomicU64,
     failed: AtomicU64,
+    timed_out: AtomicU64,
     refused: AtomicU64,
     unheard: AtomicU64,
+    /// Warnings of connections and streams that nobody used.
+    told: Throttle,
 }
 
 impl Streams {
@@ -110,8 +119,10 @@ impl Streams {
             opened: AtomicU64::new(0),
             completed: AtomicU64::new(0),
             failed: AtomicU64::new(0),
+            timed_out: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             unheard: AtomicU64::new(0),
+            told: Throttle::default(),
         }
     }
 
@@ -121,6 +132,7 @@ impl Streams {
             opened: of(&self.opened),
             completed: of(&self.completed),
             failed: of(&self.failed),
+            timed_out: of(&self.timed_out),
             refused: of(&self.refused),
             silent: of(&self.unheard),
         }
@@ -134,6 +146,30 @@ impl Streams {
     /// A data connection was closed unheard.
     fn refuse(&self) {
         self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Logs what a peer did not do.
+    fn tell(&self, peer: &Peer, what: &str) {
+        match self.told.admit(Instant::now()) {
+            Some(0) => warn!(%peer, "{what}"),
+            Some(left_out) => warn!(%peer, left_out, "{what}"),
+            None => debug!(%peer, "{what}"),
+        }
+    }
+
+    /// A stream of `peer` ended.
+    fn count_end(&self, peer: &Peer, end: Option<&Error>) {
+        let Some(error) = end else {
+            self.completed.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        self.failed.fetch_add(1, Ordering::Relaxed);
+        if error.errno == Errno::ETIMEDOUT {
+            self.timed_out.fetch_add(1, Ordering::Relaxed);
+            self.tell(peer, &format!("stream ended: {error}"));
+        } else {
+            debug!(%peer, %error, "stream ended");
+        }
     }
 }
 
@@ -207,7 +243,7 @@ pub(super) fn open(
         // splice(2) does not append.
         let descriptor = if appends { None } else { ask.file.descriptor() };
         let (modrev, moves) = match descriptor {
-            Some(descriptor) => (descriptor::modrev(&*descriptor), Moves::InKernel(descriptor)),
+            Some(descriptor) => (descriptor::modrev(&*descriptor), Moves::InKernel(descriptor.into())),
             None => (modrev(&attr), Moves::ByFile(entry.hold(ask.file.clone()))),
         };
         let (token, address, arrival) = match ask.dialect {
@@ -223,7 +259,7 @@ pub(super) fn open(
         let streaming = Streaming { id: entry.id(), token, modrev, address };
         let is_asked_after = ask.dialect == Dialect::Linux;
         let Ask { read, offset, length, .. } = ask;
-        let life = Life { moves, arrival, read, offset, length, appends, is_asked_after };
+        let life = Life { peer, moves, arrival, read, offset, length, appends, is_asked_after };
         server.streams.opened.fetch_add(1, Ordering::Relaxed);
         server.streams.tasks.spawn(life.run(server.clone(), place, entry));
         Ok(Done::Streaming(streaming))

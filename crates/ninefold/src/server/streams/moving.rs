@@ -15,11 +15,11 @@ use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate, sendfile};
 use rustix::io::{Errno as Os, ReadWriteFlags, preadv2, pwrite, read};
 use tokio::io::Interest;
 
-use super::copying::{self, Backing};
+use super::closing;
 use super::descriptor::Descriptor;
 use super::life::{Bounds, cut_short, of_peer};
 use crate::server::Answer;
-use crate::transport::{PipeShare, Piped, Socket, Stream};
+use crate::transport::{PipeShare, Piped, Socket};
 
 /// Bytes that are moved in one turn, some milliseconds at the speed of memory: to give way costs other threads their sleep.
 const TURN: usize = 4 << 20;
@@ -53,23 +53,18 @@ fn os(error: Os) -> Error {
 /// Sends the file from `offset` on: `length` bytes, or fewer where it ends before. Answers how many.
 pub(super) async fn to_peer(
     file: &File,
-    stream: Stream,
+    socket: &Arc<Socket>,
     offset: u64,
     length: Option<u64>,
     bounds: &Bounds,
 ) -> Result<u64, Error> {
-    let socket = match stream.into_socket() {
-        Ok(socket) => Arc::new(socket),
-        Err(stream) => return copying::to_peer(&Backing::Host(file.clone()), *stream, offset, length, bounds).await,
-    };
     socket.fill_segments();
-    let sent = send_all(file, &socket, offset, length, bounds).await;
-    match &sent {
-        Ok(_) => socket.shutdown().map_err(|error| of_peer(&error))?,
-        // The peer must not take what it has for all.
-        Err(_) => socket.reset_on_close(),
-    }
-    sent
+    let sent = send_all(file, socket, offset, length, bounds).await;
+    // The peer must not take what it has for all.
+    let sent = sent.inspect_err(|_| socket.reset_on_close())?;
+    socket.shutdown().map_err(|error| of_peer(&error))?;
+    closing::by_end_of(socket);
+    Ok(sent)
 }
 
 async fn send_all(
@@ -138,7 +133,7 @@ fn is_cached(file: &File, from: u64, to: u64) -> bool {
 
 /// Reserves blocks for a stream whose length is known; ENOSPC where there are not so many. If it fails they stay the file's until
 /// that is cut or removed: to punch them out might take away what another has written there meanwhile.
-pub(super) async fn reserve(file: &File, offset: u64, length: u64) -> Result<(), Error> {
+async fn reserve(file: &File, offset: u64, length: u64) -> Result<(), Error> {
     if length < RESERVED {
         return Ok(());
     }
@@ -170,23 +165,15 @@ struct Turn {
 /// Writes to the file, from `offset` on, what comes: `length` bytes, or until the peer ends. Answers how many.
 pub(super) async fn from_peer(
     file: &File,
-    stream: Stream,
+    socket: &Arc<Socket>,
     offset: u64,
     length: Option<u64>,
     bounds: &Bounds,
 ) -> Result<u64, Error> {
-    let socket = match stream.into_socket() {
-        Ok(socket) => Arc::new(socket),
-        Err(stream) => {
-            return copying::from_peer(&Backing::Host(file.clone()), *stream, offset, length, false, bounds).await;
-        }
-    };
-    let taken = take_all(file, &socket, offset, length, bounds).await;
-    if taken.is_err() {
-        // Who still sends is told at once.
-        socket.reset_on_close();
+    if let Some(length) = length {
+        reserve(file, offset, length).await?;
     }
-    taken
+    take_all(file, socket, offset, length, bounds).await
 }
 
 async fn take_all(

@@ -8,8 +8,8 @@ use ninefold_proto::{Errno, Error};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with};
 use tokio::net::TcpListener;
 
-use super::Streams;
 use super::tokens::is_same;
+use super::{Streams, closing};
 use crate::transport::{Peer, Stream};
 
 /// Connections that may wait to be accepted: somebody else's must not keep the peer's out.
@@ -40,12 +40,21 @@ impl Port {
     /// The connection of the peer; others are closed. Then the port is gone.
     pub async fn accept(self, streams: &Streams) -> io::Result<Stream> {
         loop {
-            let (stream, from) = self.listener.accept().await?;
-            if is_same(&self.peer, &Peer::Tcp { peer: from, local: self.local, tls: false }) {
-                stream.set_nodelay(true)?;
-                return Ok(Stream::Tcp(stream));
+            let (stream, from) = match self.listener.accept().await {
+                // One that was gone before it was taken, perhaps another's.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
+                accepted => accepted?,
+            };
+            // Of no consequence where the peer is gone.
+            let _ = stream.set_nodelay(true);
+            let (stream, from) = (Stream::Tcp(stream), Peer::Tcp { peer: from, local: self.local, tls: false });
+            // Also another's: an end would be that of an empty file.
+            closing::by_reset(&stream);
+            if is_same(&self.peer, &from) {
+                return Ok(stream);
             }
             streams.refuse();
+            streams.tell(&from, "data connection closed: the port is another's");
         }
     }
 }

@@ -1,0 +1,74 @@
+//! How a data connection is closed: by a reset, until all of its stream went well.
+//!
+//! That is set on the socket as soon as the connection is known for one of a stream, so that whatever closes it first, an error, a
+//! task that is lost or the end of the process, gives its peer no end that could be taken for that of a whole file. A Unix socket
+//! has no reset.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::net::sockopt::set_socket_linger;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+
+use super::life::Bounds;
+use crate::transport::{Socket, Stream};
+
+/// What carries the bytes of a stream.
+pub(super) enum Way {
+    /// The kernel moves them.
+    Socket(Arc<Socket>),
+    Stream(Box<Stream>),
+}
+
+impl Way {
+    /// The kernel's, where it can be.
+    pub fn by_kernel(stream: Stream) -> Way {
+        match stream.into_socket() {
+            Ok(socket) => Way::Socket(Arc::new(socket)),
+            Err(stream) => Way::Stream(stream),
+        }
+    }
+
+    /// Closes the way of a stream to the file when all of it is there.
+    pub async fn close_whole(self, bounds: &Bounds) {
+        match self {
+            Way::Socket(socket) => by_end_of(&socket),
+            Way::Stream(mut stream) => {
+                by_end(&stream);
+                // TLS has an end of its own. Who does not hear it is told by Tstreamend.
+                let _ = bounds.wait(stream.shutdown()).await;
+            }
+        }
+    }
+}
+
+/// Closed, it resets its connection.
+pub(super) fn by_reset(stream: &Stream) {
+    match stream {
+        Stream::Tls(sealed) => linger(sealed.tcp(), Some(Duration::ZERO)),
+        other => other.reset_on_close(),
+    }
+}
+
+/// Closed, it gives its peer what was sent, and an end.
+pub(super) fn by_end(stream: &Stream) {
+    match stream {
+        Stream::Tcp(socket) => linger(Some(socket), None),
+        Stream::Tls(sealed) => linger(sealed.tcp(), None),
+        _ => {}
+    }
+}
+
+/// The same.
+pub(super) fn by_end_of(socket: &Socket) {
+    if let Socket::Tcp(socket) = socket {
+        linger(Some(socket), None);
+    }
+}
+
+/// SO_LINGER (socket(7)): of no time, what was not sent is thrown away and the peer's next read fails with ECONNRESET.
+fn linger(socket: Option<&TcpStream>, time: Option<Duration>) {
+    // A socket on which it cannot be set is gone already.
+    let _ = socket.map(|socket| set_socket_linger(socket, time));
+}
