@@ -6,7 +6,7 @@ use std::time::Duration;
 use ninefold::server::{Limits, StreamLimits};
 use tokio::io::AsyncWriteExt;
 
-use crate::bed::{Bed, all, gets_nothing, is_reset, opening};
+use crate::bed::{Bed, Session, all, gets_nothing, is_reset, opening};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_guessed_token_a_used_one_and_a_stolen_one_get_nothing_and_are_counted() {
@@ -124,4 +124,16 @@ async fn connections_that_say_nothing_are_closed_in_time_and_bounded() {
     wrong.write_all(b"9Pstrange data connection").await.unwrap();
     gets_nothing(&mut wrong).await;
     bed.counts("all that said nothing", |counts| counts.silent == 5).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_of_one_address_that_say_nothing_take_no_place_of_another() {
+    let bed = Bed::with(Limits::default(), StreamLimits { silent: 3, ..StreamLimits::default() });
+    let early = bed.bare().await;
+    let mut others = Vec::new();
+    for _ in 0..10 {
+        others.push(bed.bare_from(Ipv4Addr::new(127, 0, 0, 2)).await);
+    }
+    bed.counts("eight that made way", |counts| counts.silent == 8).await;
+    Session::open(early, "9P2000.L.n1", "host").await;
 }

@@ -2,7 +2,10 @@
 //!
 //! Nothing is taken of a data connection but these: what follows is the file's, and the kernel's to move.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -25,7 +28,62 @@ pub(super) struct Silent(Mutex<Table>);
 struct Table {
     next: u64,
     /// In the order in which they came; cancelled, one is closed.
-    waiting: BTreeMap<u64, CancellationToken>,
+    waiting: BTreeMap<u64, (Origin, CancellationToken)>,
+    /// The same by where they come from. No set is empty.
+    of: HashMap<Origin, BTreeSet<u64>>,
+}
+
+/// Those of one origin share the places that it has.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Origin {
+    /// An IPv4 address, or an IPv6 network: a host has as many addresses of one as it likes (RFC 4291, 2.5.4).
+    Net(IpAddr),
+    User(u32),
+    Here,
+}
+
+impl Origin {
+    fn of(peer: &Peer) -> Origin {
+        match *peer {
+            Peer::Tcp { peer, .. } => Origin::Net(match peer.ip().to_canonical() {
+                IpAddr::V6(address) => IpAddr::V6((u128::from(address) >> 64 << 64).into()),
+                v4 @ IpAddr::V4(_) => v4,
+            }),
+            Peer::Unix { uid, .. } => Origin::User(uid),
+            Peer::Stdio | Peer::Memory => Origin::Here,
+        }
+    }
+}
+
+impl Table {
+    fn enter(&mut self, origin: Origin, evicted: CancellationToken) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        self.waiting.insert(number, (origin, evicted));
+        self.of.entry(origin).or_default().insert(number);
+        number
+    }
+
+    fn leave(&mut self, number: u64) -> Option<CancellationToken> {
+        let (origin, evicted) = self.waiting.remove(&number)?;
+        if let Entry::Occupied(mut of) = self.of.entry(origin) {
+            of.get_mut().remove(&number);
+            if of.get().is_empty() {
+                of.remove();
+            }
+        }
+        Some(evicted)
+    }
+
+    /// The one that makes way: the oldest of the origin that has the most places, so that none takes those of others.
+    fn evict(&mut self) {
+        let most = self.of.values().max_by_key(|numbers| (numbers.len(), Reverse(numbers.first().copied())));
+        if let Some(oldest) = most.and_then(|numbers| numbers.first().copied())
+            && let Some(evicted) = self.leave(oldest)
+        {
+            evicted.cancel();
+        }
+    }
 }
 
 /// A place among them.
@@ -36,23 +94,20 @@ struct Waits<'s> {
 }
 
 impl<'s> Waits<'s> {
-    fn begin(server: &'s Server) -> Waits<'s> {
+    fn begin(server: &'s Server, peer: &Peer) -> Waits<'s> {
+        let evicted = CancellationToken::new();
         let mut table = server.streams.silent.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if table.waiting.len() >= server.streams.limits.silent.max(1)
-            && let Some((_, oldest)) = table.waiting.pop_first()
-        {
-            oldest.cancel();
+        let number = table.enter(Origin::of(peer), evicted.clone());
+        if table.waiting.len() > server.streams.limits.silent.max(1) {
+            table.evict();
         }
-        let (number, evicted) = (table.next, CancellationToken::new());
-        table.next += 1;
-        table.waiting.insert(number, evicted.clone());
         Waits { server, number, evicted }
     }
 }
 
 impl Drop for Waits<'_> {
     fn drop(&mut self) {
-        self.server.streams.silent.0.lock().unwrap_or_else(PoisonError::into_inner).waiting.remove(&self.number);
+        self.server.streams.silent.0.lock().unwrap_or_else(PoisonError::into_inner).leave(self.number);
     }
 }
 
@@ -75,7 +130,7 @@ pub(in crate::server) async fn receive(server: Arc<Server>, mut stream: Stream, 
     let heard = match peer {
         // Nothing but a session comes there.
         Peer::Stdio | Peer::Memory => Heard::Session(BytesMut::new()),
-        Peer::Tcp { .. } | Peer::Unix { .. } => hear(&server, &mut stream, began).await,
+        Peer::Tcp { .. } | Peer::Unix { .. } => hear(&server, &mut stream, &peer, began).await,
     };
     let token = match heard {
         Heard::Session(bytes) => return Connection::new(server, stream, peer, id, bytes, began).run().await,
@@ -97,8 +152,8 @@ pub(in crate::server) async fn receive(server: Arc<Server>, mut stream: Stream, 
     }
 }
 
-async fn hear(server: &Server, stream: &mut Stream, began: Instant) -> Heard {
-    let waits = Waits::begin(server);
+async fn hear(server: &Server, stream: &mut Stream, peer: &Peer, began: Instant) -> Heard {
+    let waits = Waits::begin(server, peer);
     let deadline = began + server.limits.handshake;
     let (mut bytes, mut n) = ([0; OPENING], 0);
     while n < OPENING {
@@ -127,5 +182,43 @@ async fn hear(server: &Server, stream: &mut Stream, began: Instant) -> Heard {
             Err(_) => Heard::Ended,
         },
         _ => Heard::Session(BytesMut::from(&bytes[..n])),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn from(text: &str) -> Origin {
+        let peer = text.parse().unwrap();
+        Origin::of(&Peer::Tcp { peer, local: "127.0.0.1:5640".parse().unwrap(), tls: false })
+    }
+
+    #[test]
+    fn who_has_the_most_places_makes_way_and_of_his_the_oldest() {
+        let mut table = Table::default();
+        let enter = |table: &mut Table, origin| {
+            let evicted = CancellationToken::new();
+            (table.enter(origin, evicted.clone()), evicted)
+        };
+        let (_, one) = enter(&mut table, from("192.0.2.1:1"));
+        let (_, first) = enter(&mut table, from("192.0.2.2:1"));
+        let (number, second) = enter(&mut table, from("192.0.2.2:2"));
+        table.evict();
+        assert!(first.is_cancelled() && !one.is_cancelled() && !second.is_cancelled());
+        // Where all have as many, the oldest of all.
+        table.evict();
+        assert!(one.is_cancelled() && !second.is_cancelled());
+        table.leave(number);
+        assert!(table.waiting.is_empty() && table.of.is_empty());
+        table.evict();
+    }
+
+    #[test]
+    fn an_ipv6_network_is_one_origin_and_an_ipv4_address_is_one_in_either_family() {
+        assert_eq!(from("[2001:db8::1]:1"), from("[2001:db8::2:3]:9"));
+        assert_ne!(from("[2001:db8::1]:1"), from("[2001:db8:0:1::1]:1"));
+        assert_eq!(from("192.0.2.1:1"), from("[::ffff:192.0.2.1]:2"));
+        assert_ne!(from("192.0.2.1:1"), from("192.0.2.2:1"));
     }
 }
