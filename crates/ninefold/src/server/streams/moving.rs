@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ninefold_proto::{Errno, Error};
-use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate, sendfile};
+use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate, fstatvfs, sendfile};
 use rustix::io::{Errno as Os, ReadWriteFlags, preadv2, pwrite, read};
 use tokio::io::Interest;
 
@@ -43,6 +43,9 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 /// Bytes of a turn that finds no pipe.
 const BUFFER: usize = 256 * 1024;
+
+/// A reservation leaves one part in so many of what a disk has free to others.
+const LEFT_FREE: u64 = 8;
 
 type File = Arc<dyn Descriptor>;
 
@@ -131,8 +134,10 @@ fn is_cached(file: &File, from: u64, to: u64) -> bool {
     any.chain([from, to - 1]).all(has)
 }
 
-/// Reserves blocks for a stream whose length is known; ENOSPC where there are not so many. If it fails they stay the file's until
-/// that is cut or removed: to punch them out might take away what another has written there meanwhile.
+/// Reserves blocks for a stream whose length is known, so that they lie together. It is no more than a help: where the disk has
+/// little more room than that, or what is written takes less, as holes and what is there already do, the writes tell.
+/// If the stream fails the blocks stay the file's until that is cut or removed: to punch them out might take away what
+/// another has written there meanwhile.
 async fn reserve(file: &File, offset: u64, length: u64) -> Result<(), Error> {
     if length < RESERVED {
         return Ok(());
@@ -140,17 +145,21 @@ async fn reserve(file: &File, offset: u64, length: u64) -> Result<(), Error> {
     let file = file.clone();
     let reserve = move || {
         file.as_user(&mut || {
-            loop {
-                match fallocate(file.fd(), FallocateFlags::KEEP_SIZE, offset, length) {
-                    Err(Os::INTR) => {}
-                    // A file system that cannot.
-                    Err(Os::OPNOTSUPP | Os::NOSYS | Os::INVAL) => return Ok(()),
-                    reserved => return reserved.map_err(os),
-                }
-            }
+            while has_room(&file, length)
+                && fallocate(file.fd(), FallocateFlags::KEEP_SIZE, offset, length) == Err(Os::INTR)
+            {}
+            Ok(())
         })
     };
     Answer::blocking(reserve).wait().await
+}
+
+/// Whether the disk has so many bytes for this user, and some for others.
+fn has_room(file: &File, length: u64) -> bool {
+    fstatvfs(file.fd()).is_ok_and(|disk| {
+        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+        length <= free - free / LEFT_FREE
+    })
 }
 
 /// What a turn brought.
