@@ -7,6 +7,7 @@ mod files;
 mod limits;
 mod namespace;
 mod old;
+mod slow;
 mod tls;
 mod tokens;
 mod unix;

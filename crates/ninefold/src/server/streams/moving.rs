@@ -2,17 +2,18 @@
 //!
 //! From the file: sendfile(2), here where the page cache has what comes next, else where waiting is allowed. To the file: splice(2)
 //! through a pipe that is empty between two turns, so that few pipes serve any number of streams. A turn is bounded, and
-//! between two of one stream others have theirs.
+//! between two of one stream others have theirs. A file that the kernel moves in neither way goes through memory.
 
 use std::cell::Cell;
-use std::io::{self, IoSliceMut};
+use std::io::{self, IoSliceMut, Read};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ninefold_proto::{Errno, Error};
 use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate, fstatvfs, sendfile};
-use rustix::io::{Errno as Os, ReadWriteFlags, preadv2, pwrite, read};
+use rustix::io::{Errno as Os, ReadWriteFlags, pread, preadv2, pwrite, read};
+use rustix::net::SendFlags;
 use tokio::io::Interest;
 
 use super::closing;
@@ -41,7 +42,7 @@ const RESERVED: u64 = 1 << 20;
 const FEW: usize = 128 * 1024;
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Bytes of a turn that finds no pipe.
+/// Bytes in memory of a turn that finds no pipe, or of a file that the kernel does not move.
 const BUFFER: usize = 256 * 1024;
 
 /// A reservation leaves one part in so many of what a disk has free to others.
@@ -81,11 +82,11 @@ async fn send_all(
     let _ = fadvise(file.fd(), offset, length.and_then(NonZeroU64::new), Advice::Sequential);
     let end = length.map_or(i64::MAX as u64, |length| offset + length);
     let (mut at, mut cached_to, mut asked_to) = (offset, offset, offset);
-    let mut turn = 0;
+    let (mut turn, mut by_memory) = (0, false);
     while at < end {
         bounds.wait(socket.ready(Interest::WRITABLE)).await?;
         let want = usize::try_from(end - at).unwrap_or(usize::MAX).min(SENT);
-        if at >= cached_to && !file.is_slow() && is_cached(file, at, at + want as u64) {
+        if at >= cached_to && !by_memory && !file.is_slow() && is_cached(file, at, at + want as u64) {
             cached_to = at + want as u64;
         }
         let is_here = at < cached_to;
@@ -93,12 +94,13 @@ async fn send_all(
         let sent = if is_here {
             send(file, socket, at, count)
         } else {
-            if at + AHEAD / 2 > asked_to && !file.is_slow() {
+            if at + AHEAD / 2 > asked_to && !by_memory && !file.is_slow() {
                 let _ = fadvise(file.fd(), asked_to.max(at), NonZeroU64::new(AHEAD), Advice::WillNeed);
                 asked_to = asked_to.max(at) + AHEAD;
             }
             let (file, socket) = (file.clone(), socket.clone());
-            let send = Answer::blocking(move || Ok(send(&file, &socket, at, count)));
+            let call = if by_memory { send_copied } else { send };
+            let send = Answer::blocking(move || Ok(call(&file, &socket, at, count)));
             send.wait().await?
         };
         match sent {
@@ -112,10 +114,17 @@ async fn send_all(
                 }
             }
             Err(error) if is_no_matter(&error) => {}
+            Err(error) if !by_memory && cannot_move(&error) => (by_memory, cached_to) = (true, at),
             Err(error) => return Err(of_peer(&error)),
         }
     }
     Ok(at - offset)
+}
+
+/// Whether it says that the kernel does not move a file's bytes by itself: some of proc(5) and of file systems in programs.
+fn cannot_move(error: &io::Error) -> bool {
+    let error = error.raw_os_error().map(Os::from_raw_os_error);
+    matches!(error, Some(Os::INVAL | Os::OPNOTSUPP | Os::NOSYS))
 }
 
 fn is_no_matter(error: &io::Error) -> bool {
@@ -125,6 +134,16 @@ fn is_no_matter(error: &io::Error) -> bool {
 fn send(file: &File, socket: &Socket, at: u64, count: usize) -> io::Result<usize> {
     let mut at = at;
     socket.try_io(Interest::WRITABLE, |fd| Ok(sendfile(fd, file.fd(), Some(&mut at), count)?))
+}
+
+/// The same through memory.
+fn send_copied(file: &File, socket: &Socket, at: u64, count: usize) -> io::Result<usize> {
+    let mut buffer = vec![0; count.min(BUFFER)];
+    let n = pread(file.fd(), &mut buffer, at)?;
+    if n == 0 {
+        return Ok(0);
+    }
+    socket.try_io(Interest::WRITABLE, |fd| Ok(rustix::net::send(fd, &buffer[..n], SendFlags::NOSIGNAL)?))
 }
 
 /// Whether reading need not wait, as far as a few bytes tell: sendfile(2) has no flag that forbids waiting.
@@ -169,6 +188,14 @@ struct Turn {
     is_dry: bool,
     /// The peer has ended its direction.
     is_over: bool,
+    /// The kernel does not move the file's bytes: the next turns go through memory.
+    by_memory: bool,
+}
+
+impl Turn {
+    fn new() -> Turn {
+        Turn { moved: 0, is_dry: false, is_over: false, by_memory: false }
+    }
 }
 
 /// Writes to the file, from `offset` on, what comes: `length` bytes, or until the peer ends. Answers how many.
@@ -193,7 +220,7 @@ async fn take_all(
     bounds: &Bounds,
 ) -> Result<u64, Error> {
     let end = length.map_or(i64::MAX as u64, |length| offset + length);
-    let mut at = offset;
+    let (mut at, mut by_memory) = (offset, false);
     while at < end {
         bounds.wait(socket.ready(Interest::READABLE)).await?;
         let want = usize::try_from(end - at).unwrap_or(usize::MAX).min(TURN);
@@ -202,15 +229,16 @@ async fn take_all(
             move || {
                 let turn = Cell::new(None);
                 file.as_user(&mut || {
-                    turn.set(Some(take(&file, &socket, at, want)?));
+                    turn.set(Some(take(&file, &socket, at, want, by_memory)?));
                     Ok(())
                 })?;
                 turn.take().ok_or_else(|| Error::new(Errno::EIO))
             }
         };
         let turn = if file.is_slow() { Answer::blocking(turn) } else { Answer::in_place(turn) };
-        let Turn { moved, is_dry, is_over } = turn.wait().await?;
+        let Turn { moved, is_dry, is_over, by_memory: cannot_move } = turn.wait().await?;
         at += moved as u64;
+        by_memory |= cannot_move;
         if is_over {
             return if length.is_some() && at < end { Err(cut_short()) } else { Ok(at - offset) };
         }
@@ -226,16 +254,17 @@ async fn take_all(
 }
 
 /// One turn, with nothing left between the socket and the file.
-fn take(file: &File, socket: &Socket, at: u64, want: usize) -> Result<Turn, Error> {
+fn take(file: &File, socket: &Socket, at: u64, want: usize, by_memory: bool) -> Result<Turn, Error> {
     match PipeShare::default().take() {
+        _ if by_memory => take_copied(file, socket, at, want),
         Some(pipe) => take_piped(file, socket, at, want, pipe),
         None => take_copied(file, socket, at, want),
     }
 }
 
 fn take_piped(file: &File, socket: &Socket, at: u64, want: usize, mut pipe: Piped) -> Result<Turn, Error> {
-    let mut turn = Turn { moved: 0, is_dry: false, is_over: false };
-    while turn.moved < want {
+    let mut turn = Turn::new();
+    while turn.moved < want && !turn.by_memory {
         match socket.try_io(Interest::READABLE, |fd| Ok(pipe.receive(fd, want - turn.moved)?)) {
             Ok(0) => {
                 turn.is_over = true;
@@ -247,6 +276,10 @@ fn take_piped(file: &File, socket: &Socket, at: u64, want: usize, mut pipe: Pipe
                 turn.is_dry = true;
                 break;
             }
+            Err(error) if cannot_move(&error) => {
+                turn.by_memory = true;
+                break;
+            }
             Err(error) => return Err(of_peer(&error)),
         }
         while pipe.len() > 0 {
@@ -254,6 +287,10 @@ fn take_piped(file: &File, socket: &Socket, at: u64, want: usize, mut pipe: Pipe
                 Ok(0) => return Err(Errno::EIO.into()),
                 Ok(n) => turn.moved += n,
                 Err(Os::INTR) => {}
+                Err(error) if cannot_move(&error.into()) => {
+                    turn.by_memory = true;
+                    turn.moved += empty(&mut pipe, file, at + turn.moved as u64)?;
+                }
                 Err(error) => return Err(os(error)),
             }
         }
@@ -261,9 +298,39 @@ fn take_piped(file: &File, socket: &Socket, at: u64, want: usize, mut pipe: Pipe
     Ok(turn)
 }
 
+/// Writes what is in the pipe through memory; how much that was.
+fn empty(pipe: &mut Piped, file: &File, at: u64) -> Result<usize, Error> {
+    let (mut buffer, mut moved) = (vec![0; pipe.len().min(BUFFER)], 0);
+    while pipe.len() > 0 {
+        match pipe.read(&mut buffer) {
+            Ok(0) => return Err(Errno::EIO.into()),
+            Ok(n) => {
+                write_all(file, &buffer[..n], at + moved as u64)?;
+                moved += n;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(of_peer(&error)),
+        }
+    }
+    Ok(moved)
+}
+
+fn write_all(file: &File, bytes: &[u8], at: u64) -> Result<(), Error> {
+    let mut written = 0;
+    while written < bytes.len() {
+        match pwrite(file.fd(), &bytes[written..], at + written as u64) {
+            Ok(0) => return Err(Errno::EIO.into()),
+            Ok(more) => written += more,
+            Err(Os::INTR) => {}
+            Err(error) => return Err(os(error)),
+        }
+    }
+    Ok(())
+}
+
 /// The same through memory.
 fn take_copied(file: &File, socket: &Socket, at: u64, want: usize) -> Result<Turn, Error> {
-    let mut turn = Turn { moved: 0, is_dry: false, is_over: false };
+    let mut turn = Turn::new();
     let mut buffer = vec![0; want.min(BUFFER)];
     while turn.moved < want {
         let most = buffer.len().min(want - turn.moved);
@@ -280,15 +347,7 @@ fn take_copied(file: &File, socket: &Socket, at: u64, want: usize) -> Result<Tur
             }
             Err(error) => return Err(of_peer(&error)),
         };
-        let mut written = 0;
-        while written < n {
-            match pwrite(file.fd(), &buffer[written..n], at + (turn.moved + written) as u64) {
-                Ok(0) => return Err(Errno::EIO.into()),
-                Ok(more) => written += more,
-                Err(Os::INTR) => {}
-                Err(error) => return Err(os(error)),
-            }
-        }
+        write_all(file, &buffer[..n], at + turn.moved as u64)?;
         turn.moved += n;
     }
     Ok(turn)
