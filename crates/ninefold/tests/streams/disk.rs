@@ -11,7 +11,7 @@ use crate::bed::{Bed, noise, soon};
 const MIB: usize = 1 << 20;
 const ENOSPC: u32 = 28;
 
-fn skip(name: &str, why: &str) {
+pub fn skip(name: &str, why: &str) {
     let line = format!("skip {name} - {why}\n");
     eprint!("{line}");
     if let Some(path) = std::env::var_os("NINEFOLD_SKIPS") {

@@ -10,7 +10,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use crate::bed::{Bed, SMALL, Session, all, is_reset, noise, soon};
 
 /// Sends a Tstream as the table has it, byte for byte, and takes the Rstream apart in the same way: the address.
-async fn stream(s: &mut Session, fid: u32, isread: u8, offset: u64) -> String {
+pub async fn stream(s: &mut Session, fid: u32, isread: u8, offset: u64) -> String {
     let mut frame = vec![20, 0, 0, 0, 160, 5, 0];
     frame.extend(fid.to_le_bytes());
     frame.push(isread);
@@ -24,13 +24,13 @@ async fn stream(s: &mut Session, fid: u32, isread: u8, offset: u64) -> String {
 }
 
 /// `tcp!x.x.x.x!yyyyy`.
-fn port(address: &str) -> u16 {
+pub fn port(address: &str) -> u16 {
     let parts: Vec<_> = address.split('!').collect();
     assert_eq!((parts.len(), parts[0], parts[1]), (3, "tcp", "127.0.0.1"), "{address}");
     parts[2].parse().unwrap()
 }
 
-async fn dial(port: u16) -> TcpStream {
+pub async fn dial(port: u16) -> TcpStream {
     TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.unwrap()
 }
 

@@ -112,7 +112,8 @@ impl Life {
                     Ok::<_, Error>((count, way))
                 };
                 let moved = moved.await;
-                moved.map(|(count, way)| (Ended { count, modrev: descriptor::modrev(&*file) }, way))
+                let last = descriptor::let_go(file, !read).await;
+                moved.and_then(|(count, way)| Ok((Ended { count, modrev: last? }, way)))
             }
             Moves::ByFile(hold) => {
                 let moved = async {

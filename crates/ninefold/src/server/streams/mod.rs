@@ -236,14 +236,18 @@ pub(super) fn open(
         if attr.valid & getattr::MODE != 0 && attr.mode & FILE_TYPE != PLAIN {
             return Err(Error::with_text(Errno::EINVAL, "only a plain file has streams"));
         }
-        let appends = ask.appends && !ask.read;
+        let descriptor = ask.file.descriptor();
+        let is_appended = || descriptor.as_deref().is_some_and(descriptor::appends);
+        let appends = !ask.read && (ask.appends || is_appended());
         if appends && ask.offset != attr.size {
             return Err(Error::with_text(Errno::EINVAL, "what is appended begins at the end of the file"));
         }
         // splice(2) does not append.
-        let descriptor = if appends { None } else { ask.file.descriptor() };
-        let (modrev, moves) = match descriptor {
-            Some(descriptor) => (descriptor::modrev(&*descriptor), Moves::InKernel(descriptor.into())),
+        let (modrev, moves) = match descriptor.filter(|_| !appends) {
+            Some(descriptor) => {
+                let descriptor: Arc<dyn Descriptor> = descriptor.into();
+                (descriptor::modrev(&descriptor).await, Moves::InKernel(descriptor))
+            }
             None => (modrev(&attr), Moves::ByFile(entry.hold(ask.file.clone()))),
         };
         let (token, address, arrival) = match ask.dialect {

@@ -3,10 +3,11 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use ninefold_proto::Error;
+use ninefold_proto::{Errno, Error};
 
 use super::creds::{Identity, Loan};
 use super::open::OpenFile;
+use super::os;
 use crate::server::Descriptor;
 
 pub(super) struct Held {
@@ -36,5 +37,18 @@ impl Descriptor for Held {
 
     fn is_slow(&self) -> bool {
         self.open.slow
+    }
+
+    fn flush(&self) -> Result<(), Error> {
+        if !self.open.slow {
+            return Ok(());
+        }
+        // As at a clunk: such a file system writes out what it holds back at each close(2), of a copy too.
+        match rustix::io::fcntl_dupfd_cloexec(&self.open.fd, 0).map(nix::unistd::close) {
+            Ok(Err(error)) if error != nix::Error::EINTR => Err(Errno((error as i32).cast_unsigned()).into()),
+            Ok(_) => Ok(()),
+            // Without a descriptor to spare: more than is asked for, but no less.
+            Err(_) => rustix::fs::fdatasync(&self.open.fd).map_err(os),
+        }
     }
 }
