@@ -1,4 +1,5 @@
-//! Whose the other end of a TCP connection on this machine is, as the kernel says (sock_diag(7)).
+//! Whose the other end of a TCP connection on this machine is, and what an end of ours has still to hand over, as the kernel
+//! says (sock_diag(7)).
 //!
 //! The peer's own socket is looked up by its four numbers. It counts only while it is ESTABLISHED and still held by a
 //! process: of a socket that is closing, and of one in TIME_WAIT, the kernel tells uid 0, whoever had it.
@@ -33,6 +34,18 @@ const ANSWER_MAX: usize = 2048;
 ///
 /// `None` when it is not of this machine and network name space, or is closing. Takes a second at the most.
 pub(super) fn owner(peer: SocketAddr, local: SocketAddr) -> io::Result<Option<u32>> {
+    Ok(find(peer, local)?.and_then(Found::held_by))
+}
+
+/// Bytes that our end of the connection `local` → `peer`, which has ended its direction, has sent or is to send, and that the peer
+/// has not acknowledged. The same bound.
+pub(super) fn untaken(local: SocketAddr, peer: SocketAddr) -> io::Result<u64> {
+    // The end takes a number of its own in the sequence (RFC 9293, 3.4), the last.
+    Ok(find(local, peer)?.map_or(0, |found| found.wqueue.saturating_sub(1).into()))
+}
+
+/// The socket of this machine at `from` that is connected to `to`.
+fn find(from: SocketAddr, to: SocketAddr) -> io::Result<Option<Found>> {
     let socket: OwnedFd = rustix::net::socket_with(
         AddressFamily::NETLINK,
         SocketType::DGRAM,
@@ -40,16 +53,17 @@ pub(super) fn owner(peer: SocketAddr, local: SocketAddr) -> io::Result<Option<u3
         Some(netlink::SOCK_DIAG),
     )?;
     set_socket_timeout(&socket, Timeout::Recv, Some(TIMEOUT))?;
-    rustix::net::sendto(&socket, &request(peer, local), SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
+    rustix::net::sendto(&socket, &request(from, to), SendFlags::empty(), &SocketAddrNetlink::new(0, 0))?;
     let mut answer = [0; ANSWER_MAX];
-    let (_, len, from) = rustix::net::recvfrom(&socket, &mut answer[..], RecvFlags::empty())?;
-    let from_kernel = from.and_then(|from| SocketAddrNetlink::try_from(from).ok()).is_some_and(|from| from.pid() == 0);
+    let (_, len, sender) = rustix::net::recvfrom(&socket, &mut answer[..], RecvFlags::empty())?;
+    let sender = sender.and_then(|sender| SocketAddrNetlink::try_from(sender).ok());
+    let from_kernel = sender.is_some_and(|sender| sender.pid() == 0);
     if !from_kernel {
         return Err(io::Error::other("an answer that is not the kernel's"));
     }
     let answer = answer.get(..len).unwrap_or(&answer);
     match parse(answer) {
-        Ok(found) if found.ports == (peer.port(), local.port()) => Ok(found.held_by()),
+        Ok(found) if found.ports == (from.port(), to.port()) => Ok(Some(found)),
         Ok(_) => Ok(None),
         Err(Refused::Errno(rustix::io::Errno::NOENT)) => Ok(None),
         Err(Refused::Errno(errno)) => Err(errno.into()),
@@ -63,6 +77,8 @@ struct Found {
     state: u8,
     /// Its own port, and the one it is connected to.
     ports: (u16, u16),
+    /// Sequence numbers that were not acknowledged.
+    wqueue: u32,
     uid: u32,
     /// 0 once no process holds it.
     inode: u32,
@@ -128,7 +144,8 @@ fn parse(answer: &[u8]) -> Result<Found, Refused> {
     // Behind the id of 48 bytes: expires, rqueue, wqueue, uid, inode.
     let rest = id + 48;
     let ports = (port_at(id)?, port_at(id + 2)?);
-    Ok(Found { state, ports, uid: u32_at(rest + 12)?, inode: u32_at(rest + 16)? })
+    let (wqueue, uid, inode) = (u32_at(rest + 8)?, u32_at(rest + 12)?, u32_at(rest + 16)?);
+    Ok(Found { state, ports, wqueue, uid, inode })
 }
 
 #[cfg(test)]
@@ -188,7 +205,7 @@ mod tests {
 
     #[test]
     fn an_orphan_is_held_by_nobody() {
-        let found = Found { state: TCP_ESTABLISHED, ports: (1, 2), uid: 0, inode: 0 };
+        let found = Found { state: TCP_ESTABLISHED, ports: (1, 2), wqueue: 0, uid: 0, inode: 0 };
         assert_eq!(found.held_by(), None);
         assert_eq!(Found { inode: 5, ..found }.held_by(), Some(0));
         assert_eq!(Found { inode: 5, state: 6, ..found }.held_by(), None);

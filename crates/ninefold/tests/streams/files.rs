@@ -1,6 +1,9 @@
 //! The bytes: of files of this machine, and of trees that have only reads and writes.
 
+use std::os::unix::fs::FileExt;
+
 use tokio::io::AsyncWriteExt;
+use tokio::net::TcpSocket;
 
 use crate::bed::{Bed, all, noise, soon};
 
@@ -176,4 +179,29 @@ async fn a_file_that_is_cut_off_during_a_read_ends_there_and_the_end_tells_it() 
     let (count, modrev) = s.end(opened.id, 0).await.unwrap();
     assert_eq!(count, got.len() as u64);
     assert!(count < 64 * MIB as u64 && modrev != opened.modrev);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_is_rewritten_while_its_last_bytes_wait_for_the_reader_has_another_modrev_at_the_end() {
+    let bed = Bed::new();
+    let bytes = bed.file("f", 200_000);
+    let mut s = bed.session("9P2000.L.n1", "host").await;
+    s.open_file(1, "f", 0).await;
+    let opened = s.stream(1, true, 0, 0).await.unwrap();
+    // It takes so little that the server's socket has the rest of the file.
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    let mut data = socket.connect(bed.address).await.unwrap();
+    data.write_all(&crate::bed::opening(&opened.token)).await.unwrap();
+    data.readable().await.unwrap();
+    s.send(&format!("Tstreamend tag 2 id {} flags 0", opened.id)).await;
+    for _ in 0..10 {
+        assert!(s.ask("Tgetattr tag 3 fid 1 request_mask 0x7ff").await.starts_with("Rgetattr tag 3"), "not yet ended");
+    }
+    let file = std::fs::File::options().write(true).open(bed.path("f")).unwrap();
+    file.write_all_at(&bytes[..100], bytes.len() as u64 - 100).unwrap();
+    assert_eq!(all(&mut data).await.unwrap().len(), bytes.len());
+    let (count, modrev) = s.ended().await.unwrap();
+    assert_eq!(count, bytes.len() as u64);
+    assert_ne!(modrev, opened.modrev);
 }

@@ -14,7 +14,7 @@ use super::descriptor::{self, Descriptor};
 use super::port::Port;
 use super::table::{Ended, Entry, Hold};
 use super::tokens::Ticket;
-use super::{Place, copying, modrev, moving};
+use super::{Place, copying, moving};
 use crate::server::dispatch::{outlive, survive};
 use crate::server::{Cx, Server};
 use crate::transport::{Peer, Stream};
@@ -34,6 +34,8 @@ pub(super) enum Moves {
 pub(super) struct Life {
     /// Of the session.
     pub peer: Peer,
+    /// Of the file, as the Rstream told it.
+    pub modrev: u64,
     pub moves: Moves,
     pub arrival: Arrival,
     pub read: bool,
@@ -88,17 +90,21 @@ pub(super) fn cut_short() -> Error {
 
 impl Life {
     pub async fn run(self, server: Arc<Server>, place: Place, entry: Entry) {
-        let Life { peer, moves, arrival, read, offset, length, appends, is_asked_after } = self;
+        let Life { peer, modrev, moves, arrival, read, offset, length, appends, is_asked_after } = self;
         let bounds = Bounds { abort: entry.aborted(), idle: server.streams.limits.idle };
         let stream = arrive(arrival, &server, &bounds);
         // What fails drops its connection, which resets it, before anything else is waited for.
         let moved = match moves {
             Moves::InKernel(file) => {
                 let moved = async {
-                    let mut way = Way::by_kernel(stream.await?);
+                    let (mut way, mut is_taken) = (Way::by_kernel(stream.await?), true);
                     let host = || Backing::Host(file.clone());
                     let count = match (&mut way, read) {
-                        (Way::Socket(socket), true) => moving::to_peer(&file, socket, offset, length, &bounds).await?,
+                        (Way::Socket(socket), true) => {
+                            let count = moving::to_peer(&file, socket, offset, length, &bounds).await?;
+                            is_taken = !is_asked_after || moving::wait_until_taken(socket, &bounds).await?;
+                            count
+                        }
                         (Way::Socket(socket), false) => {
                             moving::from_peer(&file, socket, offset, length, &bounds).await?
                         }
@@ -109,11 +115,15 @@ impl Life {
                             copying::from_peer(&host(), stream, offset, length, false, &bounds).await?
                         }
                     };
-                    Ok::<_, Error>((count, way))
+                    Ok::<_, Error>((count, way, is_taken))
                 };
                 let moved = moved.await;
                 let last = descriptor::let_go(file, !read).await;
-                moved.and_then(|(count, way)| Ok((Ended { count, modrev: last? }, way)))
+                moved.and_then(|(count, way, is_taken)| {
+                    // What the peer has not taken may still change, and nobody would see it.
+                    let last = last.map(|last| if is_taken || last != modrev { last } else { 0 });
+                    Ok((Ended { count, modrev: last? }, way))
+                })
             }
             Moves::ByFile(hold) => {
                 let moved = async {
@@ -125,7 +135,7 @@ impl Life {
                     };
                     let cx = Cx::detached();
                     let attr = outlive(survive(|| hold.file.getattr(&cx, getattr::ALL)).wait()).await?;
-                    Ok((Ended { count, modrev: modrev(&attr) }, Way::Stream(Box::new(stream))))
+                    Ok((Ended { count, modrev: super::modrev(&attr) }, Way::Stream(Box::new(stream))))
                 };
                 let moved = moved.await;
                 // A file that is written at its clunk tells here that it was not.

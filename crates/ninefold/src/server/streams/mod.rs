@@ -263,7 +263,7 @@ pub(super) fn open(
         let streaming = Streaming { id: entry.id(), token, modrev, address };
         let is_asked_after = ask.dialect == Dialect::Linux;
         let Ask { read, offset, length, .. } = ask;
-        let life = Life { peer, moves, arrival, read, offset, length, appends, is_asked_after };
+        let life = Life { peer, modrev, moves, arrival, read, offset, length, appends, is_asked_after };
         server.streams.opened.fetch_add(1, Ordering::Relaxed);
         server.streams.tasks.spawn(life.run(server.clone(), place, entry));
         Ok(Done::Streaming(streaming))

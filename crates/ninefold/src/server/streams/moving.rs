@@ -15,11 +15,12 @@ use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate, fstatvfs, sendfile}
 use rustix::io::{Errno as Os, ReadWriteFlags, pread, preadv2, pwrite, read};
 use rustix::net::SendFlags;
 use tokio::io::Interest;
+use tokio::time::Instant;
 
 use super::closing;
 use super::descriptor::Descriptor;
-use super::life::{Bounds, cut_short, of_peer};
-use crate::server::Answer;
+use super::life::{Bounds, aborted, cut_short, of_peer};
+use crate::server::{Answer, sock_diag};
 use crate::transport::{PipeShare, Piped, Socket};
 
 /// Bytes that are moved in one turn, some milliseconds at the speed of memory: to give way costs other threads their sleep.
@@ -48,6 +49,13 @@ const BUFFER: usize = 256 * 1024;
 /// A reservation leaves one part in so many of what a disk has free to others.
 const LEFT_FREE: u64 = 8;
 
+/// The first and the longest wait between two looks at what a peer has not taken yet.
+const LOOK_FIRST: Duration = Duration::from_millis(1);
+const LOOK_LAST: Duration = Duration::from_millis(250);
+
+/// A peer that takes nothing for so long is not waited for: longer than it takes to send a lost packet again (RFC 6298).
+const STILL: Duration = Duration::from_secs(2);
+
 type File = Arc<dyn Descriptor>;
 
 fn os(error: Os) -> Error {
@@ -69,6 +77,37 @@ pub(super) async fn to_peer(
     socket.shutdown().map_err(|error| of_peer(&error))?;
     closing::by_end_of(socket);
     Ok(sent)
+}
+
+/// Waits until the peer has all that was sent. Until then pages of the file lie in the socket, and who changes the file changes
+/// what the peer gets of it. A Unix socket has handed them over; where the kernel does not say, nothing is waited for.
+/// `false`: the peer takes nothing now.
+pub(super) async fn wait_until_taken(socket: &Arc<Socket>, bounds: &Bounds) -> Result<bool, Error> {
+    let Socket::Tcp(tcp) = &**socket else { return Ok(true) };
+    let (Ok(local), Ok(peer)) = (tcp.local_addr(), tcp.peer_addr()) else { return Ok(true) };
+    let (mut least, mut since) = (u64::MAX, Instant::now());
+    let began = since;
+    loop {
+        let look = Answer::in_place(move || Ok(sock_diag::untaken(local, peer).unwrap_or(0)));
+        let left = look.wait().await?;
+        if left == 0 {
+            // None is left of a connection either that the peer has reset.
+            return tcp.take_error().ok().flatten().map_or(Ok(true), |error| Err(of_peer(&error)));
+        }
+        if left < least {
+            (least, since) = (left, Instant::now());
+        } else if since.elapsed() >= STILL {
+            return Ok(false);
+        }
+        // Soon at first, and later no more often than is felt.
+        let wait = (began.elapsed() / 4).clamp(LOOK_FIRST, LOOK_LAST);
+        tokio::select! {
+            biased;
+            // What was sent still leaves, with its end: the stream was whole before.
+            () = bounds.abort.cancelled() => return Err(aborted()),
+            () = tokio::time::sleep(wait) => {}
+        }
+    }
 }
 
 async fn send_all(
