@@ -310,7 +310,10 @@ impl Copy<'_> {
         if self.content.is_stream() || is_one {
             return Ok(());
         }
-        let now = self.content.facts().await.map_err(Trouble::of(self.source, "cannot look at it again"))?;
+        let now = match &passed.now {
+            Some(now) => now.clone(),
+            None => self.content.facts().await.map_err(Trouble::of(self.source, "cannot look at it again"))?,
+        };
         let changed = passed.is_changed || self.facts.differs(&now);
         if passed.bytes < self.facts.size {
             let (read, size) = (passed.bytes, self.facts.size);

@@ -48,6 +48,8 @@ pub struct Passed {
     pub bytes: u64,
     pub pieces: usize,
     pub digest: Option<Digest>,
+    /// What the source was like when all of it had come, if somebody looked.
+    pub now: Option<Facts>,
     /// It is known to have been changed, which its attributes need not show.
     pub is_changed: bool,
 }
@@ -181,6 +183,12 @@ impl Pour<'_> {
         loop {
             let piece = match next.take() {
                 Some(piece) => Some(piece),
+                // All of it is here, and how the streams ended is on its way: so is what the file is like now.
+                None if passed.bytes == self.facts.size => {
+                    let (piece, now) = tokio::join!(ranges.next(), self.content.facts());
+                    passed.now = now.ok();
+                    piece.map_err(|e| self.cannot_read()(e.into()))?
+                }
                 None => ranges.next().await.map_err(|e| self.cannot_read()(e.into()))?,
             };
             let Some((offset, data)) = piece else {

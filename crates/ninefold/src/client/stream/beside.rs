@@ -337,6 +337,10 @@ impl Beside {
             let there = size.saturating_sub(self.offset).min(self.length.unwrap_or(u64::MAX));
             return if moved < there { Err(Fault::Short { got: moved, sent: there }.into()) } else { Ok(()) };
         }
+        // The server looks at the file when we have acknowledged its end: at once with ours, and not when TCP would by itself.
+        if moved > 0 {
+            let _ = tokio::time::timeout(LAST_WORD, self.socket.shutdown()).await;
+        }
         // Nothing at all came perhaps because the connection did not get through: then nobody answers, and there is another way.
         let patience = self.patience();
         let (sent, modrev) = match self.end.answer(&self.file, patience).await {
