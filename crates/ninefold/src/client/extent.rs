@@ -4,11 +4,16 @@
 use bytes::Bytes;
 use ninefold_proto::message::{Octal, Payload};
 use ninefold_proto::n1::{seek, writex};
+use ninefold_proto::wire::HEADER;
 use ninefold_proto::{Errno, R, T};
 
 use super::error::Error;
 use super::file::File;
 use super::node::{Node, unexpected};
+
+/// Twritex's bytes before the data: header, `fid[4] offset[8] flags[4] count[4]`. They are more than
+/// [`IO_HEADER`](ninefold_proto::wire::IO_HEADER) leaves.
+const WRITEX_OVERHEAD: u32 = HEADER as u32 + 20;
 
 /// What [`File::seek`] looks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,18 +24,24 @@ pub enum Extent {
 }
 
 impl File {
-    /// Writes `data`, cut to [`File::write_max`], at the end of the file, wherever that is by then. Gives where they begin, and
+    /// The most bytes of one [`File::append`] or [`File::write_stable`]: some less than [`File::write_max`], for their message has the
+    /// larger header.
+    pub fn append_max(&self) -> u32 {
+        self.at_most(self.client.msize() - WRITEX_OVERHEAD)
+    }
+
+    /// Writes `data`, cut to [`File::append_max`], at the end of the file, wherever that is by then. Gives where they begin, and
     /// how many bytes the server took. `stable`: on its disk before it answers.
     pub async fn append(&self, mut data: Bytes, stable: bool) -> Result<(u64, u32), Error> {
-        data.truncate(self.write_max() as usize);
+        data.truncate(self.append_max() as usize);
         let flags = writex::APPEND | if stable { writex::STABLE } else { 0 };
         self.behind.end_in_order(self).await?;
         self.writex(0, flags, data).await
     }
 
-    /// [`File::write_at`], on the server's disk before it answers.
+    /// [`File::write_at`] of at most [`File::append_max`] bytes, on the server's disk before it answers.
     pub async fn write_stable(&self, offset: u64, mut data: Bytes) -> Result<u32, Error> {
-        data.truncate(self.write_max() as usize);
+        data.truncate(self.append_max() as usize);
         self.behind.end_in_order(self).await?;
         Ok(self.writex(offset, writex::STABLE, data).await?.1)
     }

@@ -84,7 +84,7 @@ impl File {
         self.at_most(self.client.msize() - IO_HEADER)
     }
 
-    fn at_most(&self, message: u32) -> u32 {
+    pub(super) fn at_most(&self, message: u32) -> u32 {
         if self.iounit == 0 { message } else { message.min(self.iounit) }
     }
 

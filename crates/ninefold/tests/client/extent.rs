@@ -59,6 +59,22 @@ async fn appended_data_go_behind_all_others_and_it_is_told_where() {
 }
 
 #[tokio::test]
+async fn more_than_a_message_holds_is_appended_and_written_durably_as_far_as_one_does() {
+    let (_dir, clients) = both().await;
+    for client in clients {
+        make(&client, b"log", b"one").await;
+        let file = open(&client, b"log").await;
+        let (most, all) = (file.append_max(), Bytes::from(vec![7; file.write_max() as usize + 1]));
+        assert!(most < file.write_max());
+        assert_eq!(file.append(all.clone(), false).await.unwrap(), (3, most));
+        assert_eq!(file.write_stable(3, all.clone()).await.unwrap(), most);
+        assert_eq!(file.metadata().await.unwrap().size, 3 + u64::from(most));
+        // No byte less than a message holds.
+        assert_eq!(file.append(all.slice(..most as usize), true).await.unwrap(), (3 + u64::from(most), most));
+    }
+}
+
+#[tokio::test]
 async fn many_appends_at_a_time_lose_and_mix_nothing() {
     let (_dir, clients) = both().await;
     for client in clients {
