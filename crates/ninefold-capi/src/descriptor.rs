@@ -128,7 +128,7 @@ impl Descriptor {
         for part in bytes.chunks(PART) {
             let result = self.file.write_at(offset + taken as u64, Bytes::copy_from_slice(part)).await;
             let count = match result {
-                Err(_) if taken > 0 => break,
+                Err(_) if taken > 0 && self.is_met_again() => break,
                 result => result? as usize,
             };
             taken += count;
@@ -140,6 +140,12 @@ impl Descriptor {
         Ok(taken)
     }
 
+    /// Whether a call may end with what was taken before an error, and leave that to the next, which meets it again. What is written
+    /// behind tells an error once, be it of this call or of another: it goes to the caller.
+    fn is_met_again(&self) -> bool {
+        !self.file.mode().behind
+    }
+
     /// Writes at the end: how many bytes were taken, and where the file's end is behind them if that is known. In .n1 and .L and .u
     /// each message is appended as one, whoever else appends. In 9P2000 the end is asked for, and who appends
     /// elsewhere at that moment overwrites.
@@ -147,19 +153,21 @@ impl Descriptor {
         let client = self.file.client();
         let (mut taken, mut end) = (0, None);
         while taken < bytes.len() {
-            let message = self.file.write_max() as usize;
-            let part = Bytes::copy_from_slice(&bytes[taken..][..message.min(bytes.len() - taken)]);
+            let message = if client.version().is_n1() { self.file.append_max() } else { self.file.write_max() };
+            let part = Bytes::copy_from_slice(&bytes[taken..][..(message as usize).min(bytes.len() - taken)]);
             let length = part.len();
             let result = if client.version().is_n1() {
                 self.file.append(part, self.flags.sync).await.map(|(at, count)| (Some(at), count))
             } else if Descriptor::server_appends(client) {
                 self.file.write_at(0, part).await.map(|count| (None, count))
             } else {
-                let size = self.file.metadata().await?.size;
-                self.file.write_at(size, part).await.map(|count| (Some(size), count))
+                match self.file.metadata().await {
+                    Ok(Metadata { size, .. }) => self.file.write_at(size, part).await.map(|count| (Some(size), count)),
+                    Err(e) => Err(e),
+                }
             };
             let (at, count) = match result {
-                Err(_) if taken > 0 => break,
+                Err(_) if taken > 0 && self.is_met_again() => break,
                 result => result?,
             };
             taken += count as usize;

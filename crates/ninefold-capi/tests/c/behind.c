@@ -2,8 +2,34 @@
 #include "check.h"
 #include "ninefold.h"
 
+#define END (1ll << 44)
 #define BEYOND (1ll << 45)
 #define BYTES 300000
+#define LARGE (33l << 20)
+
+/* Calls that go in several parts, where the error of one part comes up while another is sent. */
+static void large(const char *name)
+{
+    unsigned char *bytes = calloc(1, LARGE);
+    long result;
+    int fd = as_open(name, O_RDWR | OBEHIND);
+    CHECK(fd >= 0 && bytes != NULL, "%d", fd);
+    /* The last of the first part's bytes go too far. */
+    result = as_pwrite(fd, bytes, LARGE, END - (16 << 20) + 10);
+    CHECK(result == -EFBIG || (result == LARGE && fdflush(fd) == -EFBIG), "%ld", result);
+    SAME(fdflush(fd), 0);
+    SAME(as_ftruncate(fd, END - 10), 0);
+    SAME(as_close(fd), 0);
+
+    /* At the end, where there is room for ten bytes more: what is short is known to be. */
+    fd = as_open(name, O_WRONLY | O_APPEND | OBEHIND);
+    CHECK(fd >= 0, "%d", fd);
+    result = as_write(fd, bytes, LARGE);
+    CHECK(result == -EFBIG || result == 10, "%ld", result);
+    SAME(as_ftruncate(fd, 0), 0);
+    SAME(as_close(fd), 0);
+    free(bytes);
+}
 
 int main(int argc, char **argv)
 {
@@ -59,5 +85,7 @@ int main(int argc, char **argv)
     SAME(as_close(fd), -EFBIG);
     SAME(sread(s, back, 10), 10);
     SAME(sclose(s), 0);
+
+    large(argv[1]);
     return 0;
 }

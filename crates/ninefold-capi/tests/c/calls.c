@@ -109,6 +109,18 @@ static void streams(int fd, const char *dir)
     SAME(as_close(folder), 0);
 }
 
+/* More than a message holds, at the end of the file. */
+static void appends(const char *dir)
+{
+    static char bytes[(1 << 20) + 5];
+    int fd = as_open(in(dir, "appended"), O_RDWR | O_CREAT | O_TRUNC | O_APPEND, 0600);
+    SAME(as_write(fd, "x", 1), 1);
+    SAME(as_write(fd, bytes, sizeof bytes), sizeof bytes);
+    SAME(as_lseek(fd, 0, SEEK_CUR), 1 + sizeof bytes);
+    SAME(as_lseek(fd, 0, SEEK_END), 1 + sizeof bytes);
+    SAME(as_close(fd), 0);
+}
+
 static void one_way(const char *dir)
 {
     char byte;
@@ -178,6 +190,7 @@ int main(int argc, char **argv)
     SAME(as_close(fd), 0);
     refusals(dir);
     one_way(dir);
+    appends(dir);
     holes(dir);
     return 0;
 }
