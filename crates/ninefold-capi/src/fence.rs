@@ -34,6 +34,7 @@ pub const ENXIO: Errno = os(libc::ENXIO);
 pub const EOVERFLOW: Errno = os(libc::EOVERFLOW);
 pub const EPIPE: Errno = os(libc::EPIPE);
 pub const ESPIPE: Errno = os(libc::ESPIPE);
+pub const ESTALE: Errno = os(libc::ESTALE);
 
 pub const fn os(number: i32) -> Errno {
     Errno(number.unsigned_abs())

@@ -15,7 +15,7 @@ use nix::libc;
 use rustix::io::{pread, pwrite, read, write};
 
 use crate::descriptor::Descriptor;
-use crate::fence::{EBADF, EFBIG, EINVAL, EISDIR, EPIPE, ESPIPE, Room, os};
+use crate::fence::{EBADF, EFBIG, EINVAL, EIO, EISDIR, EPIPE, ESPIPE, ESTALE, Room, os};
 use crate::kernel;
 use crate::process::Process;
 
@@ -110,19 +110,24 @@ impl Stream {
     /// How many bytes were taken: all of them, or those before an error, which the next call gives.
     pub fn write(&mut self, bytes: &[u8]) -> Result<usize, Errno> {
         self.check(false)?;
-        let result = match &mut self.way {
+        let (taken, ended) = match &mut self.way {
             Way::Here(here) => here.write(bytes),
-            Way::There(there) => there.write(bytes),
+            Way::There(there) => match there.write(bytes) {
+                Ok(taken) => (taken, Ok(())),
+                Err(e) => (0, Err(e)),
+            },
         };
-        self.keep(result)
+        // The end must know it, whether or not there is a next call.
+        match self.keep(ended) {
+            Err(e) if taken == 0 => Err(e),
+            _ => Ok(taken),
+        }
     }
 
     /// Ends it.
     pub fn close(self) -> Result<(), Errno> {
         let ended = match self.way {
-            // As a server has it: a length that was told is a length that is written.
-            Way::Here(here) if !self.reads && here.left.is_some_and(|left| left > 0) => Err(EPIPE),
-            Way::Here(_) => Ok(()),
+            Way::Here(here) => here.close(self.reads),
             Way::There(there) => there.close(self.reads),
         };
         self.failed.map_or(ended, Err)
@@ -135,6 +140,10 @@ struct Here {
     /// None: it has no offsets.
     place: Option<u64>,
     left: Option<u64>,
+    /// Bytes that a plain file had at the beginning; 0 of any other.
+    size: u64,
+    /// The end was told, which is for good: what comes to the file later is no part of the stream.
+    ended: bool,
 }
 
 impl Here {
@@ -144,15 +153,18 @@ impl Here {
         if access == other {
             return Err(EBADF);
         }
-        if kernel::stat(fd)?.st_mode & libc::S_IFMT == libc::S_IFDIR {
-            return Err(EISDIR);
-        }
+        let stat = kernel::stat(fd)?;
+        let size = match stat.st_mode & libc::S_IFMT {
+            libc::S_IFDIR => return Err(EISDIR),
+            libc::S_IFREG => stat.st_size.cast_unsigned(),
+            _ => 0,
+        };
         let place = match kernel::seek(fd, 0, libc::SEEK_CUR) {
             Ok(_) => Some(range.offset),
             Err(ESPIPE) if range.offset == 0 => None,
             Err(e) => return Err(e),
         };
-        Ok(Here { file: kernel::duplicate(fd)?, place, left: range.length })
+        Ok(Here { file: kernel::duplicate(fd)?, place, left: range.length, size, ended: false })
     }
 
     fn moved(&mut self, count: usize) {
@@ -163,7 +175,7 @@ impl Here {
 
     fn read(&mut self, room: &mut Room<'_>) -> Result<(), Errno> {
         let most = self.left.map_or(usize::MAX, |left| usize::try_from(left).unwrap_or(usize::MAX));
-        if most == 0 {
+        if most == 0 || self.ended {
             return Ok(());
         }
         let fd = self.file.as_fd();
@@ -171,13 +183,27 @@ impl Here {
             Some(place) => pread(fd, bytes, place).map(|(read, _)| read.len()),
             None => read(fd, bytes).map(|(read, _)| read.len()),
         });
-        self.moved(count.map_err(errno)?);
-        Ok(())
+        match count.map_err(errno)? {
+            0 => self.end(),
+            count => {
+                self.moved(count);
+                Ok(())
+            }
+        }
     }
 
-    fn write(&mut self, bytes: &[u8]) -> Result<usize, Errno> {
+    /// A file that was cut to less than what was there at the beginning was not read whole. What its size promises now is no matter: some
+    /// of the kernel's own files never have as many bytes as they say.
+    fn end(&mut self) -> Result<(), Errno> {
+        self.ended = true;
+        let is_before = self.place.is_some_and(|place| place < self.size);
+        if is_before && self.file.metadata().is_ok_and(|now| now.len() < self.size) { Err(ESTALE) } else { Ok(()) }
+    }
+
+    /// How many bytes were taken, and the error behind them.
+    fn write(&mut self, bytes: &[u8]) -> (usize, Result<(), Errno>) {
         if self.left.is_some_and(|left| bytes.len() as u64 > left) {
-            return Err(EFBIG);
+            return (0, Err(EFBIG));
         }
         let mut taken = 0;
         while taken < bytes.len() {
@@ -187,15 +213,27 @@ impl Here {
                 None => write(fd, &bytes[taken..]),
             };
             match result {
-                Err(_) if taken > 0 => break,
-                result => {
-                    let count = result.map_err(errno)?;
+                Err(e) => return (taken, Err(errno(e))),
+                // Else it would be asked for ever.
+                Ok(0) => return (taken, Err(EIO)),
+                Ok(count) => {
                     self.moved(count);
                     taken += count;
                 }
             }
         }
-        Ok(taken)
+        (taken, Ok(()))
+    }
+
+    /// Some file systems tell at close(2) only that they could not write, and whoever closes next is not told again.
+    fn close(self, reads: bool) -> Result<(), Errno> {
+        let closed = nix::unistd::close(self.file);
+        match self.left {
+            _ if reads => Ok(()),
+            // As a server has it: a length that was told is a length that is written.
+            Some(left) if left > 0 => Err(EPIPE),
+            _ => closed.map_err(|e| os(e as i32)),
+        }
     }
 }
 

@@ -132,6 +132,12 @@ fn a_stream_carries_a_file_each_way_and_has_a_place_of_its_own() {
 }
 
 #[test]
+fn a_stream_here_that_did_not_move_all_of_it_says_so_at_its_end() {
+    let host = Host::new();
+    Program::build("tests/c/here.c", &["-ldl"]).run(&[&host.path("file")]);
+}
+
+#[test]
 fn a_stream_into_a_full_file_system_fails_and_its_end_says_so() {
     let program = Program::build("tests/c/full.c", &[]);
     for dialect in DIALECTS {

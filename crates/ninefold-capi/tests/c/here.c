@@ -1,0 +1,115 @@
+/* here NAME: streams on a file here: what went wrong is told by the end, whether a call told it or not. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "ninefold.h"
+
+#define SIZE 100000
+
+static unsigned char bytes[2 * SIZE];
+static volatile int closes_fail;
+
+/* The library's too: a file system that can write no more says so at close(2). */
+int close(int fd)
+{
+    static int (*real)(int);
+    int result;
+    if (real == NULL)
+        *(void **)&real = dlsym(RTLD_NEXT, "close");
+    result = real(fd);
+    if (result == 0 && closes_fail) {
+        errno = EIO;
+        return -1;
+    }
+    return result;
+}
+
+static Stream *begin(int fd, char isread)
+{
+    Stream *s = stream(fd, 0, isread);
+    CHECK(s != NULL, "%d", errno);
+    return s;
+}
+
+int main(int argc, char **argv)
+{
+    struct rlimit limit;
+    int fd, error;
+    Stream *s;
+    CHECK(argc == 2, "wrong use");
+    fd = as_open(argv[1], O_RDWR | O_CREAT | O_TRUNC, 0600);
+    CHECK(fd >= 0, "%d", fd);
+    s = begin(fd, 0);
+    SAME(swrite(s, bytes, SIZE), SIZE);
+    SAME(sclose(s), 0);
+
+    /* Cut while it is read: it is no whole file. */
+    s = begin(fd, 1);
+    SAME(sread(s, bytes, 10), 10);
+    SAME(as_ftruncate(fd, SIZE / 2), 0);
+    SAME(sread(s, bytes, SIZE), SIZE / 2 - 10);
+    SAME(sread(s, bytes, SIZE), -ESTALE);
+    SAME(errno, ESTALE);
+    SAME(sread(s, bytes, SIZE), -ESTALE);
+    SAME(sclose(s), -ESTALE);
+    /* Cut behind what was asked for: no matter. */
+    s = nf_stream_range(fd, 0, 100, 1, &error);
+    CHECK(s != NULL, "%d", error);
+    SAME(as_ftruncate(fd, 200), 0);
+    SAME(sread(s, bytes, SIZE), 100);
+    SAME(sread(s, bytes, SIZE), 0);
+    SAME(sclose(s), 0);
+    /* And who ends before the end has what he wanted. */
+    s = begin(fd, 1);
+    SAME(as_ftruncate(fd, 100), 0);
+    SAME(sread(s, bytes, SIZE), 100);
+    SAME(sclose(s), 0);
+
+    /* Files of the kernel's that never have as many bytes as they say. */
+    error = as_open("/sys/kernel/mm/transparent_hugepage/enabled", O_RDONLY);
+    if (error >= 0) {
+        s = begin(error, 1);
+        CHECK(sread(s, bytes, SIZE) > 0, "%d", errno);
+        SAME(sread(s, bytes, SIZE), 0);
+        SAME(sclose(s), 0);
+        SAME(as_close(error), 0);
+    }
+
+    /* The end is the end, whatever comes to the file then. */
+    s = begin(fd, 1);
+    SAME(sread(s, bytes, SIZE), 100);
+    SAME(sread(s, bytes, SIZE), 0);
+    SAME(as_pwrite(fd, bytes, 10, 100), 10);
+    SAME(sread(s, bytes, SIZE), 0);
+    SAME(sclose(s), 0);
+
+    /* The error behind bytes that were taken. */
+    signal(SIGXFSZ, SIG_IGN);
+    SAME(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit.rlim_cur = SIZE;
+    SAME(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    s = begin(fd, 0);
+    SAME(swrite(s, bytes, sizeof bytes), SIZE);
+    SAME(sclose(s), -EFBIG);
+    SAME(errno, EFBIG);
+
+    /* The error of the close itself. */
+    s = begin(fd, 0);
+    SAME(swrite(s, bytes, 10), 10);
+    closes_fail = 1;
+    error = sclose(s);
+    closes_fail = 0;
+    SAME(error, -EIO);
+    s = begin(fd, 1);
+    SAME(sread(s, bytes, 10), 10);
+    closes_fail = 1;
+    error = sclose(s);
+    closes_fail = 0;
+    SAME(error, 0);
+    SAME(as_close(fd), 0);
+    return 0;
+}
