@@ -72,7 +72,8 @@ impl Stream {
             }
         };
         let remote = Some(Box::new(process.wait(begun)?));
-        Ok(Stream { way: Way::There(There { process, remote, rest: Bytes::new() }), reads: range.reads, failed: None })
+        let there = There { process, remote, left: range.length, rest: Bytes::new() };
+        Ok(Stream { way: Way::There(there), reads: range.reads, failed: None })
     }
 
     /// Whether the process has it: a child of fork(2) has none of its parent's connections.
@@ -246,6 +247,8 @@ struct There {
     process: &'static Process,
     /// None behind the end, which was found good.
     remote: Option<Box<Remote>>,
+    /// Bytes that may still be written; none of a stream that reads is counted.
+    left: Option<u64>,
     /// Of what came last, what was not taken.
     rest: Bytes,
 }
@@ -275,13 +278,20 @@ impl There {
 
     fn write(&mut self, bytes: &[u8]) -> Result<usize, Errno> {
         let Some(remote) = &mut self.remote else { return Err(EBADF) };
+        let count = bytes.len() as u64;
+        // Of what is refused nothing goes, not the first parts either.
+        if self.left.is_some_and(|left| count > left) {
+            return Err(EFBIG);
+        }
         let written = async {
             for part in bytes.chunks(PART) {
                 remote.write(part).await?;
             }
             Ok::<_, Error>(bytes.len())
         };
-        self.process.wait(written)
+        let taken = self.process.wait(written)?;
+        self.left = self.left.map(|left| left - count);
+        Ok(taken)
     }
 
     fn close(mut self, reads: bool) -> Result<(), Errno> {

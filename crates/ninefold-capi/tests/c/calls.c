@@ -67,6 +67,7 @@ static void wrong_pointers(int fd)
 
 static void streams(int fd, const char *dir)
 {
+    static char large[(3 << 20) + 1];
     char bytes[8];
     int error = 0, folder;
     Stream *s;
@@ -102,6 +103,13 @@ static void streams(int fd, const char *dir)
     SAME(swrite(s, "12", 2), 2);
     SAME(sclose(s), -EPIPE);
     SAME(as_ftruncate(fd, 5), 0);
+    /* Of what is refused nothing is written, however much of it would have fitted. */
+    s = nf_stream_range(fd, 5, 3 << 20, 0, &error);
+    CHECK(s != NULL, "%d", error);
+    SAME(swrite(s, large, sizeof large), -EFBIG);
+    SAME(sclose(s), -EFBIG);
+    SAME(as_lseek(fd, 0, SEEK_END), 5);
+    SAME(as_lseek(fd, 0, SEEK_SET), 0);
     folder = as_open(in(dir, "folder"), O_RDONLY | O_DIRECTORY);
     CHECK(folder >= 0, "%d", folder);
     CHECK(stream(folder, 0, 1) == NULL && errno == EISDIR, "%d", errno);
