@@ -180,6 +180,13 @@ impl Descriptor {
         Ok((taken, end))
     }
 
+    /// Where a stream that writes from `offset` on begins. Opened to append it begins at the end: the kernel, and most servers, see to that
+    /// whatever the offset is, and in 9P2000 the end is asked for.
+    pub async fn start(&self, offset: u64) -> Result<u64, Error> {
+        let finds_end = self.flags.append && !Descriptor::server_appends(self.file.client());
+        if finds_end { Ok(self.metadata().await?.size) } else { Ok(offset) }
+    }
+
     async fn sync_if_asked(&self) -> Result<(), Error> {
         if self.flags.sync { self.file.sync().await } else { Ok(()) }
     }

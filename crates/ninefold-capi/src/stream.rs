@@ -68,7 +68,7 @@ impl Stream {
             let file = descriptor.file();
             match range.reads {
                 true => file.stream_read(range.offset, range.length).await,
-                false => file.stream_write(range.offset, range.length).await,
+                false => file.stream_write(descriptor.start(range.offset).await?, range.length).await,
             }
         };
         let remote = Some(Box::new(process.wait(begun)?));

@@ -121,11 +121,20 @@ static void streams(int fd, const char *dir)
 static void appends(const char *dir)
 {
     static char bytes[(1 << 20) + 5];
+    Stream *s;
     int fd = as_open(in(dir, "appended"), O_RDWR | O_CREAT | O_TRUNC | O_APPEND, 0600);
     SAME(as_write(fd, "x", 1), 1);
     SAME(as_write(fd, bytes, sizeof bytes), sizeof bytes);
     SAME(as_lseek(fd, 0, SEEK_CUR), 1 + sizeof bytes);
     SAME(as_lseek(fd, 0, SEEK_END), 1 + sizeof bytes);
+    SAME(as_ftruncate(fd, 5), 0);
+    /* A stream does too, whatever its offset is. */
+    s = stream(fd, 0, 0);
+    CHECK(s != NULL, "%d", errno);
+    SAME(swrite(s, "end", 3), 3);
+    SAME(sclose(s), 0);
+    SAME(as_pread(fd, bytes, sizeof bytes, 0), 8);
+    CHECK(bytes[0] == 'x' && !memcmp(bytes + 5, "end", 3), "");
     SAME(as_close(fd), 0);
 }
 
