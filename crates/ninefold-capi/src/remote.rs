@@ -87,6 +87,8 @@ async fn create(client: &Client, path: &[u8], flags: Flags, mode: u32) -> Result
         match dir.walk(&[&name]).await {
             // Between the two somebody made it a link.
             Ok(node) if node.qid().kind.has(QidType::SYMLINK) && !flags.no_follow => continue,
+            // open(2): O_CREAT is for no directory, nor for one that is only to be read.
+            Ok(node) if node.qid().is_dir() => return Err(EISDIR.into()),
             Ok(node) => return open_node(node, flags).await,
             Err(e) if e.errno() == ENOENT => {}
             // 9P2000 has texts for errors, and every server its own: the create will tell.

@@ -24,6 +24,7 @@ static void refusals(const char *dir)
     SAME(as_open(NULL, O_RDONLY), -EFAULT);
     SAME(as_open(in(dir, "made/"), O_WRONLY | O_CREAT, 0600), -EISDIR);
     SAME(as_open(in(dir, "folder"), O_RDWR), -EISDIR);
+    SAME(as_open(in(dir, "folder"), O_RDONLY | O_CREAT, 0700), -EISDIR);
     SAME(as_open(in(dir, "made"), O_RDONLY | O_DIRECTORY), -ENOTDIR);
     SAME(as_open(in(dir, "made/"), O_RDONLY), -ENOTDIR);
     SAME(as_open(in(dir, "made"), O_WRONLY | O_CREAT | O_EXCL, 0600), -EEXIST);
