@@ -8,7 +8,7 @@ use nine::client::{Client, Error, Extent, File, FileType, Metadata};
 use nine::proto::attr::SetAttr;
 use nine::proto::{Dialect, Errno};
 use nix::libc;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OnceCell};
 
 use crate::fence::{EBADF, EFBIG, EINVAL, EISDIR, ENXIO, EOVERFLOW, ESPIPE, Room};
 use crate::flags::Flags;
@@ -23,6 +23,8 @@ pub struct Descriptor {
     /// The number of its server.
     server: u32,
     place: Mutex<Place>,
+    /// What it is, once that was asked for.
+    kind: OnceCell<FileType>,
 }
 
 #[derive(Clone, Copy)]
@@ -34,7 +36,7 @@ enum Place {
 
 impl Descriptor {
     pub fn new(file: File, flags: Flags, server: u32) -> Descriptor {
-        Descriptor { file, flags, server, place: Mutex::new(Place::At(0)) }
+        Descriptor { file, flags, server, place: Mutex::new(Place::At(0)), kind: OnceCell::new() }
     }
 
     /// Whether the server itself finds the end of the file for each write; 9P2000 has no word for it.
@@ -68,8 +70,11 @@ impl Descriptor {
 
     /// pread(2).
     pub async fn pread(&self, room: &mut Room<'_>, offset: i64) -> Result<(), Error> {
+        // As in Linux the offset is judged first.
+        let offset = checked(offset)?;
         self.check(false)?;
-        self.fill(room, checked(offset)?).await
+        self.check_places().await?;
+        self.fill(room, offset).await
     }
 
     /// What fits, or up to the end of the file, or as much as the server gives at a time. An error is told where nothing was read.
@@ -110,8 +115,9 @@ impl Descriptor {
 
     /// pwrite(2). To a file that was opened to append it appends, as Linux has it (pwrite(2), BUGS).
     pub async fn pwrite(&self, bytes: &[u8], offset: i64) -> Result<usize, Error> {
-        self.check(true)?;
         let offset = checked(offset)?;
+        self.check(true)?;
+        self.check_places().await?;
         if self.flags.append && !bytes.is_empty() {
             // The place is where it was, which is asked for while that can be known.
             let mut place = self.place.lock().await;
@@ -193,32 +199,43 @@ impl Descriptor {
 
     /// lseek(2).
     pub async fn seek(&self, offset: i64, whence: i32) -> Result<i64, Error> {
+        if !matches!(whence, libc::SEEK_SET | libc::SEEK_CUR | libc::SEEK_END | libc::SEEK_DATA | libc::SEEK_HOLE) {
+            return Err(EINVAL.into());
+        }
+        self.check_places().await?;
         let mut place = self.place.lock().await;
         let from = match whence {
             libc::SEEK_SET => 0,
             libc::SEEK_CUR => self.settle(&mut place).await?.cast_signed(),
             libc::SEEK_END => self.metadata().await?.size.cast_signed(),
-            libc::SEEK_DATA | libc::SEEK_HOLE => {
+            _ => {
                 let at = self.extent(offset, whence).await?;
                 *place = Place::At(at.cast_unsigned());
                 return Ok(at);
             }
-            _ => return Err(EINVAL.into()),
         };
-        if matches!(self.kind().await?, FileType::Fifo | FileType::Socket) {
-            return Err(ESPIPE.into());
-        }
         let at = from.checked_add(offset).ok_or(EOVERFLOW)?;
         *place = Place::At(u64::try_from(at).map_err(|_| EINVAL)?);
         Ok(at)
     }
 
-    /// What a qid does not tell needs asking: only .u and .L know fifos at all.
-    async fn kind(&self) -> Result<FileType, Error> {
+    /// That it has places: what comes out of a fifo or a socket has none. A qid says that they are files, so it is asked for,
+    /// once; 9P2000 does not know them.
+    async fn check_places(&self) -> Result<(), Error> {
         let kind = FileType::from_qid(self.file.qid().kind);
-        let may_be_more = kind == FileType::File && self.file.client().dialect() != Dialect::Plan9;
-        // A plain file of ours has a version; synthetic ones, and all of diod's, have 0.
-        if may_be_more && self.file.qid().version == 0 { Ok(self.metadata().await?.kind) } else { Ok(kind) }
+        if kind != FileType::File || self.file.client().dialect() == Dialect::Plan9 {
+            return Ok(());
+        }
+        let ask = async || match self.metadata().await {
+            Ok(metadata) => Ok(metadata.kind),
+            // What may be read is read where attributes are refused.
+            Err(Error::Refused(_) | Error::Suspect(_)) => Ok(kind),
+            Err(e) => Err(e),
+        };
+        match self.kind.get_or_try_init(ask).await? {
+            FileType::Fifo | FileType::Socket => Err(ESPIPE.into()),
+            _ => Ok(()),
+        }
     }
 
     /// The next data or hole. Where the server cannot tell all of the file is data and a hole is at its end, which lseek(2) allows.

@@ -22,6 +22,7 @@ impl Host {
         // In 9P2000 a new file gets no permission that its directory lacks (open(5)).
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
         std::fs::create_dir(dir.path().join("folder")).unwrap();
+        nix::unistd::mkfifo(&dir.path().join("fifo"), nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
         let served = Served::tcp(Arc::new(HostFs::open(dir.path()).unwrap()));
         Host { dir, served }
     }

@@ -88,6 +88,7 @@ fn a_program_is_linked_with_the_static_library_alone() {
     let output = command.args(private.split_whitespace()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     std::fs::create_dir(dir.path().join("folder")).unwrap();
+    nix::unistd::mkfifo(&dir.path().join("fifo"), nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
     let status = Command::new(&program).arg(dir.path()).status().unwrap();
     assert!(status.success());
 }

@@ -13,6 +13,7 @@ fn run_all(flags: &[&str], under: &[&str], under_fork: &[&str], dialect: &str) {
     let build = |name: &str| Program::build(&format!("tests/c/{name}.c"), flags).under(under);
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir(dir.path().join("folder")).unwrap();
+    nix::unistd::mkfifo(&dir.path().join("fifo"), nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
     for name in ["file", "twin"] {
         std::fs::write(dir.path().join(name), "").unwrap();
     }

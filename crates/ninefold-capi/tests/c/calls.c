@@ -144,12 +144,40 @@ static void one_way(const char *dir)
     char byte;
     int fd = as_open(in(dir, "made"), O_WRONLY);
     SAME(as_read(fd, &byte, 1), -EBADF);
+    SAME(as_pread(fd, &byte, 1, 0), -EBADF);
+    SAME(as_pread(fd, &byte, 1, -1), -EINVAL);
     CHECK(stream(fd, 0, 1) == NULL && errno == EBADF, "%d", errno);
     SAME(as_close(fd), 0);
     fd = as_open(in(dir, "made"), O_RDONLY);
     SAME(as_write(fd, "x", 1), -EBADF);
+    SAME(as_pwrite(fd, "x", 1, -1), -EINVAL);
     SAME(as_ftruncate(fd, 0), -EINVAL);
     CHECK(stream(fd, 0, 0) == NULL && errno == EBADF, "%d", errno);
+    SAME(as_close(fd), 0);
+}
+
+/* What comes out of a fifo has no place there. */
+static void no_places(const char *dir)
+{
+    struct stat st;
+    char bytes[8] = "";
+    int fd = as_open(in(dir, "fifo"), O_RDWR);
+    CHECK(fd >= 0, "%d", fd);
+    SAME(as_fstat(fd, &st), 0);
+    /* 9P2000 calls it a file. */
+    if (S_ISFIFO(st.st_mode)) {
+        SAME(as_write(fd, "hello", 5), 5);
+        SAME(as_lseek(fd, 0, SEEK_CUR), -ESPIPE);
+        SAME(as_lseek(fd, 0, SEEK_END), -ESPIPE);
+        SAME(as_lseek(fd, 0, SEEK_DATA), -ESPIPE);
+        SAME(as_lseek(fd, 0, 77), -EINVAL);
+        SAME(as_pread(fd, bytes, 1, 0), -ESPIPE);
+        SAME(as_pwrite(fd, bytes, 1, 0), -ESPIPE);
+        SAME(as_pread(fd, bytes, 1, -1), -EINVAL);
+        /* None of them took anything. */
+        SAME(as_read(fd, bytes, sizeof bytes), 5);
+        CHECK(!memcmp(bytes, "hello", 5), "");
+    }
     SAME(as_close(fd), 0);
 }
 
@@ -209,6 +237,7 @@ int main(int argc, char **argv)
     refusals(dir);
     one_way(dir);
     appends(dir);
+    no_places(dir);
     holes(dir);
     return 0;
 }
