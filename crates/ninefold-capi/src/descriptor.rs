@@ -3,6 +3,8 @@
 //! Calls that use the place take turns, as in Linux (read(2), BUGS); those that give an offset do not. Each read asks the server, so
 //! it sees what anybody wrote before; each write is waited for unless the file was opened with OBEHIND.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use nine::client::{Client, Error, Extent, File, FileType, Metadata};
 use nine::proto::attr::SetAttr;
@@ -292,9 +294,25 @@ impl Descriptor {
         self.file.flush().await
     }
 
-    /// close(2): tells what was not told of what was written behind, and what the server says to the end.
-    pub async fn close(self) -> Result<(), Error> {
-        self.file.close().await
+    /// close(2): tells what was not told of what was written behind, and what the server says to the end. Who has it still when
+    /// another closes it, a call or a stream, is the one who ends it by [`Descriptor::let_go`]; what was written behind by then is
+    /// told now.
+    pub async fn close(self: Arc<Self>) -> Result<(), Error> {
+        match Arc::try_unwrap(self) {
+            Ok(last) => last.file.close().await,
+            Err(shared) => {
+                let flushed = shared.flush().await;
+                Descriptor::let_go(shared, flushed).await
+            }
+        }
+    }
+
+    /// What a call gives that has done with it. Where it is the last that had it, because another thread closed it meanwhile, that close
+    /// could not know what this call wrote behind: it is ended here, and the error is this call's.
+    pub async fn let_go<T>(self: Arc<Self>, result: Result<T, Error>) -> Result<T, Error> {
+        let Some(last) = Arc::into_inner(self) else { return result };
+        let ended = last.file.close().await;
+        result.and_then(|given| ended.map(|()| given))
     }
 }
 

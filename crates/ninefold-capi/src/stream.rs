@@ -62,7 +62,7 @@ impl Stream {
         Ok(Stream { way: Way::Here(Here::new(fd, range)?), reads: range.reads, failed: None })
     }
 
-    pub fn there(process: &'static Process, descriptor: &Arc<Descriptor>, range: Range) -> Result<Stream, Errno> {
+    pub fn there(process: &'static Process, descriptor: Arc<Descriptor>, range: Range) -> Result<Stream, Errno> {
         descriptor.check(!range.reads)?;
         let begun = async {
             let file = descriptor.file();
@@ -72,7 +72,7 @@ impl Stream {
             }
         };
         let remote = Some(Box::new(process.wait(begun)?));
-        let there = There { process, remote, left: range.length, rest: Bytes::new() };
+        let there = There { process, descriptor, remote, left: range.length, rest: Bytes::new() };
         Ok(Stream { way: Way::There(there), reads: range.reads, failed: None })
     }
 
@@ -245,6 +245,8 @@ fn errno(e: rustix::io::Errno) -> Errno {
 /// A file of a server.
 struct There {
     process: &'static Process,
+    /// Held to the stream's end: some servers tell only when the file is closed that they could not write.
+    descriptor: Arc<Descriptor>,
     /// None behind the end, which was found good.
     remote: Option<Box<Remote>>,
     /// Bytes that may still be written; none of a stream that reads is counted.
@@ -294,20 +296,25 @@ impl There {
         Ok(taken)
     }
 
-    fn close(mut self, reads: bool) -> Result<(), Errno> {
+    fn close(self, reads: bool) -> Result<(), Errno> {
         if !self.process.is_this() {
             // Its connection is the parent's, whose locks may never open here.
-            std::mem::forget(self.remote);
+            std::mem::forget((self.remote, self.descriptor));
             return Err(EBADF);
         }
-        if reads {
-            // Ended before its end it has nothing to tell; at its end it told.
-            let remote = self.remote.take();
-            return self.process.wait(async {
-                drop(remote);
-                Ok(())
-            });
-        }
-        self.end()
+        let There { process, descriptor, remote, .. } = self;
+        process.wait(async {
+            if reads {
+                // Ended before its end it has nothing to tell; at its end it told.
+                drop((remote, descriptor));
+                return Ok(());
+            }
+            let ended = match remote {
+                Some(remote) => remote.finish().await.map(drop),
+                None => Ok(()),
+            };
+            // The file was perhaps closed meanwhile, while this held it open.
+            descriptor.let_go(ended).await
+        })
     }
 }

@@ -49,7 +49,7 @@ pub unsafe extern "C" fn nf_stream_range(
         let range = Range::new(offset, length, isread)?;
         match descriptor(fd)? {
             None => Stream::here(fd, range),
-            Some((process, descriptor)) => Stream::there(process, &descriptor, range),
+            Some((process, descriptor)) => Stream::there(process, descriptor, range),
         }
     });
     match begun {

@@ -45,7 +45,10 @@ fn either<T>(
 ) -> Result<T, Errno> {
     match whose(fd)? {
         Whose::Kernels => theirs(),
-        Whose::Ours(process, descriptor) => process.wait(ours(&descriptor)),
+        Whose::Ours(process, descriptor) => process.wait(async {
+            let result = ours(&descriptor).await;
+            descriptor.let_go(result).await
+        }),
     }
 }
 
@@ -199,13 +202,7 @@ pub unsafe extern "C" fn nf_as_close(fd: c_int) -> c_int {
         }
         let process = process::existing().ok_or(EBADF)?;
         let descriptor = process.table.remove(fd)?;
-        process.wait(async {
-            match Arc::try_unwrap(descriptor) {
-                Ok(last) => last.close().await,
-                // A stream or another thread's call has it still, and ends it; what was written behind is told now.
-                Err(shared) => shared.flush().await,
-            }
-        })?;
+        process.wait(descriptor.close())?;
         Ok(0)
     })
 }

@@ -1,0 +1,31 @@
+/* late NAME: a server that says only when the file is closed that it could not write (EDQUOT), and who is told. */
+#include "check.h"
+#include "ninefold.h"
+
+int main(int argc, char **argv)
+{
+    Stream *s;
+    int fd;
+    CHECK(argc == 2, "wrong use");
+    fd = as_open(argv[1], O_WRONLY);
+    CHECK(fd >= NF_FD_MIN, "%d", fd);
+    SAME(as_pwrite(fd, "hello", 5, 0), 5);
+    SAME(as_close(fd), -EDQUOT);
+
+    fd = as_open(argv[1], O_WRONLY);
+    s = stream(fd, 0, 0);
+    CHECK(s != NULL, "%d", errno);
+    SAME(swrite(s, "hello", 5), 5);
+    SAME(sclose(s), 0);
+    SAME(as_close(fd), -EDQUOT);
+
+    /* While the stream has the file it is not closed there. */
+    fd = as_open(argv[1], O_WRONLY);
+    s = stream(fd, 0, 0);
+    CHECK(s != NULL, "%d", errno);
+    SAME(swrite(s, "hello", 5), 5);
+    SAME(as_close(fd), 0);
+    SAME(sclose(s), -EDQUOT);
+    SAME(errno, EDQUOT);
+    return 0;
+}
