@@ -1,13 +1,14 @@
 //! What this process has of ours: the thread of all its connections, the servers it is connected to, its open files.
 //!
 //! Made by the first call that needs it ([`current`]), and kept until the process ends. A child of fork(2) has none of the
-//! threads, and perhaps locks that nobody will open, so it never touches its parent's: it is known by its number, and gets one
-//! of its own. The parent's descriptors are as if closed in it (FD_CLOFORK of POSIX.1-2024), and their numbers are not given again.
+//! threads, and perhaps locks that nobody will open, so it never touches its parent's: it is known by its number and by the
+//! forks before it, and gets one of its own. The parent's descriptors are as if closed in it (FD_CLOFORK of POSIX.1-2024), and their numbers are not given again.
 
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use nine::client::Error;
 use nine::proto::Errno;
+use nix::libc;
 use rustix::process::{Pid, getpid};
 use tokio::runtime::{Builder, Handle, Runtime};
 
@@ -17,10 +18,45 @@ use crate::signals;
 use crate::table::Table;
 
 pub struct Process {
-    pid: Pid,
+    born: Birth,
     runtime: Runtime,
     pub servers: Servers,
     pub table: Table,
+}
+
+/// What tells a process from its parent. The number alone does not: in a pid namespace of its own a child is 1, which its parent may be
+/// too, and numbers come back. The count alone does not either: clone(2) runs no handlers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Birth {
+    pid: Pid,
+    forks: u64,
+}
+
+impl Birth {
+    fn of_this() -> Birth {
+        Birth { pid: getpid(), forks: FORKS.load(Ordering::Relaxed) }
+    }
+}
+
+/// Forks that lie between this process and the first that used the library.
+static FORKS: AtomicU64 = AtomicU64::new(0);
+
+extern "C" fn forked() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Sees to it that forks are counted; where two threads do so at once, twice, which is as good.
+fn count_forks() -> Result<(), Errno> {
+    static COUNTED: AtomicBool = AtomicBool::new(false);
+    if COUNTED.load(Ordering::Acquire) {
+        return Ok(());
+    }
+    // SAFETY: what is called in the child touches one atomic number, and stays loaded as the library does.
+    match unsafe { libc::pthread_atfork(None, None, Some(forked)) } {
+        0 => COUNTED.store(true, Ordering::Release),
+        e => return Err(crate::fence::os(e)),
+    }
+    Ok(())
 }
 
 /// The last that was made; a parent's, in a child that has made none.
@@ -33,16 +69,17 @@ fn last() -> Option<&'static Process> {
 
 /// This process's, if it has made one.
 pub fn existing() -> Option<&'static Process> {
-    last().filter(|process| process.pid == getpid())
+    last().filter(|process| process.is_this())
 }
 
 /// This process's.
 pub fn current() -> Result<&'static Process, Errno> {
     loop {
         let seen = last();
-        if let Some(process) = seen.filter(|process| process.pid == getpid()) {
+        if let Some(process) = seen.filter(|process| process.is_this()) {
             return Ok(process);
         }
+        count_forks()?;
         let table = seen.map_or_else(Table::default, |parent| parent.table.after());
         let made = Box::into_raw(Box::new(Process::new(table)?));
         let seen = seen.map_or(std::ptr::null_mut(), |seen| std::ptr::from_ref(seen).cast_mut());
@@ -60,7 +97,7 @@ impl Process {
         builder.worker_threads(1).thread_name("ninefold").on_thread_start(signals::block_all).enable_all();
         let number = |e: std::io::Error| e.raw_os_error().map_or(ENOMEM, crate::fence::os);
         let runtime = builder.build().map_err(number)?;
-        Ok(Process { pid: getpid(), runtime, servers: Servers::default(), table })
+        Ok(Process { born: Birth::of_this(), runtime, servers: Servers::default(), table })
     }
 
     /// Waits for `future` on the caller's thread. Within a tokio runtime it is EDEADLK: what else runs there would stand still.
@@ -73,6 +110,6 @@ impl Process {
     }
 
     pub fn is_this(&self) -> bool {
-        self.pid == getpid()
+        self.born == Birth::of_this()
     }
 }

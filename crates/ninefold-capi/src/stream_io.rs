@@ -2,23 +2,38 @@
 //! [`nf_sclose`].
 
 use std::ffi::{c_char, c_int, c_long, c_longlong, c_void};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nine::proto::Errno;
 
-use crate::fence::{EFAULT, EINVAL, attempt, call, call_int, room, source, told};
+use crate::fence::{EBADF, EFAULT, EINVAL, attempt, call, call_int, room, source, told};
+use crate::process::Process;
 use crate::stream::{Range, Stream};
 use crate::unix_io::descriptor;
 
 /// What C has a pointer to, from a Box: calls on it from several threads take turns.
-pub struct NfStream(Mutex<Stream>);
+pub struct NfStream {
+    /// Whose connection it goes by; none that is of a file here. Looked at before the lock: in a child of fork(2) that is perhaps one
+    /// that a thread of the parent's has, and nobody opens.
+    process: Option<&'static Process>,
+    stream: Mutex<Stream>,
+}
+
+impl NfStream {
+    fn lock(&self) -> Result<MutexGuard<'_, Stream>, Errno> {
+        if self.process.is_some_and(|process| !process.is_this()) {
+            return Err(EBADF);
+        }
+        Ok(self.stream.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
 
 /// # Safety
 ///
 /// Null, or a stream that was not closed.
-unsafe fn of<'a>(stream: *const NfStream) -> Result<&'a Mutex<Stream>, Errno> {
+unsafe fn of<'a>(stream: *const NfStream) -> Result<&'a NfStream, Errno> {
     // SAFETY: the caller vouches.
-    unsafe { stream.as_ref() }.map(|stream| &stream.0).ok_or(EFAULT)
+    unsafe { stream.as_ref() }.ok_or(EFAULT)
 }
 
 fn length(count: c_long) -> Result<usize, Errno> {
@@ -47,13 +62,14 @@ pub unsafe extern "C" fn nf_stream_range(
 ) -> *mut NfStream {
     let begun = attempt(|| {
         let range = Range::new(offset, length, isread)?;
-        match descriptor(fd)? {
-            None => Stream::here(fd, range),
-            Some((process, descriptor)) => Stream::there(process, descriptor, range),
-        }
+        let (process, stream) = match descriptor(fd)? {
+            None => (None, Stream::here(fd, range)?),
+            Some((process, descriptor)) => (Some(process), Stream::there(process, descriptor, range)?),
+        };
+        Ok(NfStream { process, stream: Mutex::new(stream) })
     });
     match begun {
-        Ok(stream) => Box::into_raw(Box::new(NfStream(Mutex::new(stream)))),
+        Ok(stream) => Box::into_raw(Box::new(stream)),
         Err(e) => {
             let number = told(e);
             // SAFETY: null, or the caller vouches.
@@ -75,7 +91,7 @@ pub unsafe extern "C" fn nf_sread(stream: *mut NfStream, bytes: *mut c_void, cou
     call(|| {
         // SAFETY: the caller vouches.
         let (stream, mut room) = unsafe { (of(stream)?, room(bytes, length(count)?)?) };
-        stream.lock().unwrap_or_else(PoisonError::into_inner).read(&mut room)?;
+        stream.lock()?.read(&mut room)?;
         Ok(room.filled() as i64)
     })
 }
@@ -90,7 +106,7 @@ pub unsafe extern "C" fn nf_swrite(stream: *mut NfStream, bytes: *const c_void, 
     call(|| {
         // SAFETY: the caller vouches.
         let (stream, bytes) = unsafe { (of(stream)?, source(bytes, length(count)?)?) };
-        let taken = stream.lock().unwrap_or_else(PoisonError::into_inner).write(bytes)?;
+        let taken = stream.lock()?.write(bytes)?;
         Ok(taken as i64)
     })
 }
@@ -108,7 +124,7 @@ pub unsafe extern "C" fn nf_sclose(stream: *mut NfStream) -> c_int {
         }
         // SAFETY: not null, and made by Box in `nf_stream_range`; for the rest the caller vouches.
         let stream = unsafe { Box::from_raw(stream) };
-        stream.0.into_inner().unwrap_or_else(PoisonError::into_inner).close()?;
+        stream.stream.into_inner().unwrap_or_else(PoisonError::into_inner).close()?;
         Ok(0)
     })
 }
