@@ -96,7 +96,9 @@ impl Process {
         let mut builder = Builder::new_multi_thread();
         builder.worker_threads(1).thread_name("ninefold").on_thread_start(signals::block_all).enable_all();
         let number = |e: std::io::Error| e.raw_os_error().map_or(ENOMEM, crate::fence::os);
+        let unseen = signals::AllBlocked::begin();
         let runtime = builder.build().map_err(number)?;
+        drop(unseen);
         Ok(Process { born: Birth::of_this(), runtime, servers: Servers::default(), table })
     }
 

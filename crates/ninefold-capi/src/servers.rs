@@ -7,6 +7,8 @@ use nine::client::{Client, Error, Options};
 use nine::proto::dialect::Version;
 use nine::transport::{Address, Place};
 
+use crate::fence::EIO;
+
 /// What makes a connection: where, as which tree, in which dialect.
 type Key = (Place, Option<Vec<u8>>, Option<Version>);
 
@@ -31,7 +33,11 @@ impl Servers {
         if let Some(known) = client.as_ref().filter(|client| !client.is_over()) {
             return Ok((known.clone(), slot.number));
         }
-        let made = Client::connect(address, Options::default()).await?;
+        // On the thread of the connections, so that a thread which is made on the way, for a name to be looked up, takes no signals as that
+        // takes none, and needs nothing of the caller's stack.
+        let address = address.clone();
+        let connecting = tokio::spawn(async move { Client::connect(&address, Options::default()).await });
+        let made = connecting.await.map_err(|_| Error::from(EIO))??;
         *client = Some(made.clone());
         Ok((made, slot.number))
     }

@@ -15,6 +15,29 @@ pub fn block_all() {
     }
 }
 
+/// While this lives the caller's thread takes no signal, and a thread that it makes takes none from its first instruction on: what
+/// [`block_all`] does comes a moment later, and in that moment a handler could run there.
+pub struct AllBlocked(libc::sigset_t);
+
+impl AllBlocked {
+    pub fn begin() -> AllBlocked {
+        let (mut all, mut old) = (MaybeUninit::uninit(), empty());
+        // SAFETY: each set is made before it is used, and lives as long as the calls.
+        unsafe {
+            libc::sigfillset(all.as_mut_ptr());
+            libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), &raw mut old);
+        }
+        AllBlocked(old)
+    }
+}
+
+impl Drop for AllBlocked {
+    fn drop(&mut self) {
+        // SAFETY: the set is the one that was there.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, ptr::null_mut()) };
+    }
+}
+
 /// While this lives, a peer that is gone is an error of the write to it, and not the death of the program: the Rust runtime, where
 /// it starts the program, sees to that itself; C's does not.
 pub struct NoSigpipe {

@@ -310,6 +310,14 @@ fn threads_share_one_connection_and_what_they_append_is_whole() {
 }
 
 #[test]
+fn no_thread_of_the_library_takes_a_signal_from_its_beginning_on() {
+    let host = Host::new();
+    let name = host.served.name("/file", "9P2000.L.n1");
+    assert!(name.contains("127.0.0.1"));
+    Program::build("tests/c/born.c", &["-ldl"]).run(&[&name.replace("127.0.0.1", "localhost")]);
+}
+
+#[test]
 fn the_copy_program_of_the_thesis_copies_with_streams_as_it_did_without() {
     const SIZE: usize = 1_000_001;
     let host = Host::new();
