@@ -179,7 +179,7 @@ impl Descriptor {
                 result => result?,
             };
             taken += count as usize;
-            end = at.and_then(|at| at.checked_add(count.into()));
+            end = at.and_then(|at| end_of(at, count));
             if (count as usize) < length {
                 break;
             }
@@ -316,7 +316,27 @@ impl Descriptor {
     }
 }
 
+/// The place behind what was appended at `at`; none where the server tells one that no file has, and so it is asked for.
+fn end_of(at: u64, count: u32) -> Option<u64> {
+    at.checked_add(count.into()).filter(|&end| end <= i64::MAX as u64)
+}
+
 /// An offset, or a length.
 fn checked(offset: i64) -> Result<u64, Errno> {
     u64::try_from(offset).map_err(|_| EINVAL)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_place_is_one_that_a_program_would_take_for_an_error() {
+        const MOST: u64 = i64::MAX as u64;
+        assert_eq!(end_of(10, 5), Some(15));
+        assert_eq!(end_of(MOST - 5, 5), Some(MOST));
+        for at in [MOST - 4, 1 << 63, u64::MAX] {
+            assert_eq!(end_of(at, 5), None, "{at}");
+        }
+    }
 }
