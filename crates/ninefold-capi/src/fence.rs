@@ -66,7 +66,7 @@ pub fn call_int(op: impl FnOnce() -> Result<i32, Errno>) -> i32 {
 /// Runs it, and makes an error of a panic.
 pub fn attempt<T>(op: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
     // What a panic may leave half-done is behind locks that are taken again whatever they were left by: a file's place is one
-    // number, a table one map.
+    // number, a table one map. A stream is more, and is EIO from then on.
     catch_unwind(AssertUnwindSafe(op)).unwrap_or(Err(EIO))
 }
 

@@ -2,11 +2,11 @@
 //! [`nf_sclose`].
 
 use std::ffi::{c_char, c_int, c_long, c_longlong, c_void};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use nine::proto::Errno;
 
-use crate::fence::{EBADF, EFAULT, EINVAL, attempt, call, call_int, room, source, told};
+use crate::fence::{EBADF, EFAULT, EINVAL, EIO, attempt, call, call_int, room, source, told};
 use crate::process::Process;
 use crate::stream::{Range, Stream};
 use crate::unix_io::descriptor;
@@ -24,7 +24,7 @@ impl NfStream {
         if self.process.is_some_and(|process| !process.is_this()) {
             return Err(EBADF);
         }
-        Ok(self.stream.lock().unwrap_or_else(PoisonError::into_inner))
+        self.stream.lock().map_err(|_| EIO)
     }
 }
 
@@ -124,7 +124,36 @@ pub unsafe extern "C" fn nf_sclose(stream: *mut NfStream) -> c_int {
         }
         // SAFETY: not null, and made by Box in `nf_stream_range`; for the rest the caller vouches.
         let stream = unsafe { Box::from_raw(stream) };
-        stream.stream.into_inner().unwrap_or_else(PoisonError::into_inner).close()?;
-        Ok(0)
+        match stream.stream.into_inner() {
+            Ok(stream) => stream.close().map(|()| 0),
+            Err(left) => left.into_inner().close().and(Err(EIO)),
+        }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    #[test]
+    fn a_stream_in_which_something_panicked_is_none_that_goes_on() {
+        let file = tempfile::tempfile().unwrap();
+        let s = nf_stream(file.as_raw_fd(), 0, 0);
+        std::panic::set_hook(Box::new(|_| ()));
+        // SAFETY: just made, and not closed; the byte is there.
+        unsafe {
+            assert_eq!(nf_swrite(s, c"x".as_ptr().cast(), 1), 1);
+            let within = attempt::<()>(|| {
+                let _stream = (*s).lock();
+                panic!("within a call")
+            });
+            assert_eq!(within, Err(EIO));
+            assert_eq!(nf_swrite(s, c"x".as_ptr().cast(), 1), -c_long::from(EIO.0.cast_signed()));
+            assert_eq!(nf_sclose(s), -EIO.0.cast_signed());
+        }
+        let _ = std::panic::take_hook();
+        assert_eq!(file.metadata().unwrap().len(), 1);
+    }
 }
