@@ -12,7 +12,7 @@ use nine::proto::{Dialect, Errno};
 use nix::libc;
 use tokio::sync::{Mutex, OnceCell};
 
-use crate::fence::{EBADF, EFBIG, EINVAL, EISDIR, ENXIO, EOVERFLOW, ESPIPE, Room};
+use crate::fence::{EBADF, EINVAL, EISDIR, ENXIO, EOVERFLOW, ESPIPE, Room};
 use crate::flags::Flags;
 use crate::stat;
 
@@ -81,8 +81,9 @@ impl Descriptor {
 
     /// What fits, or up to the end of the file, or as much as the server gives at a time. An error is told where nothing was read.
     async fn fill(&self, room: &mut Room<'_>, offset: u64) -> Result<(), Error> {
+        check_end(offset, room.left())?;
         while room.left() > 0 {
-            let at = offset.checked_add(room.filled() as u64).filter(|&at| at <= i64::MAX as u64).ok_or(EOVERFLOW)?;
+            let at = offset + room.filled() as u64;
             let count = room.left().min(PART);
             let bytes = match self.file.read_at(at, count as u32).await {
                 Err(_) if room.filled() > 0 => break,
@@ -130,8 +131,7 @@ impl Descriptor {
     }
 
     async fn put(&self, bytes: &[u8], offset: u64) -> Result<usize, Error> {
-        let end = offset.checked_add(bytes.len() as u64);
-        end.filter(|&end| end <= i64::MAX as u64).ok_or(EFBIG)?;
+        check_end(offset, bytes.len())?;
         let mut taken = 0;
         for part in bytes.chunks(PART) {
             let result = self.file.write_at(offset + taken as u64, Bytes::copy_from_slice(part)).await;
@@ -314,6 +314,12 @@ impl Descriptor {
         let ended = last.file.close().await;
         result.and_then(|given| ended.map(|()| given))
     }
+}
+
+/// That `count` bytes from `offset` on end where offsets do: EINVAL, as Linux has it of reads too.
+fn check_end(offset: u64, count: usize) -> Result<(), Errno> {
+    let end = offset.checked_add(count as u64);
+    end.filter(|&end| end <= i64::MAX as u64).map(drop).ok_or(EINVAL)
 }
 
 /// The place behind what was appended at `at`; none where the server tells one that no file has, and so it is asked for.

@@ -1,5 +1,6 @@
 /* calls DIR: what single calls give, on the files of the directory DIR here or at a server. */
 #define _GNU_SOURCE
+#include <limits.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -217,6 +218,14 @@ int main(int argc, char **argv)
     CHECK(S_ISREG(st.st_mode), "%o", st.st_mode);
     CHECK(st.st_nlink == 1 && st.st_blksize > 0 && st.st_ino != 0, "");
 
+    /* No byte lies behind the last offset. */
+    SAME(as_pread(fd, bytes, 8, LLONG_MAX - 7), -EINVAL);
+    SAME(as_pread(fd, bytes, 8, LLONG_MAX), -EINVAL);
+    SAME(as_pread(fd, bytes, 8, LLONG_MAX - 8), 0);
+    SAME(as_pwrite(fd, bytes, 8, LLONG_MAX - 7), -EINVAL);
+    SAME(as_lseek(fd, LLONG_MAX, SEEK_CUR) < 0, 1);
+    SAME(as_read(fd, bytes, SSIZE_MAX), 0);
+    SAME(as_lseek(fd, 0, SEEK_CUR), 5);
     wrong_pointers(fd);
     streams(fd, dir);
     /* No stream moved the descriptor. */
