@@ -22,10 +22,10 @@ pub fn address(name: &CStr) -> Result<Option<Address>, Errno> {
 }
 
 /// Permissions that new files do not get. umask(2) cannot ask without setting, in sight of other threads; proc_pid_status(5)
-/// can. Where there is no /proc it is what most systems set.
+/// can, for the thread that calls: one may have its own (unshare(2), CLONE_FS). Where there is no /proc it is what most systems set.
 fn umask() -> u32 {
     const USUAL: u32 = 0o022;
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
     let told = status.lines().find_map(|line| line.strip_prefix("Umask:"));
     told.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok()).unwrap_or(USUAL)
 }
@@ -126,6 +126,16 @@ mod tests {
         let read = umask();
         rustix::process::umask(set);
         assert_eq!(read, 0o027);
+    }
+
+    #[test]
+    fn the_umask_is_that_of_the_thread_that_calls() {
+        let other = std::thread::spawn(|| {
+            nix::sched::unshare(nix::sched::CloneFlags::CLONE_FS).unwrap();
+            rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o037));
+            umask()
+        });
+        assert_eq!(other.join().unwrap(), 0o037);
     }
 
     #[test]
