@@ -14,8 +14,8 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::fence::{EDEADLK, ENOMEM, errno_of};
 use crate::servers::Servers;
-use crate::signals;
 use crate::table::Table;
+use crate::{kernel, signals};
 
 pub struct Process {
     born: Birth,
@@ -80,6 +80,7 @@ pub fn current() -> Result<&'static Process, Errno> {
             return Ok(process);
         }
         count_forks()?;
+        kernel::occupy_standard()?;
         let table = seen.map_or_else(Table::default, |parent| parent.table.after());
         let made = Box::into_raw(Box::new(Process::new(table)?));
         let seen = seen.map_or(std::ptr::null_mut(), |seen| std::ptr::from_ref(seen).cast_mut());

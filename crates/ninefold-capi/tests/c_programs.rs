@@ -318,6 +318,12 @@ fn no_thread_of_the_library_takes_a_signal_from_its_beginning_on() {
 }
 
 #[test]
+fn a_program_without_standard_output_does_not_print_to_its_server() {
+    let program = Program::build("tests/c/standard.c", &[]);
+    program.run(&[&Host::new().served.name("/file", "")]);
+}
+
+#[test]
 fn the_copy_program_of_the_thesis_copies_with_streams_as_it_did_without() {
     const SIZE: usize = 1_000_001;
     let host = Host::new();
