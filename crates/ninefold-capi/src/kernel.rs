@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use nine::proto::Errno;
 use nix::libc;
 
-use crate::fence::{EFAULT, EIO, os};
+use crate::fence::{COUNT_MAX, EFAULT, EIO, os};
 use crate::flags::OBEHIND;
 
 fn last() -> Errno {
@@ -40,7 +40,7 @@ pub fn open(name: &CStr, flags: c_int, mode: libc::mode_t) -> Result<c_int, Errn
 pub unsafe fn read(fd: c_int, bytes: *mut c_void, count: usize) -> Result<i64, Errno> {
     refuse_null(bytes, count)?;
     // SAFETY: the caller vouches.
-    told(unsafe { libc::read(fd, bytes, count) } as i64)
+    told(unsafe { libc::read(fd, bytes, count.min(COUNT_MAX)) } as i64)
 }
 
 /// # Safety
@@ -49,7 +49,7 @@ pub unsafe fn read(fd: c_int, bytes: *mut c_void, count: usize) -> Result<i64, E
 pub unsafe fn pread(fd: c_int, bytes: *mut c_void, count: usize, offset: i64) -> Result<i64, Errno> {
     refuse_null(bytes, count)?;
     // SAFETY: the caller vouches.
-    told(unsafe { libc::pread(fd, bytes, count, offset) } as i64)
+    told(unsafe { libc::pread(fd, bytes, count.min(COUNT_MAX), offset) } as i64)
 }
 
 /// # Safety
@@ -58,7 +58,7 @@ pub unsafe fn pread(fd: c_int, bytes: *mut c_void, count: usize, offset: i64) ->
 pub unsafe fn write(fd: c_int, bytes: *const c_void, count: usize) -> Result<i64, Errno> {
     refuse_null(bytes, count)?;
     // SAFETY: the caller vouches.
-    told(unsafe { libc::write(fd, bytes, count) } as i64)
+    told(unsafe { libc::write(fd, bytes, count.min(COUNT_MAX)) } as i64)
 }
 
 /// # Safety
@@ -67,7 +67,7 @@ pub unsafe fn write(fd: c_int, bytes: *const c_void, count: usize) -> Result<i64
 pub unsafe fn pwrite(fd: c_int, bytes: *const c_void, count: usize, offset: i64) -> Result<i64, Errno> {
     refuse_null(bytes, count)?;
     // SAFETY: the caller vouches.
-    told(unsafe { libc::pwrite(fd, bytes, count, offset) } as i64)
+    told(unsafe { libc::pwrite(fd, bytes, count.min(COUNT_MAX), offset) } as i64)
 }
 
 pub fn seek(fd: c_int, offset: i64, whence: c_int) -> Result<i64, Errno> {

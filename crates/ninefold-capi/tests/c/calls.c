@@ -1,10 +1,14 @@
 /* calls DIR: what single calls give, on the files of the directory DIR here or at a server. */
 #define _GNU_SOURCE
 #include <limits.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "check.h"
 #include "ninefold.h"
+
+/* The most bytes of one read. */
+#define MOST 0x7ffff000
 
 static const char *in(const char *dir, const char *below)
 {
@@ -202,8 +206,9 @@ int main(int argc, char **argv)
     const char *dir;
     int fd, closed_fd;
     struct stat st, folder;
-    char bytes[8];
-    CHECK(argc == 2, "wrong use");
+    void *large = mmap(NULL, MOST, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    char bytes[8] = "";
+    CHECK(argc == 2 && large != MAP_FAILED, "wrong use");
     dir = argv[1];
 
     fd = as_open(in(dir, "made"), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0640);
@@ -224,7 +229,11 @@ int main(int argc, char **argv)
     SAME(as_pread(fd, bytes, 8, LLONG_MAX - 8), 0);
     SAME(as_pwrite(fd, bytes, 8, LLONG_MAX - 7), -EINVAL);
     SAME(as_lseek(fd, LLONG_MAX, SEEK_CUR) < 0, 1);
-    SAME(as_read(fd, bytes, SSIZE_MAX), 0);
+    /* And no count is too large. */
+    SAME(as_read(fd, large, SSIZE_MAX), 0);
+    SAME(as_pread(fd, large, SSIZE_MAX, 1), 4);
+    SAME(as_pread(fd, large, (size_t)-1, 5), 0);
+    SAME(munmap(large, MOST), 0);
     SAME(as_lseek(fd, 0, SEEK_CUR), 5);
     wrong_pointers(fd);
     streams(fd, dir);
