@@ -31,6 +31,10 @@ impl Sshd {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e.into()),
             _ => fs::create_dir(dir)?,
         }
+        // Debian's sshd asks for it where root starts it, and only its service makes it.
+        if rustix::process::geteuid().is_root() {
+            fs::create_dir_all("/run/sshd")?;
+        }
         for name in ["host", "key"] {
             let mut command = Command::new(&keygen);
             command.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(dir.join(name)).stdin(Stdio::null());

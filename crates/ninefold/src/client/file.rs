@@ -4,6 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use futures_util::future::join;
 use ninefold_proto::attr::SetAttr;
 use ninefold_proto::client::Parting;
 use ninefold_proto::message::{Optional, Payload};
@@ -226,6 +227,23 @@ impl File {
     pub async fn metadata(&self) -> Result<Metadata, Error> {
         self.behind.settle(self).await;
         metadata(&self.client, self.fid.fid()).await
+    }
+
+    /// Its attributes and at most `count` bytes of its beginning, and what one message holds: as it was when it was looked at or later, so
+    /// that who finds the same attributes afterwards has read nothing older, as far as the server tells that it was changed (qid.version). One
+    /// round trip, if it was not.
+    pub async fn look_and_read(&self, count: u32) -> Result<(Metadata, Bytes), Error> {
+        let count = count.min(self.read_max());
+        let beside = self.client.fork();
+        let (metadata, data) = join(self.metadata_by(&beside), self.read_at(0, count)).await;
+        self.client.join(&beside);
+        let (metadata, data) = (metadata?, data?);
+        // A server may do the two in any order, and beside each other.
+        if metadata.qid.version == self.qid.version {
+            return Ok((metadata, data));
+        }
+        let metadata = self.metadata().await?;
+        Ok((metadata, self.read_at(0, count).await?))
     }
 
     /// The same as known to work that runs beside.

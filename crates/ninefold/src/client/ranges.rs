@@ -110,9 +110,10 @@ enum What {
     /// Its stream, before the first byte.
     Opened(Stream),
     Data(Stream, Bytes),
-    /// That of its stream; the file was found to be what it was, or another.
+    /// That of its stream; the file was found to be what it was, or another, by a server that knows, or one that does not.
     End {
         is_changed: bool,
+        is_vouched_for: bool,
     },
 }
 
@@ -153,8 +154,10 @@ impl File {
         // What is asked for together waits for its connections together.
         self.client.prepare_streams(parts);
         let parts = parts as u64;
+        // Not `length * part`: a server may say any size.
+        let start = |part: u64| offset + length / parts * part + length % parts * part / parts;
         for part in 0..parts {
-            ranges.begin(offset + length * part / parts, offset + length * (part + 1) / parts);
+            ranges.begin(start(part), start(part + 1));
         }
         ranges
     }
@@ -215,14 +218,14 @@ impl Ranges {
                     continue;
                 }
                 What::Data(stream, data) => (stream, data),
-                What::End { is_changed } => {
+                What::End { is_changed, is_vouched_for } => {
                     let ended = self.parts[number].take();
                     // What the file had and has no more.
                     if ended.is_some_and(|part| part.left() > 0) {
                         return Err(Fault::Changed.into());
                     }
                     self.is_changed |= is_changed;
-                    self.is_unchanged = true;
+                    self.is_unchanged = is_vouched_for;
                     self.widen();
                     continue;
                 }
@@ -269,13 +272,16 @@ impl Ranges {
             let is_in_band = stream.is_in_band();
             let ended = match next {
                 Ok(Some(data)) => return Came { part, is_in_band, what: Ok(What::Data(stream, data)) },
-                Ok(None) => stream.finish().await.map(drop),
+                Ok(None) => {
+                    let is_vouched_for = stream.is_vouched_for();
+                    stream.finish().await.map(|_| is_vouched_for)
+                }
                 Err(e) => Err(e),
             };
             let what = match ended {
-                Ok(()) => Ok(What::End { is_changed: false }),
+                Ok(is_vouched_for) => Ok(What::End { is_changed: false, is_vouched_for }),
                 // All that the file has came by then.
-                Err(Error::Stream(Fault::Changed)) => Ok(What::End { is_changed: true }),
+                Err(Error::Stream(Fault::Changed)) => Ok(What::End { is_changed: true, is_vouched_for: true }),
                 Err(e) => Err(e),
             };
             Came { part, is_in_band, what }

@@ -122,6 +122,11 @@ impl Stream {
         if let Way::Beside(beside) = &self.way { beside.modrev() } else { 0 }
     }
 
+    /// Whether what its end said of changes of the file was said by who knows.
+    pub(super) fn is_vouched_for(&self) -> bool {
+        matches!(&self.way, Way::Beside(beside) if beside.is_vouched_for())
+    }
+
     /// Bytes read or given to write so far.
     pub fn moved(&self) -> u64 {
         self.moved
@@ -129,7 +134,7 @@ impl Stream {
 
     /// The next bytes, at least one unless `buf` is empty; 0 at the end, if that is the end of all that was asked for. After an
     /// error it gives that error for ever. Dropped before it is done it has lost nothing. However long it is before the next call: where
-    /// the server did not wait so long, another stream goes on, if the file was not changed. `EBADF` where the stream writes.
+    /// a server of .n1 that can tell whether the file was changed did not wait so long, another stream goes on. `EBADF` where the stream writes.
     pub async fn read(&mut self, buf: &mut [u8]) -> Result<usize, Error> {
         let read = loop {
             match &mut self.way {
@@ -176,7 +181,7 @@ impl Stream {
     }
 
     /// A server ends a stream on which nothing moves (docs/protocol.md, "Streams"), and who takes its bytes may have taken his time: another
-    /// one goes on where it ended, if the file is still the same. One that brought nothing is not followed by another, so that there is
+    /// one goes on where it ended, and tells at its end if the file is not the same. One that brought nothing is not followed by another, so that there is
     /// an end of them.
     async fn begin_again(&mut self, e: Error) -> Result<(), Error> {
         let Way::Beside(beside) = &self.way else { return Err(e) };
@@ -184,13 +189,11 @@ impl Stream {
         if !is_idle || beside.moved() == 0 || beside.modrev() == 0 {
             return Err(e);
         }
-        let (file, modrev) = (beside.file().share(), beside.modrev());
+        let (file, modrev, was_changed) = (beside.file().share(), beside.modrev(), beside.is_of_another_state());
         let offset = beside.offset().saturating_add(beside.moved());
         let left = self.length.map(|length| length.saturating_sub(self.moved));
-        let Some(next) = Box::pin(Beside::open(&file, true, offset, left)).await? else { return Err(e) };
-        if next.modrev() != modrev {
-            return Err(Fault::Changed.into());
-        }
+        let Some(mut next) = Box::pin(Beside::open(&file, true, offset, left)).await? else { return Err(e) };
+        next.goes_on_behind(was_changed || next.modrev() != modrev);
         tracing::debug!("a stream goes on behind {} bytes: {e}", self.moved);
         self.way = Way::Beside(Box::new(next));
         Ok(())

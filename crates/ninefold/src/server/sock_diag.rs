@@ -39,9 +39,10 @@ pub(super) fn owner(peer: SocketAddr, local: SocketAddr) -> io::Result<Option<u3
 
 /// Bytes that our end of the connection `local` → `peer`, which has ended its direction, has sent or is to send, and that the peer
 /// has not acknowledged. The same bound.
-pub(super) fn untaken(local: SocketAddr, peer: SocketAddr) -> io::Result<u64> {
+/// `None` where the kernel has no such connection.
+pub(super) fn untaken(local: SocketAddr, peer: SocketAddr) -> io::Result<Option<u64>> {
     // The end takes a number of its own in the sequence (RFC 9293, 3.4), the last.
-    Ok(find(local, peer)?.map_or(0, |found| found.wqueue.saturating_sub(1).into()))
+    Ok(find(local, peer)?.map(|found| found.wqueue.saturating_sub(1).into()))
 }
 
 /// The socket of this machine at `from` that is connected to `to`.
@@ -121,7 +122,9 @@ fn request(peer: SocketAddr, local: SocketAddr) -> Vec<u8> {
             IpAddr::V6(v6) => out.extend(v6.octets()),
         }
     }
-    out.extend(0u32.to_ne_bytes()); // any interface
+    // An address of one link is known with its interface only; 0: any.
+    let interface = if let (SocketAddr::V6(peer), true) = (peer, source.is_ipv6()) { peer.scope_id() } else { 0 };
+    out.extend(interface.to_ne_bytes());
     out.extend(INET_DIAG_NOCOOKIE.to_ne_bytes());
     out.extend(INET_DIAG_NOCOOKIE.to_ne_bytes());
     out

@@ -204,4 +204,20 @@ async fn a_file_that_is_rewritten_while_its_last_bytes_wait_for_the_reader_has_a
     let (count, modrev) = s.ended().await.unwrap();
     assert_eq!(count, bytes.len() as u64);
     assert_ne!(modrev, opened.modrev);
+    assert_ne!(modrev, 0, "it is known");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_file_whose_last_bytes_nobody_takes_the_server_says_at_the_end_that_it_does_not_know() {
+    let bed = Bed::new();
+    bed.file("f", 200_000);
+    let mut s = bed.session("9P2000.L.n1", "host").await;
+    s.open_file(1, "f", 0).await;
+    let opened = s.stream(1, true, 0, 0).await.unwrap();
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    let mut data = socket.connect(bed.address).await.unwrap();
+    data.write_all(&crate::bed::opening(&opened.token)).await.unwrap();
+    s.send(&format!("Tstreamend tag 2 id {} flags 0", opened.id)).await;
+    assert_eq!(s.ended().await.unwrap(), (200_000, 0));
 }

@@ -17,7 +17,7 @@ use tokio::net::unix::pipe;
 use super::cx::Cx;
 use super::facts::Facts;
 use super::off::off;
-use super::reader::Content;
+use super::reader::{Content, STREAMED};
 use super::trouble::Cause;
 use super::turn;
 use crate::files::newborn;
@@ -133,6 +133,10 @@ impl Item {
     /// A plain file of a server that the user named, opened and begun to be read when it was come to; any other is nobody's.
     pub fn begun(place: Place, begun: Begun) -> Option<Item> {
         let facts = begun.metadata.clone().map(Facts::from)?;
+        // What was not read is for streams, or it may have bytes though it is said to have none.
+        if begun.data.is_none() && facts.size <= STREAMED {
+            return None;
+        }
         // One that has grown since it was looked at is come to again.
         if facts.kind != FileType::File || facts.size < begun.data.as_ref().map_or(0, |data| data.len() as u64) {
             return None;
@@ -262,10 +266,8 @@ impl Item {
                 }
                 let file = node.open(Mode::READ).await?;
                 // A small file is read while its attributes are on the way. Those that its directory told are old.
-                // Looked at first: what changes it from then on is seen by who looks again.
-                let both =
-                    futures_util::future::try_join(file.metadata(), file.read_at(0, FIRST_THERE.min(file.read_max())));
-                let (facts, first) = both.await.map(|(metadata, first)| (Facts::from(metadata), first))?;
+                let (metadata, first) = file.look_and_read(FIRST_THERE).await?;
+                let facts = Facts::from(metadata);
                 let plain = facts.kind == FileType::File;
                 Ok((facts, plain.then_some(Content::There { file, first })))
             }

@@ -654,10 +654,14 @@ impl NameOp for BeginRead {
         let file = node.open(Mode::READ).await?;
         // Together: a small file then takes no round trip more, and a large one is known for what it is.
         let beside = file.client().fork();
-        // The look is sent first, as in a group.
-        let (metadata, data) =
-            join(metadata(&beside, file.fid.fid()), file.read_at(0, self.count.min(file.read_max()))).await;
+        let count = self.count.min(file.read_max());
+        let (mut metadata, mut data) = join(metadata(&beside, file.fid.fid()), file.read_at(0, count)).await;
         file.client().join(&beside);
+        // In a group the look goes first; here a server may do the two in any order.
+        if metadata.as_ref().is_ok_and(|metadata| metadata.qid.version != file.qid().version) {
+            metadata = file.metadata().await;
+            data = file.read_at(0, count).await;
+        }
         Ok(Begun { file, data: Some(data?), metadata: told(metadata)? })
     }
 

@@ -52,6 +52,15 @@ pub(super) struct Beside {
     /// Bytes that came, or were sent.
     moved: u64,
     ended: Option<Result<(), Error>>,
+    /// It goes on where another one ended: that data connections get through is known, and so is whether the file was changed since.
+    goes_on: Option<Gone>,
+    is_vouched_for: bool,
+}
+
+/// What is known of the one that a stream goes on behind.
+#[derive(Clone, Copy, Debug)]
+struct Gone {
+    is_changed: bool,
 }
 
 /// What is known of the end.
@@ -146,7 +155,20 @@ impl Beside {
             }
         };
         let (file, began) = (file.share(), Instant::now());
-        Ok(Some(Beside { file, socket, read, offset, length, end, depth, began, moved: 0, ended: None }))
+        Ok(Some(Beside {
+            file,
+            socket,
+            read,
+            offset,
+            length,
+            end,
+            depth,
+            began,
+            moved: 0,
+            ended: None,
+            goes_on: None,
+            is_vouched_for: false,
+        }))
     }
 
     /// The file's number when the stream began; 0: the server cannot tell.
@@ -163,6 +185,21 @@ impl Beside {
         self.offset
     }
 
+    /// Whether the server's word at the end was that of one who knows whether the file was changed.
+    pub fn is_vouched_for(&self) -> bool {
+        self.is_vouched_for
+    }
+
+    /// Whether those that it goes on behind began at another state of the file.
+    pub fn is_of_another_state(&self) -> bool {
+        self.goes_on.is_some_and(|gone| gone.is_changed)
+    }
+
+    /// It goes on where another one ended.
+    pub fn goes_on_behind(&mut self, is_changed: bool) {
+        self.goes_on = Some(Gone { is_changed });
+    }
+
     /// Bytes that came, or were sent.
     pub fn moved(&self) -> u64 {
         self.moved
@@ -177,7 +214,8 @@ impl Beside {
         let client = &self.file.client;
         // As good as for ever, and no overflow.
         let patience = client.options().timeout.unwrap_or(Duration::from_secs(1 << 30));
-        if self.read && self.moved == 0 { patience.min(LAST_WORD + client.attach_took() * TRIPS) } else { patience }
+        let is_first = self.read && self.moved == 0 && self.goes_on.is_none();
+        if is_first { patience.min(LAST_WORD + client.attach_took() * TRIPS) } else { patience }
     }
 
     /// The next bytes, 0 at the end, which was found to be that of all of it.
@@ -354,6 +392,10 @@ impl Beside {
         let at_first = self.end.modrev();
         if sent != moved {
             return Err(Fault::Short { got: moved, sent }.into());
+        }
+        self.is_vouched_for = at_first != 0 && modrev != 0;
+        if self.is_of_another_state() {
+            return Err(Fault::Changed.into());
         }
         if at_first != 0 && modrev != 0 && at_first != modrev {
             return Err(Fault::Changed.into());

@@ -15,6 +15,7 @@ use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate, fstatvfs, sendfile}
 use rustix::io::{Errno as Os, ReadWriteFlags, pread, preadv2, pwrite, read};
 use rustix::net::SendFlags;
 use tokio::io::Interest;
+use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use super::closing;
@@ -80,22 +81,29 @@ pub(super) async fn to_peer(
 }
 
 /// Waits until the peer has all that was sent. Until then pages of the file lie in the socket, and who changes the file changes
-/// what the peer gets of it. A Unix socket has handed them over; where the kernel does not say, nothing is waited for.
-/// `false`: the peer takes nothing now.
+/// what the peer gets of it. A Unix socket has handed them over.
+/// `false`: the peer takes nothing now, or the kernel does not say.
 pub(super) async fn wait_until_taken(socket: &Arc<Socket>, bounds: &Bounds) -> Result<bool, Error> {
     let Socket::Tcp(tcp) = &**socket else { return Ok(true) };
-    let (Ok(local), Ok(peer)) = (tcp.local_addr(), tcp.peer_addr()) else { return Ok(true) };
-    let (mut least, mut since) = (u64::MAX, Instant::now());
+    let (mut least, mut since) = (None, Instant::now());
     let began = since;
+    let (local, peer) = match (tcp.local_addr(), tcp.peer_addr()) {
+        (Ok(local), Ok(peer)) => (local, peer),
+        _ => return gone(tcp).map(|()| false),
+    };
     loop {
-        let look = Answer::in_place(move || Ok(sock_diag::untaken(local, peer).unwrap_or(0)));
-        let left = look.wait().await?;
+        let look = Answer::in_place(move || Ok(sock_diag::untaken(local, peer).ok().flatten()));
+        // One that it has known and knows no more has nothing left.
+        let left = match look.wait().await? {
+            None if least.is_none() => return gone(tcp).map(|()| false),
+            left => left.unwrap_or(0),
+        };
         if left == 0 {
             // None is left of a connection either that the peer has reset.
-            return tcp.take_error().ok().flatten().map_or(Ok(true), |error| Err(of_peer(&error)));
+            return gone(tcp).map(|()| true);
         }
-        if left < least {
-            (least, since) = (left, Instant::now());
+        if least.is_none_or(|least| left < least) {
+            (least, since) = (Some(left), Instant::now());
         } else if since.elapsed() >= STILL {
             return Ok(false);
         }
@@ -108,6 +116,11 @@ pub(super) async fn wait_until_taken(socket: &Arc<Socket>, bounds: &Bounds) -> R
             () = tokio::time::sleep(wait) => {}
         }
     }
+}
+
+/// What has become of a connection of which nothing is left.
+fn gone(tcp: &TcpStream) -> Result<(), Error> {
+    tcp.take_error().ok().flatten().map_or(Ok(()), |error| Err(of_peer(&error)))
 }
 
 async fn send_all(
