@@ -308,11 +308,12 @@ impl Descriptor {
     }
 
     /// What a call gives that has done with it. Where it is the last that had it, because another thread closed it meanwhile, that close
-    /// could not know what this call wrote behind: it is ended here, and the error is this call's.
+    /// could not know what was written behind since: it is ended here, and what goes wrong then is this call's error, before one of its
+    /// own: nobody else is told of it.
     pub async fn let_go<T>(self: Arc<Self>, result: Result<T, Error>) -> Result<T, Error> {
         let Some(last) = Arc::into_inner(self) else { return result };
         let ended = last.file.close().await;
-        result.and_then(|given| ended.map(|()| given))
+        ended.and(result)
     }
 }
 

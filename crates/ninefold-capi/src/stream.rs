@@ -63,15 +63,15 @@ impl Stream {
     }
 
     pub fn there(process: &'static Process, descriptor: Arc<Descriptor>, range: Range) -> Result<Stream, Errno> {
-        descriptor.check(!range.reads)?;
-        let begun = async {
-            let file = descriptor.file();
-            match range.reads {
-                true => file.stream_read(range.offset, range.length).await,
-                false => file.stream_write(descriptor.start(range.offset).await?, range.length).await,
+        // The file was perhaps closed meanwhile, while this held it open: then who finds that it cannot be streamed ends it.
+        let begun = process.wait(async {
+            match There::begin(&descriptor, range).await {
+                Ok(remote) => Ok((remote, descriptor)),
+                Err(e) => descriptor.let_go(Err(e)).await,
             }
-        };
-        let remote = Some(Box::new(process.wait(begun)?));
+        });
+        let (remote, descriptor) = begun?;
+        let remote = Some(Box::new(remote));
         let there = There { process, descriptor, remote, left: range.length, rest: Bytes::new() };
         Ok(Stream { way: Way::There(there), reads: range.reads, failed: None })
     }
@@ -127,11 +127,13 @@ impl Stream {
 
     /// Ends it.
     pub fn close(self) -> Result<(), Errno> {
-        let ended = match self.way {
-            Way::Here(here) => here.close(self.reads),
-            Way::There(there) => there.close(self.reads),
-        };
-        self.failed.map_or(ended, Err)
+        match self.way {
+            Way::Here(here) => {
+                let ended = here.close(self.reads);
+                self.failed.map_or(ended, Err)
+            }
+            Way::There(there) => there.close(self.reads, self.failed),
+        }
     }
 }
 
@@ -256,6 +258,15 @@ struct There {
 }
 
 impl There {
+    async fn begin(descriptor: &Descriptor, range: Range) -> Result<Remote, Error> {
+        descriptor.check(!range.reads)?;
+        let file = descriptor.file();
+        match range.reads {
+            true => file.stream_read(range.offset, range.length).await,
+            false => file.stream_write(descriptor.start(range.offset).await?, range.length).await,
+        }
+    }
+
     fn read(&mut self, room: &mut Room<'_>) -> Result<(), Errno> {
         if self.rest.is_empty()
             && let Some(remote) = &mut self.remote
@@ -296,7 +307,7 @@ impl There {
         Ok(taken)
     }
 
-    fn close(self, reads: bool) -> Result<(), Errno> {
+    fn close(self, reads: bool, failed: Option<Errno>) -> Result<(), Errno> {
         if !self.process.is_this() {
             // Its connection is the parent's, whose locks may never open here.
             std::mem::forget((self.remote, self.descriptor));
@@ -304,15 +315,15 @@ impl There {
         }
         let There { process, descriptor, remote, .. } = self;
         process.wait(async {
-            if reads {
-                // Ended before its end it has nothing to tell; at its end it told.
-                drop((remote, descriptor));
-                return Ok(());
-            }
             let ended = match remote {
-                Some(remote) => remote.finish().await.map(drop),
-                None => Ok(()),
+                Some(remote) if !reads => remote.finish().await.map(drop),
+                // One that reads, ended before its end, has nothing to tell; at its end it told.
+                remote => {
+                    drop(remote);
+                    Ok(())
+                }
             };
+            let ended = failed.map_or(ended, |e| Err(e.into()));
             // The file was perhaps closed meanwhile, while this held it open.
             descriptor.let_go(ended).await
         })

@@ -27,5 +27,14 @@ int main(int argc, char **argv)
     SAME(as_close(fd), 0);
     SAME(sclose(s), -EDQUOT);
     SAME(errno, EDQUOT);
+
+    /* One that reads has it too, and is all that is left of it. */
+    fd = as_open(argv[1], O_RDWR);
+    s = stream(fd, 0, 1);
+    CHECK(s != NULL, "%d", errno);
+    SAME(as_pwrite(fd, "hello", 5, 0), 5);
+    SAME(as_close(fd), 0);
+    SAME(sclose(s), -EDQUOT);
+    SAME(errno, EDQUOT);
     return 0;
 }
