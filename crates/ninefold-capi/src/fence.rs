@@ -1,6 +1,6 @@
 //! Between C and Rust: no panic goes out, no bad pointer comes in, and every error is a number.
 //!
-//! A function that C calls is [`call`] around a closure; the closure takes C's pointers by [`text`], [`source`] and [`room`], which
+//! A function that C calls is [`call`] around a closure; the closure takes C's pointers by [`text`], [`source`], [`all`] and [`room`], which
 //! check what can be checked.
 
 use std::ffi::{CStr, c_char, c_void};
@@ -83,17 +83,27 @@ pub unsafe fn text<'a>(text: *const c_char) -> Result<&'a CStr, Errno> {
     Ok(unsafe { CStr::from_ptr(text) })
 }
 
-/// `count` bytes of C to read from. Null is EFAULT, unless there are none.
+/// `count` bytes of C to read from, or as many as [`COUNT_MAX`]. Null is EFAULT, unless there are none.
+///
+/// # Safety
+///
+/// As [`all`].
+pub unsafe fn source<'a>(bytes: *const c_void, count: usize) -> Result<&'a [u8], Errno> {
+    // SAFETY: the caller vouches.
+    unsafe { all(bytes, count.min(COUNT_MAX)) }
+}
+
+/// `count` bytes of C to read from. Null is EFAULT, unless there are none; so are more than there can be.
 ///
 /// # Safety
 ///
 /// `bytes` is null, or `count` bytes from there on can be read and do not change while what is given is used.
-pub unsafe fn source<'a>(bytes: *const c_void, count: usize) -> Result<&'a [u8], Errno> {
-    let count = count.min(COUNT_MAX);
+pub unsafe fn all<'a>(bytes: *const c_void, count: usize) -> Result<&'a [u8], Errno> {
     match (bytes.is_null(), count) {
         (_, 0) => Ok(&[]),
         (true, _) => Err(EFAULT),
-        // SAFETY: not null, and for the rest the caller vouches; COUNT_MAX is less than isize::MAX.
+        (_, count) if isize::try_from(count).is_err() => Err(EFAULT),
+        // SAFETY: not null, no more than isize::MAX, and for the rest the caller vouches.
         (false, _) => Ok(unsafe { std::slice::from_raw_parts(bytes.cast(), count) }),
     }
 }

@@ -5,13 +5,14 @@
 
 use std::ffi::c_char;
 use std::fs::File;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use nine::client::{Error, Stream as Remote};
 use nine::proto::Errno;
 use nix::libc;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{pread, pwrite, read, write};
 
 use crate::descriptor::Descriptor;
@@ -108,21 +109,14 @@ impl Stream {
         self.keep(result)
     }
 
-    /// How many bytes were taken: all of them, or those before an error, which the next call gives.
-    pub fn write(&mut self, bytes: &[u8]) -> Result<usize, Errno> {
+    /// Takes all of it, or fails.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), Errno> {
         self.check(false)?;
-        let (taken, ended) = match &mut self.way {
+        let result = match &mut self.way {
             Way::Here(here) => here.write(bytes),
-            Way::There(there) => match there.write(bytes) {
-                Ok(taken) => (taken, Ok(())),
-                Err(e) => (0, Err(e)),
-            },
+            Way::There(there) => there.write(bytes),
         };
-        // The end must know it, whether or not there is a next call.
-        match self.keep(ended) {
-            Err(e) if taken == 0 => Err(e),
-            _ => Ok(taken),
-        }
+        self.keep(result)
     }
 
     /// Ends it.
@@ -203,10 +197,11 @@ impl Here {
         if is_before && self.file.metadata().is_ok_and(|now| now.len() < self.size) { Err(ESTALE) } else { Ok(()) }
     }
 
-    /// How many bytes were taken, and the error behind them.
-    fn write(&mut self, bytes: &[u8]) -> (usize, Result<(), Errno>) {
+    /// What the caller may try again is told before the first byte alone: who is told so behind some of them could not go on. There a
+    /// signal is passed over, and room waited for.
+    fn write(&mut self, bytes: &[u8]) -> Result<(), Errno> {
         if self.left.is_some_and(|left| bytes.len() as u64 > left) {
-            return (0, Err(EFBIG));
+            return Err(EFBIG);
         }
         let mut taken = 0;
         while taken < bytes.len() {
@@ -216,16 +211,18 @@ impl Here {
                 None => write(fd, &bytes[taken..]),
             };
             match result {
-                Err(e) => return (taken, Err(errno(e))),
+                Err(rustix::io::Errno::INTR) if taken > 0 => {}
+                Err(rustix::io::Errno::AGAIN) if taken > 0 => wait_for_room(fd)?,
+                Err(e) => return Err(errno(e)),
                 // Else it would be asked for ever.
-                Ok(0) => return (taken, Err(EIO)),
+                Ok(0) => return Err(EIO),
                 Ok(count) => {
                     self.moved(count);
                     taken += count;
                 }
             }
         }
-        (taken, Ok(()))
+        Ok(())
     }
 
     /// Some file systems tell at close(2) only that they could not write, and whoever closes next is not told again.
@@ -237,6 +234,14 @@ impl Here {
             Some(left) if left > 0 => Err(EPIPE),
             _ => closed.map_err(|e| os(e as i32)),
         }
+    }
+}
+
+/// As long as a write to a descriptor that blocks would.
+fn wait_for_room(fd: BorrowedFd<'_>) -> Result<(), Errno> {
+    match poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::OUT)], None) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(e) => Err(errno(e)),
     }
 }
 
@@ -289,7 +294,7 @@ impl There {
         }
     }
 
-    fn write(&mut self, bytes: &[u8]) -> Result<usize, Errno> {
+    fn write(&mut self, bytes: &[u8]) -> Result<(), Errno> {
         let Some(remote) = &mut self.remote else { return Err(EBADF) };
         let count = bytes.len() as u64;
         // Of what is refused nothing goes, not the first parts either.
@@ -300,11 +305,11 @@ impl There {
             for part in bytes.chunks(PART) {
                 remote.write(part).await?;
             }
-            Ok::<_, Error>(bytes.len())
+            Ok::<_, Error>(())
         };
-        let taken = self.process.wait(written)?;
+        self.process.wait(written)?;
         self.left = self.left.map(|left| left - count);
-        Ok(taken)
+        Ok(())
     }
 
     fn close(self, reads: bool, failed: Option<Errno>) -> Result<(), Errno> {

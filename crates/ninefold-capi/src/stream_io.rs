@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use nine::proto::Errno;
 
-use crate::fence::{EBADF, EFAULT, EINVAL, EIO, attempt, call, call_int, room, source, told};
+use crate::fence::{EBADF, EFAULT, EINVAL, EIO, all, attempt, call, call_int, room, told};
 use crate::process::Process;
 use crate::stream::{Range, Stream};
 use crate::unix_io::descriptor;
@@ -105,9 +105,9 @@ pub unsafe extern "C" fn nf_sread(stream: *mut NfStream, bytes: *mut c_void, cou
 pub unsafe extern "C" fn nf_swrite(stream: *mut NfStream, bytes: *const c_void, count: c_long) -> c_long {
     call(|| {
         // SAFETY: the caller vouches.
-        let (stream, bytes) = unsafe { (of(stream)?, source(bytes, length(count)?)?) };
-        let taken = stream.lock()?.write(bytes)?;
-        Ok(taken as i64)
+        let (stream, bytes) = unsafe { (of(stream)?, all(bytes, length(count)?)?) };
+        stream.lock()?.write(bytes)?;
+        Ok(count)
     })
 }
 

@@ -1,6 +1,7 @@
 /* here NAME: streams on a file here: what went wrong is told by the end, whether a call told it or not. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -9,6 +10,7 @@
 #include "ninefold.h"
 
 #define SIZE 100000
+#define LARGE (8l << 20)
 
 static unsigned char bytes[2 * SIZE];
 static volatile int closes_fail;
@@ -28,11 +30,68 @@ int close(int fd)
     return result;
 }
 
+static void ticks(int signal)
+{
+    (void)signal;
+}
+
 static Stream *begin(int fd, char isread)
 {
     Stream *s = stream(fd, 0, isread);
     CHECK(s != NULL, "%d", errno);
     return s;
+}
+
+static int ends[2];
+
+static void *empties(void *unused)
+{
+    static unsigned char got[1 << 20];
+    long all = 0, count;
+    while ((count = read(ends[0], got, sizeof got)) > 0)
+        all += count;
+    SAME(all, 1 + LARGE);
+    return unused;
+}
+
+/* Into a pipe all of it goes, or nothing of it, whatever comes between. */
+static void pipes(int flags)
+{
+    unsigned char *large = calloc(1, LARGE);
+    struct sigaction action;
+    sigset_t alarms;
+    pthread_t thread;
+    Stream *s;
+    int n;
+    CHECK(large != NULL, "");
+    SAME(pipe(ends), 0);
+    SAME(fcntl(ends[1], F_SETFL, flags), 0);
+    s = begin(ends[1], 0);
+    SAME(swrite(s, large, 1), 1);
+    if (flags & O_NONBLOCK) {
+        /* Others fill it: nothing is taken, and the stream has not failed. */
+        for (n = 0; write(ends[1], large, 1) == 1; n++)
+            ;
+        SAME(swrite(s, large, 1), -EAGAIN);
+        for (; n > 0; n--)
+            SAME(read(ends[0], large, 1), 1);
+    }
+    memset(&action, 0, sizeof action);
+    action.sa_handler = ticks;
+    SAME(sigaction(SIGALRM, &action, NULL), 0);
+    sigemptyset(&alarms);
+    sigaddset(&alarms, SIGALRM);
+    SAME(pthread_sigmask(SIG_BLOCK, &alarms, NULL), 0);
+    SAME(pthread_create(&thread, NULL, empties, NULL), 0);
+    SAME(pthread_sigmask(SIG_UNBLOCK, &alarms, NULL), 0);
+    ualarm(1000, 1000);
+    SAME(swrite(s, large, LARGE), LARGE);
+    ualarm(0, 0);
+    SAME(sclose(s), 0);
+    SAME(close(ends[1]), 0);
+    SAME(pthread_join(thread, NULL), 0);
+    SAME(close(ends[0]), 0);
+    free(large);
 }
 
 int main(int argc, char **argv)
@@ -93,7 +152,9 @@ int main(int argc, char **argv)
     limit.rlim_cur = SIZE;
     SAME(setrlimit(RLIMIT_FSIZE, &limit), 0);
     s = begin(fd, 0);
-    SAME(swrite(s, bytes, sizeof bytes), SIZE);
+    SAME(swrite(s, bytes, sizeof bytes), -EFBIG);
+    SAME(errno, EFBIG);
+    SAME(swrite(s, bytes, 1), -EFBIG);
     SAME(sclose(s), -EFBIG);
     SAME(errno, EFBIG);
 
@@ -111,5 +172,7 @@ int main(int argc, char **argv)
     closes_fail = 0;
     SAME(error, 0);
     SAME(as_close(fd), 0);
+    pipes(O_NONBLOCK);
+    pipes(0);
     return 0;
 }
