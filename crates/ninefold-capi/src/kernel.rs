@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_int, c_void};
 use std::fs::File;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{FromRawFd, OwnedFd};
 
 use nine::proto::Errno;
 use nix::libc;
@@ -106,26 +106,13 @@ pub fn flags(fd: c_int) -> Result<c_int, Errno> {
     told_int(unsafe { libc::fcntl(fd, libc::F_GETFL) })
 }
 
-/// A second descriptor of the same open file, closed by exec(3): what closes the first does not close it.
+/// A second descriptor of the same open file, closed by exec(3): what closes the first does not close it, nor does who closes standard
+/// input, output or error, whose number it does not get.
 pub fn duplicate(fd: c_int) -> Result<File, Errno> {
     // SAFETY: no memory is involved.
-    let made = told_int(unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) })?;
+    let made = told_int(unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, libc::STDERR_FILENO + 1) })?;
     // SAFETY: the kernel has just given it, to nobody else.
     Ok(unsafe { OwnedFd::from_raw_fd(made) }.into())
-}
-
-/// Puts /dev/null where standard input, output and error are closed, as the Rust runtime does for its programs: else a socket of ours
-/// would get the number, and what the program prints would go to a server.
-pub fn occupy_standard() -> Result<(), Errno> {
-    loop {
-        let null = std::fs::File::options().read(true).write(true).open("/dev/null");
-        let null = null.map_err(|e| e.raw_os_error().map_or(EIO, os))?;
-        if null.as_raw_fd() > libc::STDERR_FILENO {
-            return Ok(());
-        }
-        // It stays for the life of the process.
-        let _ = null.into_raw_fd();
-    }
 }
 
 /// All zeros.

@@ -8,14 +8,15 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use nine::client::Error;
 use nine::proto::Errno;
+use nine::transport::standard;
 use nix::libc;
 use rustix::process::{Pid, getpid};
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::fence::{EDEADLK, ENOMEM, errno_of};
 use crate::servers::Servers;
+use crate::signals;
 use crate::table::Table;
-use crate::{kernel, signals};
 
 pub struct Process {
     born: Birth,
@@ -80,7 +81,6 @@ pub fn current() -> Result<&'static Process, Errno> {
             return Ok(process);
         }
         count_forks()?;
-        kernel::occupy_standard()?;
         let table = seen.map_or_else(Table::default, |parent| parent.table.after());
         let made = Box::into_raw(Box::new(Process::new(table)?));
         let seen = seen.map_or(std::ptr::null_mut(), |seen| std::ptr::from_ref(seen).cast_mut());
@@ -98,8 +98,9 @@ impl Process {
         builder.worker_threads(1).thread_name("ninefold").on_thread_start(signals::block_all).enable_all();
         let number = |e: std::io::Error| e.raw_os_error().map_or(ENOMEM, crate::fence::os);
         let unseen = signals::AllBlocked::begin();
+        let held = standard::hold().map_err(number)?;
         let runtime = builder.build().map_err(number)?;
-        drop(unseen);
+        drop((held, unseen));
         Ok(Process { born: Birth::of_this(), runtime, servers: Servers::default(), table })
     }
 

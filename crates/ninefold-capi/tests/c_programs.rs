@@ -13,6 +13,7 @@ use nine::proto::stat::StatBuf;
 use nine::proto::types::WalkElem;
 use nine::proto::{Errno, Qid, QidType};
 use nine::server::{Answer, Attach, Cx, File, FileServer, Walked};
+use nine::transport::Address;
 use nine::tree::hostfs::HostFs;
 use nine::tree::ramfs::RamFs;
 use nix::libc;
@@ -318,9 +319,13 @@ fn no_thread_of_the_library_takes_a_signal_from_its_beginning_on() {
 }
 
 #[test]
-fn a_program_without_standard_output_does_not_print_to_its_server() {
+fn nothing_of_the_library_has_the_number_of_standard_input_or_output_or_error() {
     let program = Program::build("tests/c/standard.c", &[]);
-    program.run(&[&Host::new().served.name("/file", "")]);
+    let host = Host::new();
+    program.run(&[&host.served.name("/file", ""), &host.path("here")]);
+    let address = Address::unix(host.dir.path().join("socket"));
+    let served = Served::at(&address, Arc::new(HostFs::open(host.dir.path()).unwrap()));
+    program.run(&[&served.name("/file", ""), &host.path("here")]);
 }
 
 #[test]

@@ -104,7 +104,7 @@ impl Target {
                 Target::Tls(address, terms) => {
                     terms.connect(transport::dial_tcp(address).await?).await.map(Stream::Tls)
                 }
-                Target::Unix(path) => transport::dial_unix(&path).await,
+                Target::Unix(path) => transport::dial_unix(&path),
             }
         };
         tokio::time::timeout(PATIENCE, dial).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))

@@ -19,7 +19,7 @@ pub(crate) async fn reach(address: &Address) -> io::Result<Stream> {
     let connect = async {
         match &address.place {
             Place::Tcp { host, port } => tcp::dial(host, *port).await.map(Stream::Tcp),
-            Place::Unix { socket } => unix::dial(socket).await,
+            Place::Unix { socket } => unix::dial(socket),
             Place::Ssh { user, host } => ssh::dial(user.as_deref(), host),
             Place::Tls { host, port, pin } => {
                 tls::connect(host, *pin, tcp::dial(host, *port).await?).await.map(Stream::Tls)

@@ -12,6 +12,7 @@ mod piped;
 mod process;
 mod socket;
 mod ssh;
+pub mod standard;
 pub mod stdio;
 mod stream;
 mod tcp;

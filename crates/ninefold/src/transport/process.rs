@@ -26,6 +26,7 @@ use tokio::time::{Sleep, sleep, timeout};
 use tracing::warn;
 
 use super::ssh::Far;
+use super::standard;
 
 /// From the end of its output to the end of a process: it has nothing left to do.
 const END: Duration = Duration::from_secs(2);
@@ -101,6 +102,8 @@ enum End {
 impl Process {
     /// Starts it. Must be called within a tokio runtime.
     pub(super) fn start(mut command: Command, far: Far) -> io::Result<Process> {
+        // Of all that is opened on the way the pipes, and what waits for the end, are the runtime's.
+        let _held = standard::hold()?;
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(io::Error::other("a process was started without its pipes"));

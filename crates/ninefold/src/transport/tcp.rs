@@ -4,10 +4,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use rustix::net::sockopt;
-use tokio::net::{TcpListener, TcpStream};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
-use super::Peer;
+use super::{Peer, standard};
 
 /// Silence on a connection before the kernel asks whether the peer is still there.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
@@ -30,16 +30,31 @@ pub(super) async fn dial(host: &str, port: u16) -> io::Result<TcpStream> {
         None => io::Error::new(io::ErrorKind::HostUnreachable, e.to_string()),
     };
     let addresses: Vec<SocketAddr> = tokio::net::lookup_host((host, port)).await.map_err(unknown)?.collect();
-    let stream = TcpStream::connect(&addresses[..]).await?;
-    set_up(&stream)?;
-    Ok(stream)
+    let mut failed = io::Error::new(io::ErrorKind::HostUnreachable, "the host has no address");
+    for address in addresses {
+        match connect(address).await {
+            Ok(stream) => {
+                set_up(&stream)?;
+                return Ok(stream);
+            }
+            Err(e) => failed = e,
+        }
+    }
+    Err(failed)
 }
 
 /// Connects to one address.
 pub(crate) async fn dial_address(address: SocketAddr) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect(address).await?;
+    let stream = connect(address).await?;
     set_up(&stream)?;
     Ok(stream)
+}
+
+async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = standard::beyond(rustix::net::socket_with(family, SocketType::STREAM, flags, None)?)?;
+    TcpSocket::from_std_stream(socket.into()).connect(address).await
 }
 
 /// A stream just accepted. Fails when the peer is gone already.

@@ -10,7 +10,7 @@ use rustix::fs::Mode;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tokio::net::{UnixListener, UnixStream};
 
-use super::{Peer, Stream};
+use super::{Peer, Stream, standard};
 
 /// Connections that may wait to be accepted; tokio's own number for its listeners.
 const BACKLOG: i32 = 1024;
@@ -79,8 +79,12 @@ fn remove_stale(path: &Path) -> io::Result<()> {
 }
 
 /// Connects to the socket at `path`.
-pub(crate) async fn dial(path: &Path) -> io::Result<Stream> {
-    UnixStream::connect(path).await.map(Stream::Unix)
+pub(crate) fn dial(path: &Path) -> io::Result<Stream> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = standard::beyond(rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)?;
+    // There or not at once: see `remove_stale`.
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    UnixStream::from_std(socket.into()).map(Stream::Unix)
 }
 
 /// A stream just accepted.
