@@ -28,14 +28,25 @@ pub struct Process {
 /// What tells a process from its parent. The number alone does not: in a pid namespace of its own a child is 1, which its parent may be
 /// too, and numbers come back. The count alone does not either: clone(2) runs no handlers.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Birth {
+pub struct Birth {
     pid: Pid,
     forks: u64,
 }
 
 impl Birth {
-    fn of_this() -> Birth {
+    /// This process's, from now on told from those of its children.
+    pub fn begin() -> Result<Birth, Errno> {
+        count_forks()?;
+        Ok(Birth::now())
+    }
+
+    fn now() -> Birth {
         Birth { pid: getpid(), forks: FORKS.load(Ordering::Relaxed) }
+    }
+
+    /// Whether it is of the process that asks.
+    pub fn is_this(self) -> bool {
+        self == Birth::now()
     }
 }
 
@@ -80,7 +91,6 @@ pub fn current() -> Result<&'static Process, Errno> {
         if let Some(process) = seen.filter(|process| process.is_this()) {
             return Ok(process);
         }
-        count_forks()?;
         let table = seen.map_or_else(Table::default, |parent| parent.table.after());
         let made = Box::into_raw(Box::new(Process::new(table)?));
         let seen = seen.map_or(std::ptr::null_mut(), |seen| std::ptr::from_ref(seen).cast_mut());
@@ -101,7 +111,7 @@ impl Process {
         let held = standard::hold().map_err(number)?;
         let runtime = builder.build().map_err(number)?;
         drop((held, unseen));
-        Ok(Process { born: Birth::of_this(), runtime, servers: Servers::default(), table })
+        Ok(Process { born: Birth::begin()?, runtime, servers: Servers::default(), table })
     }
 
     /// Waits for `future` on the caller's thread. Within a tokio runtime it is EDEADLK: what else runs there would stand still.
@@ -114,6 +124,6 @@ impl Process {
     }
 
     pub fn is_this(&self) -> bool {
-        self.born == Birth::of_this()
+        self.born.is_this()
     }
 }

@@ -2,29 +2,41 @@
 //! [`nf_sclose`].
 
 use std::ffi::{c_char, c_int, c_long, c_longlong, c_void};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use nine::proto::Errno;
 
 use crate::fence::{EBADF, EFAULT, EINVAL, EIO, all, attempt, call, call_int, room, told};
-use crate::process::Process;
+use crate::process::{Birth, Process};
 use crate::stream::{Range, Stream};
 use crate::unix_io::descriptor;
 
 /// What C has a pointer to, from a Box: calls on it from several threads take turns.
 pub struct NfStream {
-    /// Whose connection it goes by; none that is of a file here. Looked at before the lock: in a child of fork(2) that is perhaps one
-    /// that a thread of the parent's has, and nobody opens.
+    born: Birth,
+    /// Whose connection it goes by; none that is of a file here.
     process: Option<&'static Process>,
     stream: Mutex<Stream>,
 }
 
 impl NfStream {
     fn lock(&self) -> Result<MutexGuard<'_, Stream>, Errno> {
+        // Looked at before the lock: in a child of fork(2) that is perhaps one that a thread of the parent's has, and nobody opens.
         if self.process.is_some_and(|process| !process.is_this()) {
             return Err(EBADF);
         }
-        self.stream.lock().map_err(|_| EIO)
+        if self.born.is_this() {
+            return self.stream.lock().map_err(|_| EIO);
+        }
+        self.stream.try_lock().map_err(|e| match e {
+            TryLockError::WouldBlock => EBADF,
+            TryLockError::Poisoned(_) => EIO,
+        })
+    }
+
+    /// Whether a thread of a parent's was at it when that forked: then it is half of what it was.
+    fn is_torn(&self) -> bool {
+        !self.born.is_this() && matches!(self.stream.try_lock(), Err(TryLockError::WouldBlock))
     }
 }
 
@@ -62,11 +74,12 @@ pub unsafe extern "C" fn nf_stream_range(
 ) -> *mut NfStream {
     let begun = attempt(|| {
         let range = Range::new(offset, length, isread)?;
+        let born = Birth::begin()?;
         let (process, stream) = match descriptor(fd)? {
             None => (None, Stream::here(fd, range)?),
             Some((process, descriptor)) => (Some(process), Stream::there(process, descriptor, range)?),
         };
-        Ok(NfStream { process, stream: Mutex::new(stream) })
+        Ok(NfStream { born, process, stream: Mutex::new(stream) })
     });
     match begun {
         Ok(stream) => Box::into_raw(Box::new(stream)),
@@ -124,10 +137,12 @@ pub unsafe extern "C" fn nf_sclose(stream: *mut NfStream) -> c_int {
         }
         // SAFETY: not null, and made by Box in `nf_stream_range`; for the rest the caller vouches.
         let stream = unsafe { Box::from_raw(stream) };
-        match stream.stream.into_inner() {
+        let is_torn = stream.is_torn();
+        let closed = match stream.stream.into_inner() {
             Ok(stream) => stream.close().map(|()| 0),
             Err(left) => left.into_inner().close().and(Err(EIO)),
-        }
+        };
+        if is_torn { Err(EBADF) } else { closed }
     })
 }
 

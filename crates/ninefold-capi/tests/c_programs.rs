@@ -277,13 +277,13 @@ fn a_child_has_none_of_its_parents_files_and_has_its_own() {
     let program = Program::build("tests/c/forked.c", &[]);
     for dialect in DIALECTS {
         let host = Host::new();
-        program.run(&[&host.served.name("/file", dialect)]);
+        program.run(&[&host.served.name("/file", dialect), &host.served.name("/fifo", dialect)]);
     }
 }
 
 #[test]
-fn a_child_with_its_parents_number_and_a_stream_that_is_locked_is_told_at_once_too() {
-    const NAME: &str = "a_child_with_its_parents_number_and_a_stream_that_is_locked_is_told_at_once_too";
+fn a_child_with_its_parents_number_is_told_at_once_too() {
+    const NAME: &str = "a_child_with_its_parents_number_is_told_at_once_too";
     let program = Program::build("tests/c/reborn.c", &[]);
     let host = Host::new();
     let mut running = program.start(&[&host.served.name("/fifo", "9P2000.L.n1")]);

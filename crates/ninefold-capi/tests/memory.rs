@@ -27,7 +27,7 @@ fn run_all(flags: &[&str], under: &[&str], under_fork: &[&str], dialect: &str) {
     build("calls").run(&[&path("")]);
     build("streams").run(&[&path("streamed"), "300001"]);
     let forked = Program::build("tests/c/forked.c", flags).under(under_fork);
-    forked.run(&[&host.name("/child", dialect)]);
+    forked.run(&[&host.name("/child", dialect), &host.name("/fifo", dialect)]);
     build("threads").run(&[&host.name("", dialect), "5"]);
     // Stopped at its first unlink, which is the test's to do.
     let program = build("unix_io");

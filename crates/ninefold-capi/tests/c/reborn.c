@@ -1,9 +1,7 @@
 /*
- * reborn NAME: what fork(2) may leave a child with: the number of its parent, and a stream that a thread of its parent's has locked.
- * NAME is of a fifo. It reports where there can be no pid namespace.
+ * reborn NAME: a child that has the number of its parent. It reports where there can be no pid namespace.
  */
 #define _GNU_SOURCE
-#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -13,27 +11,6 @@
 #include "ninefold.h"
 
 static Stream *reading;
-static volatile int reader = -1;
-
-static void *reads(void *unused)
-{
-    char byte;
-    /* Its number here is not that which /proc has. */
-    reader = open("/proc/thread-self/stat", O_RDONLY);
-    sread(reading, &byte, 1);
-    return unused;
-}
-
-/* Whether the thread waits for something. */
-static int sleeps(int thread)
-{
-    char line[512], *state;
-    ssize_t length = pread(thread, line, sizeof line - 1, 0);
-    CHECK(length > 0, "%d", errno);
-    line[length] = 0;
-    state = strrchr(line, ')');
-    return state != NULL && state[2] == 'S';
-}
 
 /* The first process of a pid namespace is not killed by what kills others. */
 static void hangs(int signal)
@@ -63,7 +40,6 @@ static void child(const char *name, int fd, pid_t parent)
 /* The first process of a pid namespace, as its own child is of the next. */
 static void first(const char *name)
 {
-    pthread_t thread;
     pid_t pid;
     int fd, status = 0;
     CHECK(getpid() == 1, "%d", (int)getpid());
@@ -72,9 +48,6 @@ static void first(const char *name)
     CHECK(fd >= NF_FD_MIN, "%d", fd);
     reading = stream(fd, 0, 1);
     CHECK(reading != NULL, "%d", errno);
-    SAME(pthread_create(&thread, NULL, reads, NULL), 0);
-    while (reader < 0 || !sleeps(reader))
-        sched_yield();
     SAME(unshare(CLONE_NEWPID), 0);
     pid = fork();
     if (pid == 0)
@@ -82,7 +55,9 @@ static void first(const char *name)
     CHECK(pid > 0, "%d", errno);
     SAME(waitpid(pid, &status, 0), pid);
     SAME(status, 0);
-    _exit(0); /* the thread waits for ever */
+    SAME(sclose(reading), 0);
+    SAME(as_close(fd), 0);
+    _exit(0);
 }
 
 int main(int argc, char **argv)
