@@ -33,11 +33,17 @@ impl Servers {
         if let Some(known) = client.as_ref().filter(|client| !client.is_over()) {
             return Ok((known.clone(), slot.number));
         }
-        // On the thread of the connections, so that a thread which is made on the way, for a name to be looked up, takes no signals as that
-        // takes none, and needs nothing of the caller's stack.
-        let address = address.clone();
-        let connecting = tokio::spawn(async move { Client::connect(&address, Options::default()).await });
-        let made = connecting.await.map_err(|_| Error::from(EIO))??;
+        let made = match &address.place {
+            // ssh blocks the signals that the thread blocks which starts it: SIGTERM and SIGHUP are to end it.
+            Place::Ssh { .. } => Box::pin(Client::connect(address, Options::default())).await?,
+            // On the thread of the connections, so that a thread which is made on the way, for a name to be looked up, takes no signals as that
+            // takes none, and needs nothing of the caller's stack.
+            _ => {
+                let address = address.clone();
+                let connecting = tokio::spawn(async move { Client::connect(&address, Options::default()).await });
+                connecting.await.map_err(|_| Error::from(EIO))??
+            }
+        };
         *client = Some(made.clone());
         Ok((made, slot.number))
     }

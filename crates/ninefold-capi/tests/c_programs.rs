@@ -319,6 +319,13 @@ fn no_thread_of_the_library_takes_a_signal_from_its_beginning_on() {
 }
 
 #[test]
+fn ssh_is_started_with_the_signals_of_the_thread_that_opens() {
+    let program = Program::build("tests/c/ssh.c", &["-ldl"]);
+    let status = program.command(&["9p+ssh://host/file"]).env("NINEFOLD_SSH", "false").status().unwrap();
+    assert!(status.success());
+}
+
+#[test]
 fn nothing_of_the_library_has_the_number_of_standard_input_or_output_or_error() {
     let program = Program::build("tests/c/standard.c", &[]);
     let host = Host::new();
