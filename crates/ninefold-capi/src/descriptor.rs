@@ -111,9 +111,7 @@ impl Descriptor {
         if bytes.is_empty() {
             return Ok(0);
         }
-        let (taken, end) = self.append(bytes).await?;
-        *place = end.map_or(Place::Appended, Place::At);
-        Ok(taken)
+        self.append(bytes, &mut place).await
     }
 
     /// pwrite(2). To a file that was opened to append it appends, as Linux has it (pwrite(2), BUGS).
@@ -124,8 +122,8 @@ impl Descriptor {
         if self.flags.append && !bytes.is_empty() {
             // The place is where it was, which is asked for while that can be known.
             let mut place = self.place.lock().await;
-            self.settle(&mut place).await?;
-            return Ok(self.append(bytes).await?.0);
+            let at = self.settle(&mut place).await?;
+            return self.append(bytes, &mut Place::At(at)).await;
         }
         self.put(bytes, offset).await
     }
@@ -149,17 +147,17 @@ impl Descriptor {
     }
 
     /// Whether a call may end with what was taken before an error, and leave that to the next, which meets it again. What is written
-    /// behind tells an error once, be it of this call or of another: it goes to the caller.
+    /// behind tells an error once, be it of this call or of another: it goes to the caller. Where the file is ordered nothing is.
     fn is_met_again(&self) -> bool {
-        !self.file.mode().behind
+        !self.file.mode().behind || self.file.is_ordered()
     }
 
-    /// Writes at the end: how many bytes were taken, and where the file's end is behind them if that is known. In .n1 and .L and .u
+    /// Writes at the end: how many bytes were taken; the place is behind them, whatever becomes of the others. In .n1 and .L and .u
     /// each message is appended as one, whoever else appends. In 9P2000 the end is asked for, and who appends
     /// elsewhere at that moment overwrites.
-    async fn append(&self, bytes: &[u8]) -> Result<(usize, Option<u64>), Error> {
+    async fn append(&self, bytes: &[u8], place: &mut Place) -> Result<usize, Error> {
         let client = self.file.client();
-        let (mut taken, mut end) = (0, None);
+        let mut taken = 0;
         while taken < bytes.len() {
             let message = if client.version().is_n1() { self.file.append_max() } else { self.file.write_max() };
             let part = Bytes::copy_from_slice(&bytes[taken..][..(message as usize).min(bytes.len() - taken)]);
@@ -175,17 +173,26 @@ impl Descriptor {
                 }
             };
             let (at, count) = match result {
+                Ok(told) => told,
                 Err(_) if taken > 0 && self.is_met_again() => break,
-                result => result?,
+                Err(e) => {
+                    // Some of what was sent may have been appended.
+                    if !self.is_met_again() {
+                        *place = Place::Appended;
+                    }
+                    return Err(e);
+                }
             };
             taken += count as usize;
-            end = at.and_then(|at| end_of(at, count));
+            if count > 0 {
+                *place = at.and_then(|at| end_of(at, count)).map_or(Place::Appended, Place::At);
+            }
             if (count as usize) < length {
                 break;
             }
         }
         self.sync_if_asked().await?;
-        Ok((taken, end))
+        Ok(taken)
     }
 
     /// Where a stream that writes from `offset` on begins. Opened to append it begins at the end: the kernel, and most servers, see to that

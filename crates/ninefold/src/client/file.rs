@@ -154,9 +154,9 @@ impl File {
     /// Writes `data` at `offset`, and says how many bytes the server took, from the first on and without a gap. What is more than
     /// one message, [`File::write_max`], goes by several requests at a time, or one after another where the file
     /// [is ordered](File::is_ordered); where one fails what was taken before it is told, and the error when that is nothing. A
-    /// file opened with [`Mode::behind`] does not wait for the replies: [`File::write_behind`].
+    /// file opened with [`Mode::behind`] does not wait for the replies, [`File::write_behind`], unless it is ordered.
     pub async fn write_at(&self, offset: u64, data: Bytes) -> Result<u32, Error> {
-        if self.mode.behind {
+        if self.mode.behind && !self.is_ordered() {
             let bytes = u32::try_from(data.len()).map_err(|_| Errno::EFBIG)?;
             return self.write_behind(offset, data).await.map(|()| bytes);
         }
