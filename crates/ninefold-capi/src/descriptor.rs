@@ -10,7 +10,7 @@ use nine::client::{Client, Error, Extent, File, FileType, Metadata};
 use nine::proto::attr::SetAttr;
 use nine::proto::{Dialect, Errno};
 use nix::libc;
-use tokio::sync::{Mutex, OnceCell};
+use tokio::sync::Mutex;
 
 use crate::fence::{EBADF, EINVAL, EISDIR, ENXIO, EOVERFLOW, ESPIPE, Room};
 use crate::flags::Flags;
@@ -21,12 +21,11 @@ const PART: usize = 16 << 20;
 
 pub struct Descriptor {
     file: File,
+    kind: FileType,
     flags: Flags,
     /// The number of its server.
     server: u32,
     place: Mutex<Place>,
-    /// What it is, once that was asked for.
-    kind: OnceCell<FileType>,
 }
 
 #[derive(Clone, Copy)]
@@ -37,8 +36,8 @@ enum Place {
 }
 
 impl Descriptor {
-    pub fn new(file: File, flags: Flags, server: u32) -> Descriptor {
-        Descriptor { file, flags, server, place: Mutex::new(Place::At(0)), kind: OnceCell::new() }
+    pub fn new(file: File, kind: FileType, flags: Flags, server: u32) -> Descriptor {
+        Descriptor { file, kind, flags, server, place: Mutex::new(Place::At(0)) }
     }
 
     /// Whether the server itself finds the end of the file for each write; 9P2000 has no word for it.
@@ -75,7 +74,7 @@ impl Descriptor {
         // As in Linux the offset is judged first.
         let offset = checked(offset)?;
         self.check(false)?;
-        self.check_places().await?;
+        self.check_places()?;
         self.fill(room, offset).await
     }
 
@@ -118,7 +117,7 @@ impl Descriptor {
     pub async fn pwrite(&self, bytes: &[u8], offset: i64) -> Result<usize, Error> {
         let offset = checked(offset)?;
         self.check(true)?;
-        self.check_places().await?;
+        self.check_places()?;
         if self.flags.append && !bytes.is_empty() {
             // The place is where it was, which is asked for while that can be known.
             let mut place = self.place.lock().await;
@@ -211,7 +210,7 @@ impl Descriptor {
         if !matches!(whence, libc::SEEK_SET | libc::SEEK_CUR | libc::SEEK_END | libc::SEEK_DATA | libc::SEEK_HOLE) {
             return Err(EINVAL.into());
         }
-        self.check_places().await?;
+        self.check_places()?;
         let mut place = self.place.lock().await;
         let from = match whence {
             libc::SEEK_SET => 0,
@@ -228,21 +227,10 @@ impl Descriptor {
         Ok(at)
     }
 
-    /// That it has places: what comes out of a fifo or a socket has none. A qid says that they are files, so it is asked for,
-    /// once; 9P2000 does not know them.
-    async fn check_places(&self) -> Result<(), Error> {
-        let kind = FileType::from_qid(self.file.qid().kind);
-        if kind != FileType::File || self.file.client().dialect() == Dialect::Plan9 {
-            return Ok(());
-        }
-        let ask = async || match self.metadata().await {
-            Ok(metadata) => Ok(metadata.kind),
-            // What may be read is read where attributes are refused.
-            Err(Error::Refused(_) | Error::Suspect(_)) => Ok(kind),
-            Err(e) => Err(e),
-        };
-        match self.kind.get_or_try_init(ask).await? {
-            FileType::Fifo | FileType::Socket => Err(ESPIPE.into()),
+    /// That it has places: what comes out of a fifo or a socket has none.
+    fn check_places(&self) -> Result<(), Errno> {
+        match self.kind {
+            FileType::Fifo | FileType::Socket => Err(ESPIPE),
             _ => Ok(()),
         }
     }

@@ -2,8 +2,8 @@
 
 use std::ffi::CStr;
 
-use nine::client::{Client, Error, File, Follow, Node};
-use nine::proto::{Errno, QidType};
+use nine::client::{Client, Error, File, FileType, Follow, Node};
+use nine::proto::{Dialect, Errno, QidType};
 use nine::transport::Address;
 
 use crate::descriptor::Descriptor;
@@ -33,9 +33,9 @@ fn umask() -> u32 {
 pub async fn open(servers: &Servers, address: &Address, flags: Flags, mode: u32) -> Result<Descriptor, Error> {
     let (client, server) = servers.client(address).await?;
     let path = &address.path[..];
-    let file =
+    let (file, kind) =
         if flags.create { create(&client, path, flags, mode).await? } else { find(&client, path, flags).await? };
-    Ok(Descriptor::new(file, flags, server))
+    Ok(Descriptor::new(file, kind, flags, server))
 }
 
 /// A path that says that it is a directory's: a slash, `.` or `..` at its end, or nothing but the root.
@@ -44,7 +44,7 @@ fn says_directory(path: &[u8]) -> bool {
     matches!(last, b"" | b"." | b"..")
 }
 
-async fn find(client: &Client, path: &[u8], flags: Flags) -> Result<File, Error> {
+async fn find(client: &Client, path: &[u8], flags: Flags) -> Result<(File, FileType), Error> {
     let directory = says_directory(path);
     let follow = if flags.no_follow && !directory { Follow::NotLast } else { Follow::All };
     let node = client.walk(path, follow).await?;
@@ -54,7 +54,9 @@ async fn find(client: &Client, path: &[u8], flags: Flags) -> Result<File, Error>
     open_node(node, flags).await
 }
 
-async fn open_node(node: Node, flags: Flags) -> Result<File, Error> {
+/// Opens it, and tells what kind of file it is. A qid says of fifos and sockets that they are files: it is asked for at the same time. 9P2000
+/// does not know them.
+async fn open_node(node: Node, flags: Flags) -> Result<(File, FileType), Error> {
     if node.qid().kind.has(QidType::SYMLINK) {
         return Err(ELOOP.into());
     }
@@ -62,10 +64,15 @@ async fn open_node(node: Node, flags: Flags) -> Result<File, Error> {
         return Err(EISDIR.into());
     }
     let mode = flags.mode(Descriptor::server_appends(node.client()));
-    node.open(mode).await
+    let kind = FileType::from_qid(node.qid().kind);
+    if kind != FileType::File || node.client().dialect() == Dialect::Plan9 {
+        return Ok((node.open(mode).await?, kind));
+    }
+    let (file, metadata) = node.open_and_look(mode).await?;
+    Ok((file, metadata.map_or(kind, |metadata| metadata.kind)))
 }
 
-async fn create(client: &Client, path: &[u8], flags: Flags, mode: u32) -> Result<File, Error> {
+async fn create(client: &Client, path: &[u8], flags: Flags, mode: u32) -> Result<(File, FileType), Error> {
     if says_directory(path) {
         return Err(EISDIR.into());
     }
@@ -74,7 +81,7 @@ async fn create(client: &Client, path: &[u8], flags: Flags, mode: u32) -> Result
     if flags.exclusive {
         // A link is in the way, wherever it leads.
         let (dir, name) = client.walk_parent(path).await?;
-        return dir.create(&name, flags.mode(append), perm).await;
+        return dir.create(&name, flags.mode(append), perm).await.map(plain);
     }
     let mut last = Error::from(EEXIST);
     for _ in 0..TRIES {
@@ -97,10 +104,15 @@ async fn create(client: &Client, path: &[u8], flags: Flags, mode: u32) -> Result
         }
         match dir.create(&name, flags.mode(append), perm).await {
             Err(e) if e.errno() == EEXIST => last = e,
-            made => return made,
+            made => return made.map(plain),
         }
     }
     Err(last)
+}
+
+/// What was made is a plain file.
+fn plain(file: File) -> (File, FileType) {
+    (file, FileType::File)
 }
 
 #[cfg(test)]

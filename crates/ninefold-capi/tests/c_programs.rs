@@ -4,19 +4,13 @@ mod support;
 
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
-use bytes::Bytes;
-use nine::proto::attr::Attr;
-use nine::proto::open::Open;
-use nine::proto::stat::StatBuf;
-use nine::proto::types::WalkElem;
-use nine::proto::{Errno, Qid, QidType};
-use nine::server::{Answer, Attach, Cx, File, FileServer, Walked};
 use nine::transport::Address;
 use nine::tree::hostfs::HostFs;
 use nine::tree::ramfs::RamFs;
 use nix::libc;
+use support::late::Late;
 use support::{DIALECTS, Program, Served, has_streams, skip, source};
 
 /// A directory, exported.
@@ -120,63 +114,28 @@ fn an_error_of_a_write_behind_is_kept_and_told_once() {
     }
 }
 
-/// A root with one file, which takes what is written and says at the clunk that there was no room. It tells no attributes.
-#[derive(Default)]
-struct Late {
-    is_file: bool,
-    is_open: AtomicBool,
-}
-
-impl Late {
-    fn qid(&self) -> Qid {
-        Qid { kind: if self.is_file { QidType::FILE } else { QidType::DIR }, version: 0, path: self.is_file.into() }
-    }
-}
-
-impl FileServer for Late {
-    fn attach(&self, _: &Cx, _: &Attach) -> Answer<(Qid, Arc<dyn File>)> {
-        Answer::ok((self.qid(), Arc::new(Late::default())))
-    }
-}
-
-impl File for Late {
-    fn walk(&self, _: &Cx, elems: &[WalkElem<'_>]) -> Answer<Walked> {
-        let file = Late { is_file: self.is_file || !elems.is_empty(), ..Late::default() };
-        Answer::ok(Walked { qids: elems.iter().map(|_| file.qid()).collect(), file: Some(Arc::new(file)) })
-    }
-
-    fn open(&self, _: &Cx, _: Open) -> Answer<Qid> {
-        self.is_open.store(true, Ordering::Relaxed);
-        Answer::ok(self.qid())
-    }
-
-    fn write(&self, _: &Cx, _: u64, data: Bytes) -> Answer<u32> {
-        Answer::ok(data.len() as u32)
-    }
-
-    fn getattr(&self, _: &Cx, _: u64) -> Answer<Attr> {
-        Answer::err(Errno::EOPNOTSUPP)
-    }
-
-    fn stat(&self, _: &Cx) -> Answer<StatBuf> {
-        Answer::err(Errno::EOPNOTSUPP)
-    }
-
-    fn clunk(&self, _: &Cx) -> Answer<()> {
-        if self.is_open.load(Ordering::Relaxed) {
-            Answer::err(Errno(libc::EDQUOT.cast_unsigned()))
-        } else {
-            Answer::ok(())
-        }
-    }
-}
-
 #[test]
 fn what_a_server_says_only_at_the_close_is_told_by_whoever_ends_the_file() {
     let program = Program::build("tests/c/late.c", &[]);
     for dialect in ["9P2000.u", "9P2000.L", "9P2000.L.n1"] {
         println!("{dialect}");
         program.run(&[&Served::tcp(Arc::new(Late::default())).name("/f", dialect)]);
+    }
+}
+
+#[test]
+fn whether_a_file_has_places_is_asked_for_by_its_open_alone() {
+    let program = Program::build("tests/c/places.c", &[]);
+    for (dialect, looks) in [("9P2000", 0), ("9P2000.u", 1), ("9P2000.L", 1), ("9P2000.L.n1", 1)] {
+        let late = Late::default();
+        let asked = late.looks.clone();
+        let served = Served::tcp(Arc::new(late));
+        let mut running = program.start(&[&served.name("/f", dialect)]);
+        assert_eq!(running.report().as_deref(), Some("open"));
+        assert_eq!(asked.load(Ordering::Relaxed), looks, "{dialect}");
+        running.go_on();
+        running.end();
+        assert_eq!(asked.load(Ordering::Relaxed), looks, "{dialect}");
     }
 }
 

@@ -228,6 +228,11 @@ impl Node {
         fn remove_xattr(&self, name: &[u8]) -> ();
     }
 
+    /// See [`client::Node::open_and_look`].
+    pub fn open_and_look(self, mode: Mode) -> Result<(File, Option<Metadata>), Error> {
+        wait(self.0.open_and_look(mode)).map(|(file, metadata)| (File(file), metadata))
+    }
+
     waiting! {
         /// See [`client::Node::open`].
         fn open(self, mode: Mode) -> File;

@@ -1,6 +1,8 @@
 //! What the tests of the C library share: building C programs against it, running them, and servers for them.
 #![allow(dead_code, reason = "each test program uses its own part")]
 
+pub mod late;
+
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};

@@ -1,5 +1,6 @@
 //! A file that was walked to: its fid, and the operations on it, alike in every dialect.
 
+use futures_util::future::join;
 use ninefold_proto::attr::{SetAttr, SetTime, Statfs, Time, getattr, setattr};
 use ninefold_proto::client::Parting;
 use ninefold_proto::dialect::Version;
@@ -264,6 +265,17 @@ impl Node {
         Ok(File::new(self.client, self.fid, (qid, iounit), mode, false))
     }
 
+    /// The same, and asks what it is beside that, in the same round trip: a qid tells fifos and sockets from plain files in no dialect. `None`
+    /// where the server refuses that, or what it says is not to be believed. A size is that before or after the open, which may cut it.
+    pub async fn open_and_look(self, mode: Mode) -> Result<(File, Option<Metadata>), Error> {
+        let beside = self.client.fork();
+        // The look is sent first, as in a group.
+        let (metadata, opened) = join(metadata(&beside, self.fid.fid()), self.open(mode)).await;
+        let file = opened?;
+        file.client.join(&beside);
+        Ok((file, told(metadata)?))
+    }
+
     /// Makes a plain file that does not exist in this directory and opens it: the fid is the new file's from now on.
     /// An existing name is EEXIST. `perm`: 0 to 0o777 (.u and .L: 0o7777; in 9P2000 more is refused), cut down by the server
     /// as it sees fit.
@@ -373,6 +385,15 @@ pub(super) async fn metadata(client: &Client, fid: Fid) -> Result<Metadata, Erro
     match client.dialect() {
         Dialect::Linux => metadata_of_reply(&client.call(T::Getattr { fid, request_mask: Mask(getattr::ALL) }).await?),
         _ => metadata_of_reply(&client.call(T::Stat { fid }).await?),
+    }
+}
+
+/// Attributes that spare something, and no more: what may be read is read where they are refused, or are nonsense.
+pub(super) fn told(metadata: Result<Metadata, Error>) -> Result<Option<Metadata>, Error> {
+    match metadata {
+        Ok(metadata) => Ok(Some(metadata)),
+        Err(Error::Refused(_) | Error::Suspect(_)) => Ok(None),
+        Err(e) => Err(e),
     }
 }
 

@@ -355,3 +355,26 @@ async fn a_directory_of_100_000_entries_is_read_whole_in_every_dialect() {
     let all = client.root().await.unwrap().read_dir().await.unwrap().all().await;
     assert!(matches!(all, Err(Error::Suspect(_))));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_file_is_looked_at_while_it_is_opened_and_opened_where_that_is_refused() {
+    for (dialect, refuses) in Dialect::ALL.into_iter().flat_map(|dialect| [(dialect, false), (dialect, true)]) {
+        let (ours, theirs) = memory::pair(BUFFER);
+        fake::serve(theirs, 1000, move |replies, tag, request| {
+            let is_look = refuses && matches!(request, T::Stat { .. } | T::Getattr { .. });
+            if is_look {
+                replies.error(tag, Errno::EACCES);
+            }
+            is_look
+        });
+        let client = over(ours, dialect, Options::default()).await;
+        let node = client.walk("/f", Follow::All).await.unwrap();
+        let before = client.stats().round_trips;
+        let (file, metadata) = node.open_and_look(Mode::READ).await.unwrap();
+        assert_eq!(client.stats().round_trips, before + 1, "{dialect}");
+        assert_eq!(metadata.map(|metadata| metadata.size), Some(1000).filter(|_| !refuses), "{dialect}");
+        // What follows has waited for both, which were sent together.
+        file.read_at(0, 10).await.unwrap();
+        assert_eq!(client.stats().round_trips, before + 2, "{dialect}");
+    }
+}

@@ -14,7 +14,7 @@ use super::super::chain::{Chain, Opened, Promise, Spot};
 use super::super::error::{Error, Suspicion};
 use super::super::file::File;
 use super::super::metadata::{FileType, Metadata};
-use super::super::node::{Mode, Node, metadata};
+use super::super::node::{Mode, Node, metadata, told};
 use super::super::resolve::Follow;
 
 /// See the [module](self).
@@ -667,14 +667,5 @@ impl NameOp for BeginRead {
 
     fn cached(output: Begun) -> Begun {
         Begun { file: output.file.cached(), ..output }
-    }
-}
-
-/// It spares reading on, and no more: what may be read is read where it is refused, or is nonsense.
-fn told(metadata: Result<Metadata, Error>) -> Result<Option<Metadata>, Error> {
-    match metadata {
-        Ok(metadata) => Ok(Some(metadata)),
-        Err(Error::Refused(_) | Error::Suspect(_)) => Ok(None),
-        Err(e) => Err(e),
     }
 }
