@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use nine::tree::hostfs::HostFs;
 use nine::tree::ramfs::RamFs;
+use support::late::Late;
 use support::{Program, Served, has, skip};
 
 /// Runs the programs, each built with `flags` and run under `under`, but for the one that forks: `under_fork`.
@@ -19,10 +20,13 @@ fn run_all(flags: &[&str], under: &[&str], under_fork: &[&str], dialect: &str) {
     }
     let host = Served::tcp(Arc::new(HostFs::open(dir.path()).unwrap()));
     let ram = Served::tcp(Arc::new(RamFs::new()));
+    let late = Served::tcp(Arc::new(Late::default()));
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
 
     build("streams").run(&[&ram.name("/f", dialect), "300001"]);
     build("behind").run(&[&ram.name("/f", dialect)]);
+    build("closing").run(&[&ram.name("/f", dialect), "2"]);
+    build("late").run(&[&late.name("/f", dialect)]);
     build("calls").run(&[&host.name("", dialect)]);
     build("calls").run(&[&path("")]);
     build("streams").run(&[&path("streamed"), "300001"]);
