@@ -209,7 +209,8 @@ impl<'i> Run<'i> {
 
     fn step(&mut self) {
         match self.input.below(16) {
-            0..=7 => self.send_one(),
+            0..=6 => self.send_one(),
+            7 => self.send_group(),
             8..=11 => self.complete_one(),
             12..=13 => self.part_one(),
             14 => self.flush_one(),
@@ -231,6 +232,24 @@ impl<'i> Run<'i> {
         }
         let frame = frames::frame(row, version, tag, Contents::Tame, &mut self.input);
         self.send(frame);
+    }
+
+    /// A Tguard and what it guards, or some of it, where the dialect has it.
+    fn send_group(&mut self) {
+        let version = self.session.version();
+        let rows = frames::requests(version);
+        let Some(guard) = rows.iter().find(|row| row.name == "Tguard") else { return self.send_one() };
+        let tag = self.input.below(TAGS) as u16;
+        for at in 0..2 + self.input.below(3) {
+            if self.held.is_some() || self.running.len() >= RUNNING || self.session.version() != version {
+                return;
+            }
+            let row = if at == 0 { guard } else { &rows[self.input.below(rows.len())] };
+            if row.name != "Tversion" {
+                let frame = frames::frame(row, version, tag, Contents::Tame, &mut self.input);
+                self.send(frame);
+            }
+        }
     }
 
     fn flush_one(&mut self) {

@@ -129,6 +129,18 @@ enum Course {
     },
 }
 
+impl Course {
+    /// Whether nothing more is carried out. That the first behind a Tguard did not fail is known when its reply was looked at,
+    /// behind its being answered.
+    fn is_void(self) -> bool {
+        match self {
+            Course::Void => true,
+            Course::UntilFailure => false,
+            Course::Unless { answered, failed } => answered >= 2 && !failed,
+        }
+    }
+}
+
 /// The model.
 #[derive(Default)]
 pub struct Model {
@@ -302,7 +314,7 @@ impl Model {
 
     /// Whether the next request of a tag is not carried out.
     pub fn is_cancelled(&self, tag: u16) -> bool {
-        self.guarded.get(&tag).is_some_and(|(_, course, _)| *course == Course::Void)
+        self.guarded.get(&tag).is_some_and(|(_, course, _)| course.is_void())
     }
 
     /// A Tguard is answered: does what it guards come to be carried out?
@@ -338,7 +350,8 @@ impl Model {
     pub fn failed(&mut self, tag: u16) {
         match self.guarded.get_mut(&tag) {
             Some((_, course @ Course::UntilFailure, _)) => *course = Course::Void,
-            Some((_, Course::Unless { answered: 1, failed }, _)) => *failed = true,
+            // The Tguard and the first behind it: that one is answered next, or was last.
+            Some((_, Course::Unless { answered: 1 | 2, failed }, _)) => *failed = true,
             _ => {}
         }
     }
@@ -350,7 +363,7 @@ impl Model {
 
     fn guard_behind(&mut self, tag: u16, members: u16, course: Course) {
         let (left, before, _) = self.guarded.get(&tag).copied().unwrap_or((0, course, 0));
-        let course = if before == Course::Void { before } else { course };
+        let course = if before.is_void() { Course::Void } else { course };
         self.guarded.insert(tag, (left.max(u32::from(members) + 1), course, self.frame));
     }
 
@@ -358,11 +371,8 @@ impl Model {
     pub fn answered(&mut self, tag: u16) {
         if let Some((left, course, _)) = self.guarded.get_mut(&tag) {
             *left -= 1;
-            if let Course::Unless { answered, failed } = course {
+            if let Course::Unless { answered, .. } = course {
                 *answered += 1;
-                if *answered == 2 && !*failed {
-                    *course = Course::Void;
-                }
             }
             if *left == 0 {
                 self.guarded.remove(&tag);
