@@ -99,7 +99,7 @@ impl File {
     }
 
     /// Whether the server chooses the place of what is written: what arrives first comes first.
-    pub(super) fn appends(&self) -> bool {
+    pub(crate) fn appends(&self) -> bool {
         self.mode.append || self.qid.kind.has(QidType::APPEND)
     }
 

@@ -118,12 +118,12 @@ impl Stream {
     }
 
     /// The number that the file had when the stream began, which changes whenever the file does; 0 where the server cannot tell.
-    pub(super) fn modrev(&self) -> u64 {
+    pub(crate) fn modrev(&self) -> u64 {
         if let Way::Beside(beside) = &self.way { beside.modrev() } else { 0 }
     }
 
     /// Whether what its end said of changes of the file was said by who knows.
-    pub(super) fn is_vouched_for(&self) -> bool {
+    pub(crate) fn is_vouched_for(&self) -> bool {
         matches!(&self.way, Way::Beside(beside) if beside.is_vouched_for())
     }
 
@@ -243,6 +243,13 @@ impl Stream {
         writing.write(data).await?;
         self.moved += bytes as u64;
         Ok(())
+    }
+
+    /// Ends it before its time. A server that writes what comes until the connection ends is not to take this for the end.
+    pub(crate) fn abandon(self) {
+        if let Way::Beside(beside) = self.way {
+            beside.reset();
+        }
     }
 
     fn check_length(&self, bytes: usize) -> Result<(), Error> {

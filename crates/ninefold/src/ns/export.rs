@@ -6,6 +6,7 @@
 //! share one.
 
 mod attr;
+mod conduit;
 mod dir;
 mod file;
 mod maker;

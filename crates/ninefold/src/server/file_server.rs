@@ -40,7 +40,7 @@ use ninefold_proto::stat::{DirEntry, Stat, StatBuf};
 use ninefold_proto::types::WalkElem;
 use ninefold_proto::{Dialect, Errno, Error, Name, Qid};
 
-use super::{Answer, Cx, Data, Descriptor, User};
+use super::{Answer, Cx, Data, Descriptor, Sink, Source, User};
 
 /// A tree that can be attached.
 pub trait FileServer: Send + Sync + 'static {
@@ -204,6 +204,18 @@ pub trait File: Any + Send + Sync {
     /// server reads and writes, and clunks the file when the stream has ended.
     fn descriptor(&self) -> Option<Box<dyn Descriptor>> {
         None
+    }
+
+    /// The bytes of this open plain file from `offset` on, `length` of them or all to its end, for a stream that is read: where the file
+    /// server has no descriptor, and for many bytes a better way than its reads. The stream's data connection may come 30 s later, or never.
+    /// EOPNOTSUPP, as without it: the server reads. Any other error is that of the stream.
+    fn source(&self, cx: &Cx, offset: u64, length: Option<u64>) -> Answer<Box<dyn Source>> {
+        unsupported()
+    }
+
+    /// The same for a stream that is written, `length` bytes or as many as come. Not asked for where the file is opened to append.
+    fn sink(&self, cx: &Cx, offset: u64, length: Option<u64>) -> Answer<Box<dyn Sink>> {
+        unsupported()
     }
 
     /// Attributes; those asked by `mask` at least, where they exist, as `valid` says.

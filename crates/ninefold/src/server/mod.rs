@@ -1,6 +1,7 @@
 //! The server library: write a [`FileServer`], hand it to a [`Server`], and any 9P client can use it.
 
 mod answer;
+mod conduit;
 mod connection;
 mod cx;
 mod data;
@@ -20,6 +21,7 @@ mod throttle;
 mod user;
 
 pub use answer::Answer;
+pub use conduit::{Conveyed, Seen, Sink, Source};
 #[cfg(test)]
 pub(crate) use cx::{Cancel, Parking};
 pub use cx::{Cx, Parked};

@@ -415,6 +415,11 @@ impl Beside {
         }
     }
 
+    /// Closes its connection by a reset.
+    pub fn reset(self) {
+        self.socket.reset_on_close();
+    }
+
     /// The end before the end.
     pub fn finish_reading(self) -> Result<(), Error> {
         match self.ended {

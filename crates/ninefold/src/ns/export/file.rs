@@ -14,6 +14,7 @@ use ninefold_proto::{Dialect, Errno, Error, Name, Qid};
 
 use super::super::Error as NsError;
 use super::attr::{attr, changes, record};
+use super::conduit::{Incoming, Outgoing};
 use super::dir::{self, Dir};
 use super::maker::{Maker, maker, movers};
 use super::wait::{Crowded, later, parked};
@@ -21,7 +22,7 @@ use super::{Here, kept, told, walk};
 use crate::client::nameop::{Base, Create as CreateOp, Open as OpenOp, Remove as RemoveOp};
 use crate::client::{self, Extent, FileType, Metadata, Mode};
 use crate::server::{
-    Answer, Create, Created, Cx, Data, File, Listed, Lock, LockKind, LockStatus, Records, Walked, Written,
+    Answer, Create, Created, Cx, Data, File, Listed, Lock, LockKind, LockStatus, Records, Sink, Source, Walked, Written,
 };
 
 /// How often a lock that somebody waits for is asked for: the dialects have no request that waits at a server.
@@ -460,6 +461,19 @@ impl File for NsFile {
         later(cx, async move {
             let extent = if hole { Extent::Hole } else { Extent::Data };
             this.file()?.seek(extent, offset).await?.ok_or_else(|| Errno::ENXIO.into())
+        })
+    }
+
+    fn source(&self, cx: &Cx, offset: u64, length: Option<u64>) -> Answer<Box<dyn Source>> {
+        let this = self.clone();
+        later(cx, async move { Ok(Box::new(Incoming::open(&*this.file()?, offset, length).await?) as _) })
+    }
+
+    fn sink(&self, cx: &Cx, offset: u64, length: Option<u64>) -> Answer<Box<dyn Sink>> {
+        let this = self.clone();
+        later(cx, async move {
+            let synced = this.is_synced();
+            Ok(Box::new(Outgoing::open(this.file()?, synced, offset, length).await?) as _)
         })
     }
 

@@ -9,13 +9,15 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::closing::Way;
+use super::conveying::{self, Conduit};
 use super::copying::Backing;
 use super::descriptor::{self, Descriptor};
 use super::port::Port;
 use super::table::{Ended, Entry, Hold};
 use super::tokens::Ticket;
 use super::{Place, copying, moving};
-use crate::server::dispatch::{outlive, survive};
+use crate::server::conduit::Seen;
+use crate::server::dispatch::{Handle, outlive, survive};
 use crate::server::{Cx, Server};
 use crate::transport::{Peer, Stream};
 
@@ -28,6 +30,7 @@ pub(super) enum Arrival {
 /// How the bytes move.
 pub(super) enum Moves {
     InKernel(Arc<dyn Descriptor>),
+    Conveyed(Hold, Conduit),
     ByFile(Hold),
 }
 
@@ -63,6 +66,15 @@ impl Bounds {
                 Ok(ready) => ready.map_err(|error| of_peer(&error)),
                 Err(_) => Err(idle()),
             },
+        }
+    }
+
+    /// Waits for the file's server, which has a bound of its own: ECANCELED when the stream is to end.
+    pub async fn unless_aborted<T>(&self, call: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        tokio::select! {
+            biased;
+            () = self.abort.cancelled() => Err(aborted()),
+            done = call => done,
         }
     }
 }
@@ -125,6 +137,30 @@ impl Life {
                     Ok((Ended { count, modrev: last? }, way))
                 })
             }
+            Moves::Conveyed(hold, conduit) => {
+                let moved = async {
+                    let mut stream = stream.await?;
+                    let (count, seen) = match conduit {
+                        Conduit::Source(source) => conveying::to_peer(source, &mut stream, length, &bounds).await?,
+                        Conduit::Sink(sink) => {
+                            let count = conveying::from_peer(sink, &mut stream, offset, length, &bounds).await?;
+                            (count, Seen::Unchanged)
+                        }
+                    };
+                    // All of it is there: who cannot say what became of the file since does not know.
+                    let last = modrev_of(&hold.file).await.unwrap_or(0);
+                    let last = match seen {
+                        Seen::Changed if last == modrev => descriptor::mix(&[modrev]),
+                        Seen::Unknown if last == modrev => 0,
+                        _ => last,
+                    };
+                    Ok((Ended { count, modrev: last }, Way::Stream(Box::new(stream))))
+                };
+                // The conduit is gone by then, whatever it ended by.
+                let moved = moved.await;
+                let released = hold.release().await;
+                moved.and_then(|ended| released.map(|()| ended))
+            }
             Moves::ByFile(hold) => {
                 let moved = async {
                     let mut stream = stream.await?;
@@ -133,9 +169,8 @@ impl Life {
                         true => copying::to_peer(&backing, &mut stream, offset, length, &bounds).await?,
                         false => copying::from_peer(&backing, &mut stream, offset, length, appends, &bounds).await?,
                     };
-                    let cx = Cx::detached();
-                    let attr = outlive(survive(|| hold.file.getattr(&cx, getattr::ALL)).wait()).await?;
-                    Ok((Ended { count, modrev: super::modrev(&attr) }, Way::Stream(Box::new(stream))))
+                    let last = modrev_of(&hold.file).await?;
+                    Ok((Ended { count, modrev: last }, Way::Stream(Box::new(stream))))
                 };
                 let moved = moved.await;
                 // A file that is written at its clunk tells here that it was not.
@@ -156,6 +191,13 @@ impl Life {
         drop(place);
         entry.end(end, is_asked_after);
     }
+}
+
+/// The number that the file has now, as its attributes tell it.
+async fn modrev_of(file: &Handle) -> Result<u64, Error> {
+    let cx = Cx::detached();
+    let attr = outlive(survive(|| file.getattr(&cx, getattr::ALL)).wait()).await?;
+    Ok(super::modrev(&attr))
 }
 
 /// The data connection.

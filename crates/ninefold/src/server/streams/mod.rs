@@ -2,7 +2,8 @@
 //!
 //! Tstream comes to [`open`]: the stream gets a place in the table of its connection ([`table`]), a token ([`tokens`]) or, in
 //! `.s`, a port ([`port`]), and a task ([`life`]) that waits for the data connection and then moves the bytes: between file and
-//! socket in the kernel where the file server gives a [`Descriptor`] ([`moving`]), else by its reads and writes ([`copying`]).
+//! socket in the kernel where the file server gives a [`Descriptor`] ([`moving`]), by its conduits where it has them ([`conveying`]), else
+//! by its reads and writes ([`copying`]).
 //! Every fresh connection is heard first by [`greeting`], which tells data connections from sessions. Tstreamend comes to [`end`].
 //!
 //! Whatever happens, a stream ends, its place at the server is free again, and its end is told once. One that ends in an error
@@ -11,6 +12,7 @@
 //! Locks are taken one at a time, and none while anything is waited for.
 
 mod closing;
+mod conveying;
 mod copying;
 mod descriptor;
 mod greeting;
@@ -36,10 +38,11 @@ pub use descriptor::Descriptor;
 pub(super) use greeting::receive;
 pub(super) use table::OfConnection;
 
+use self::conveying::Conduit;
 use self::greeting::Silent;
 use self::life::{Arrival, Life, Moves};
 use self::tokens::Tokens;
-use super::dispatch::Handle;
+use super::dispatch::{Handle, outlive, survive};
 use super::throttle::Throttle;
 use super::{Answer, Cx, Data, Server};
 use crate::transport::Peer;
@@ -248,7 +251,16 @@ pub(super) fn open(
                 let descriptor: Arc<dyn Descriptor> = descriptor.into();
                 (descriptor::modrev(&descriptor).await, Moves::InKernel(descriptor))
             }
-            None => (modrev(&attr), Moves::ByFile(entry.hold(ask.file.clone()))),
+            None => {
+                let hold = entry.hold(ask.file.clone());
+                // What is appended goes piece by piece to where the end is by then.
+                let conduit = if appends { None } else { conduit(&cx, &ask).await? };
+                let moves = match conduit {
+                    Some(conduit) => Moves::Conveyed(hold, conduit),
+                    None => Moves::ByFile(hold),
+                };
+                (modrev(&attr), moves)
+            }
         };
         let (token, address, arrival) = match ask.dialect {
             Dialect::Linux => {
@@ -268,6 +280,20 @@ pub(super) fn open(
         server.streams.tasks.spawn(life.run(server.clone(), place, entry));
         Ok(Done::Streaming(streaming))
     })
+}
+
+/// The file server's own way for many bytes; `None` where it has none.
+async fn conduit(cx: &Cx, ask: &Ask) -> Result<Option<Conduit>, Error> {
+    let Ask { file, read, offset, length, .. } = ask;
+    let conduit = match *read {
+        true => outlive(survive(|| file.source(cx, *offset, *length)).wait()).await.map(Conduit::Source),
+        false => outlive(survive(|| file.sink(cx, *offset, *length)).wait()).await.map(Conduit::Sink),
+    };
+    match conduit {
+        Ok(conduit) => Ok(Some(conduit)),
+        Err(error) if error.errno == Errno::EOPNOTSUPP => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Tstreamend: how a stream ended, when it has.
