@@ -64,7 +64,8 @@ pub(super) fn accepted(stream: TcpStream, peer: SocketAddr) -> io::Result<(TcpSt
     Ok((stream, Peer::Tcp { peer, local, tls: false }))
 }
 
-fn set_up(stream: &TcpStream) -> io::Result<()> {
+/// Sets up a stream that is there.
+pub(crate) fn set_up(stream: &TcpStream) -> io::Result<()> {
     // Replies leave in whole gathered writes: holding back the last segment only adds delay.
     stream.set_nodelay(true)?;
     sockopt::set_tcp_keepidle(stream, KEEPALIVE_IDLE)?;

@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 
 use super::tokens::is_same;
 use super::{Streams, closing};
-use crate::transport::{Peer, Stream};
+use crate::transport::{self, Peer, Stream};
 
 /// Connections that may wait to be accepted: somebody else's must not keep the peer's out.
 const BACKLOG: i32 = 16;
@@ -45,8 +45,8 @@ impl Port {
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
                 accepted => accepted?,
             };
-            // Of no consequence where the peer is gone.
-            let _ = stream.set_nodelay(true);
+            // Of no consequence where the peer is gone. One that dies without a word is noticed.
+            let _ = transport::set_up_tcp(&stream);
             let (stream, from) = (Stream::Tcp(stream), Peer::Tcp { peer: from, local: self.local, tls: false });
             // Also another's: an end would be that of an empty file.
             closing::by_reset(&stream);
@@ -70,4 +70,23 @@ fn listen_at(session: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
     let listener = TcpListener::from_std(std::net::TcpListener::from(socket))?;
     let local = listener.local_addr()?;
     Ok((listener, local))
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::sockopt;
+
+    use super::*;
+    use crate::server::Server;
+
+    #[tokio::test]
+    async fn the_kernel_asks_whether_the_peer_of_a_data_connection_is_still_there() {
+        let server = Server::builder().build();
+        let local = "127.0.0.1:0".parse().unwrap();
+        let port = Port::open(&Peer::Tcp { peer: "127.0.0.1:9".parse().unwrap(), local, tls: false }).unwrap();
+        let (theirs, ours) = tokio::join!(tokio::net::TcpStream::connect(port.local), port.accept(&server.streams));
+        let Stream::Tcp(ours) = ours.unwrap() else { panic!("no TCP") };
+        assert!(sockopt::socket_keepalive(&ours).unwrap() && ours.nodelay().unwrap());
+        drop(theirs);
+    }
 }
