@@ -53,6 +53,11 @@ impl Bed {
             .limits(limits)
             .streams(streams)
             .build();
+        Bed::serving(server, dir)
+    }
+
+    /// With a server of one's own.
+    pub fn serving(server: Arc<Server>, dir: tempfile::TempDir) -> Bed {
         let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = socket.local_addr().unwrap();
         drop(socket);

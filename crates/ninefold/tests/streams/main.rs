@@ -1,6 +1,7 @@
 //! Streams of our server, by frames and data connections made by hand: tokens, limits, ends and errors, and the bytes.
 
 mod bed;
+mod conduit;
 mod disk;
 mod ends;
 mod files;
