@@ -1,10 +1,13 @@
 //! How many streams there may be, and that many are served alike.
 
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
 use ninefold::server::{Limits, StreamLimits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
 
-use crate::bed::{Bed, all, noise, soon};
+use crate::bed::{Bed, Session, all, noise, soon};
 
 const EMFILE: u32 = 24;
 
@@ -12,7 +15,7 @@ const EMFILE: u32 = 24;
 fn the_limits_in_the_document_are_those_of_the_code() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/protocol.md");
     let document = std::fs::read_to_string(path).unwrap().replace('\n', " ");
-    let StreamLimits { open, silent, token, port, idle } = StreamLimits::default();
+    let StreamLimits { open, silent, token, port, idle, least, within } = StreamLimits::default();
     let thousands = |n: usize| format!("{},{:03}", n / 1000, n % 1000);
     for quoted in [
         format!("A server has {} streams", thousands(open)),
@@ -20,6 +23,8 @@ fn the_limits_in_the_document_are_those_of_the_code() {
         format!("A token is good once, for {} s", token.as_secs()),
         format!("from the address of the session's peer, within {} s", port.as_secs()),
         format!("on which nothing moves for {} s", idle.as_secs()),
+        format!("for {} s since the last {},{:03} bytes", within.as_secs(), least / 1000, least % 1000),
+        format!("{} if it is alone (EMFILE)", thousands(open / 2)),
     ] {
         assert!(document.contains(&quoted), "docs/protocol.md lacks `{quoted}`");
     }
@@ -49,17 +54,57 @@ async fn a_connection_has_so_many_streams_and_those_that_ended_make_way() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_has_so_many_streams() {
-    let bed = Bed::with(Limits::default(), StreamLimits { open: 2, ..StreamLimits::default() });
+async fn a_server_has_so_many_streams_and_an_address_no_more_of_them_than_are_free() {
+    let bed = Bed::with(Limits::default(), StreamLimits { open: 4, ..StreamLimits::default() });
     bed.file("f", 100);
     let (mut s, mut other) = (bed.session("9P2000.L.n1", "host").await, bed.session("9P2000.L.n1", "host").await);
-    s.open_file(1, "f", 0).await;
-    other.open_file(1, "f", 0).await;
+    let elsewhere = bed.bare_from(Ipv4Addr::new(127, 0, 0, 2)).await;
+    let mut elsewhere = Session::open(elsewhere, "9P2000.L.n1", "host").await;
+    for s in [&mut s, &mut other, &mut elsewhere] {
+        s.open_file(1, "f", 0).await;
+    }
     let first = s.stream(1, true, 0, 0).await.unwrap();
     other.stream(1, true, 0, 0).await.unwrap();
+    // Whichever connection of the address asks.
     assert_eq!(other.stream(1, true, 0, 0).await.err(), Some(EMFILE));
+    assert_eq!(s.stream(1, true, 0, 0).await.err(), Some(EMFILE));
+    assert!(elsewhere.stream(1, true, 0, 0).await.is_ok());
+    assert_eq!(elsewhere.stream(1, true, 0, 0).await.err(), Some(EMFILE));
     assert_eq!(s.end(first.id, 1).await, Err(125));
     assert!(other.stream(1, true, 0, 0).await.is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_peer_that_moves_a_byte_now_and_then_loses_its_place_once_places_are_short() {
+    let within = Duration::from_millis(300);
+    let streams = StreamLimits { open: 4, least: 64 << 10, within, ..StreamLimits::default() };
+    for aname in ["host", "mem"] {
+        let bed = Bed::with(Limits::default(), streams);
+        let mut s = bed.session("9P2000.L.n1", aname).await;
+        s.create(1, "f").await;
+        // It is alone, and may be as slow as it likes.
+        let slow = s.stream(1, false, 0, 0).await.unwrap();
+        let mut data = bed.data(&slow.token).await;
+        for _ in 0..3 {
+            data.write_all(b"x").await.unwrap();
+            tokio::time::sleep(within).await;
+        }
+        assert_eq!(bed.server.streams(), 1, "{aname}");
+        s.create(2, "g").await;
+        let _other = s.stream(2, false, 0, 0).await.unwrap();
+        let give = async {
+            let mut ended = std::pin::pin!(s.end(slow.id, 0));
+            loop {
+                let pause = tokio::time::sleep(within / 30);
+                tokio::select! {
+                    biased;
+                    ended = &mut ended => break ended,
+                    () = pause => drop(data.write_all(b"x").await),
+                }
+            }
+        };
+        assert_eq!(soon("the slow one", give).await, Err(110), "{aname}: ETIMEDOUT");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -56,7 +56,10 @@ async fn send(bytes: &Bytes, stream: &mut Stream, bounds: &Bounds) -> Result<(),
         // Each byte that goes gives the peer its time anew.
         match bounds.wait(stream.write(left)).await? {
             0 => return Err(Error::with_text(Errno::EPIPE, "the data connection was closed")),
-            n => left = &left[n..],
+            n => {
+                bounds.moved(n as u64);
+                left = &left[n..];
+            }
         }
     }
     // TLS holds back what its socket did not take, and what comes next may take long.
@@ -90,6 +93,7 @@ pub(super) async fn from_peer(
             break;
         }
         came += n;
+        bounds.moved(n);
         let bytes = buffer.split().freeze();
         bounds.unless_aborted(outlive(async { sink.write(bytes).await })).await?;
         tokio::task::yield_now().await;

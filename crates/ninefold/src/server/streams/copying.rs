@@ -203,7 +203,10 @@ async fn send_all(
             // Each byte that goes gives the peer its time anew.
             match bounds.wait(stream.write(left)).await? {
                 0 => return Err(Error::with_text(Errno::EPIPE, "the data connection was closed")),
-                n => left = &left[n..],
+                n => {
+                    bounds.moved(n as u64);
+                    left = &left[n..];
+                }
             }
         }
         // TLS holds back what its socket did not take, and the next read may take long.
@@ -303,6 +306,7 @@ async fn fill(
                 continue;
             }
         };
+        bounds.moved(n as u64);
         piece.unsplit(rest);
         if n == 0 {
             return Ok(true);

@@ -5,7 +5,6 @@
 use std::cmp::Reverse;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,6 +15,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::closing;
+use super::origin::Origin;
 use crate::server::Server;
 use crate::server::connection::Connection;
 use crate::transport::{Peer, Stream};
@@ -31,28 +31,6 @@ struct Table {
     waiting: BTreeMap<u64, (Origin, CancellationToken)>,
     /// The same by where they come from. No set is empty.
     of: HashMap<Origin, BTreeSet<u64>>,
-}
-
-/// Those of one origin share the places that it has.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum Origin {
-    /// An IPv4 address, or an IPv6 network: a host has as many addresses of one as it likes (RFC 4291, 2.5.4).
-    Net(IpAddr),
-    User(u32),
-    Here,
-}
-
-impl Origin {
-    fn of(peer: &Peer) -> Origin {
-        match *peer {
-            Peer::Tcp { peer, .. } => Origin::Net(match peer.ip().to_canonical() {
-                IpAddr::V6(address) => IpAddr::V6((u128::from(address) >> 64 << 64).into()),
-                v4 @ IpAddr::V4(_) => v4,
-            }),
-            Peer::Unix { uid, .. } => Origin::User(uid),
-            Peer::Stdio | Peer::Memory => Origin::Here,
-        }
-    }
 }
 
 impl Table {
@@ -212,13 +190,5 @@ mod tests {
         table.leave(number);
         assert!(table.waiting.is_empty() && table.of.is_empty());
         table.evict();
-    }
-
-    #[test]
-    fn an_ipv6_network_is_one_origin_and_an_ipv4_address_is_one_in_either_family() {
-        assert_eq!(from("[2001:db8::1]:1"), from("[2001:db8::2:3]:9"));
-        assert_ne!(from("[2001:db8::1]:1"), from("[2001:db8:0:1::1]:1"));
-        assert_eq!(from("192.0.2.1:1"), from("[::ffff:192.0.2.1]:2"));
-        assert_ne!(from("192.0.2.1:1"), from("192.0.2.2:1"));
     }
 }

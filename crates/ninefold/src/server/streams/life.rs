@@ -1,21 +1,25 @@
 //! One stream, from its Tstream to its end.
 
 use std::io;
-use std::sync::Arc;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use ninefold_proto::attr::getattr;
 use ninefold_proto::{Errno, Error};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::closing::Way;
 use super::conveying::{self, Conduit};
 use super::copying::Backing;
 use super::descriptor::{self, Descriptor};
+use super::pace::Pace;
+use super::places::Place;
 use super::port::Port;
 use super::table::{Ended, Entry, Hold};
 use super::tokens::Ticket;
-use super::{Place, copying, moving};
+use super::{StreamLimits, copying, moving};
 use crate::server::conduit::Seen;
 use crate::server::dispatch::{Handle, outlive, survive};
 use crate::server::{Cx, Server};
@@ -53,20 +57,78 @@ pub(super) struct Life {
 /// What bounds the moving of bytes.
 pub(super) struct Bounds {
     pub abort: CancellationToken,
-    pub idle: std::time::Duration,
+    server: Arc<Server>,
+    /// Locked for a moment.
+    pace: Mutex<Pace>,
 }
 
 impl Bounds {
-    /// Waits for the peer: ECANCELED when the stream is to end, ETIMEDOUT when nothing comes of it.
+    fn new(abort: CancellationToken, server: Arc<Server>) -> Bounds {
+        let StreamLimits { least, within, .. } = server.streams.limits;
+        Bounds { abort, server, pace: Mutex::new(Pace::new(least, within)) }
+    }
+
+    fn pace(&self) -> MutexGuard<'_, Pace> {
+        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// So many bytes went to the peer, or came.
+    pub fn moved(&self, bytes: u64) {
+        self.pace().moved(bytes);
+    }
+
+    /// Waits for the peer: ECANCELED when the stream is to end, ETIMEDOUT when nothing comes of it, or too little.
     pub async fn wait<T>(&self, ready: impl Future<Output = io::Result<T>>) -> Result<T, Error> {
         tokio::select! {
             biased;
             () = self.abort.cancelled() => Err(aborted()),
-            ready = timeout(self.idle, ready) => match ready {
-                Ok(ready) => ready.map_err(|error| of_peer(&error)),
-                Err(_) => Err(idle()),
-            },
+            ready = self.in_time(ready) => ready,
         }
+    }
+
+    async fn in_time<T>(&self, ready: impl Future<Output = io::Result<T>>) -> Result<T, Error> {
+        let mut ready = pin!(ready);
+        let idle = self.server.streams.limits.idle;
+        let mut waited = Duration::ZERO;
+        loop {
+            let left = self.pace().left();
+            let since = Instant::now();
+            let came = timeout(left.min(idle.saturating_sub(waited)), &mut ready).await;
+            let took = since.elapsed();
+            waited += took;
+            self.pace().waited(took);
+            match came {
+                Ok(ready) => return ready.map_err(|error| of_peer(&error)),
+                Err(_) if waited >= idle => return Err(idled()),
+                Err(_) => self.keep_place()?,
+            }
+        }
+    }
+
+    /// Where the peer has used up its time: whether its place is wanted by others.
+    fn keep_place(&self) -> Result<(), Error> {
+        let mut pace = self.pace();
+        if pace.left().is_zero() {
+            if self.server.streams.places.are_short() {
+                return Err(Error::with_text(
+                    Errno::ETIMEDOUT,
+                    "too little moved on the stream for too long, and the server has few left",
+                ));
+            }
+            pace.renew();
+        }
+        Ok(())
+    }
+
+    /// Waits, and lets that count as a wait for the peer.
+    pub async fn sleep(&self, time: Duration) -> Result<(), Error> {
+        tokio::select! {
+            biased;
+            () = self.abort.cancelled() => return Err(aborted()),
+            () = tokio::time::sleep(time) => {}
+        }
+        self.pace().waited(time);
+        self.keep_place()
     }
 
     /// Waits for the file's server, which has a bound of its own: ECANCELED when the stream is to end.
@@ -83,7 +145,7 @@ pub(super) fn aborted() -> Error {
     Error::with_text(Errno::ECANCELED, "the stream was ended before its time")
 }
 
-pub(super) fn idle() -> Error {
+fn idled() -> Error {
     Error::with_text(Errno::ETIMEDOUT, "nothing moved on the stream for too long")
 }
 
@@ -103,7 +165,7 @@ pub(super) fn cut_short() -> Error {
 impl Life {
     pub async fn run(self, server: Arc<Server>, place: Place, entry: Entry) {
         let Life { peer, modrev, moves, arrival, read, offset, length, appends, is_asked_after } = self;
-        let bounds = Bounds { abort: entry.aborted(), idle: server.streams.limits.idle };
+        let bounds = Bounds::new(entry.aborted(), server.clone());
         let stream = arrive(arrival, &server, &bounds);
         // What fails drops its connection, which resets it, before anything else is waited for.
         let moved = match moves {

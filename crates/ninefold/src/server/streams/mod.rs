@@ -18,12 +18,15 @@ mod descriptor;
 mod greeting;
 mod life;
 mod moving;
+mod origin;
+mod pace;
+mod places;
 mod port;
 mod table;
 mod tokens;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ninefold_proto::attr::{Attr, getattr};
@@ -41,6 +44,7 @@ pub(super) use table::OfConnection;
 use self::conveying::Conduit;
 use self::greeting::Silent;
 use self::life::{Arrival, Life, Moves};
+use self::places::{Place, Places};
 use self::tokens::Tokens;
 use super::dispatch::{Handle, outlive, survive};
 use super::throttle::Throttle;
@@ -50,7 +54,8 @@ use crate::transport::Peer;
 /// Limits of all streams of a server. Those of one connection are in [`Limits`](super::Limits).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StreamLimits {
-    /// Streams that have not ended, those included that wait for their data connection; over it EMFILE.
+    /// Streams that have not ended, those included that wait for their data connection; over it EMFILE. So it is for who has as many of
+    /// them as are free: an address, in IPv6 a network of 64 bits, on a Unix socket a user.
     pub open: usize,
     /// Connections that have not said yet what they are. One more closes the one that has been silent for longest.
     pub silent: usize,
@@ -60,6 +65,10 @@ pub struct StreamLimits {
     pub port: Duration,
     /// How long nothing may move on a stream.
     pub idle: Duration,
+    /// Bytes that are to move on a stream within `within`, for which its peer is waited for, once half of the streams are taken.
+    pub least: u64,
+    /// See `least`.
+    pub within: Duration,
 }
 
 impl Default for StreamLimits {
@@ -71,6 +80,8 @@ impl Default for StreamLimits {
             token: Duration::from_secs(30),
             port: Duration::from_secs(10),
             idle: Duration::from_secs(300),
+            least: 64 * 1024,
+            within: Duration::from_secs(600),
         }
     }
 }
@@ -84,7 +95,7 @@ pub struct StreamCounts {
     pub completed: u64,
     /// Those that ended in an error, an ABORT or a token that nobody came with.
     pub failed: u64,
-    /// Those of the failed that ended in ETIMEDOUT: nobody came with the token or to the port, or nothing moved.
+    /// Those of the failed that ended in ETIMEDOUT: nobody came with the token or to the port, or nothing moved, or too little.
     pub timed_out: u64,
     /// Data connections that were closed unheard: with a token that is none, was used, is too old, or from another peer.
     pub refused: u64,
@@ -98,8 +109,8 @@ pub(super) struct Streams {
     limits: StreamLimits,
     tokens: Tokens,
     silent: Silent,
-    /// Not ended.
-    open: AtomicUsize,
+    /// Of those that have not ended.
+    places: Places,
     pub(super) tasks: TaskTracker,
     opened: AtomicU64,
     completed: AtomicU64,
@@ -117,7 +128,7 @@ impl Streams {
             limits,
             tokens: Tokens::default(),
             silent: Silent::default(),
-            open: AtomicUsize::new(0),
+            places: Places::new(limits.open),
             tasks: TaskTracker::new(),
             opened: AtomicU64::new(0),
             completed: AtomicU64::new(0),
@@ -143,7 +154,7 @@ impl Streams {
 
     /// Streams that have not ended.
     pub fn open(&self) -> usize {
-        self.open.load(Ordering::Relaxed)
+        self.places.taken()
     }
 
     /// A data connection was closed unheard.
@@ -173,27 +184,6 @@ impl Streams {
         } else {
             debug!(%peer, %error, "stream ended");
         }
-    }
-}
-
-/// A place among the streams of the server.
-#[derive(Debug)]
-struct Place(Arc<Server>);
-
-impl Place {
-    fn take(server: &Arc<Server>) -> Result<Place, Error> {
-        let streams = &server.streams;
-        let more = |open: usize| (open < streams.limits.open).then_some(open + 1);
-        match streams.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
-            Ok(_) => Ok(Place(server.clone())),
-            Err(_) => Err(Error::with_text(Errno::EMFILE, "too many streams at this server")),
-        }
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.streams.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -228,7 +218,7 @@ pub(super) fn open(
         ));
     }
     // Before anything is waited for: what ends the connection's streams is to find it.
-    let admitted = Place::take(server).and_then(|place| Ok((place, of.admit()?)));
+    let admitted = Place::take(server, peer).and_then(|place| Ok((place, of.admit()?)));
     let (place, entry) = match admitted {
         Ok(admitted) => admitted,
         Err(error) => return Answer::err(error),

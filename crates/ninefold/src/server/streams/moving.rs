@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use super::closing;
 use super::descriptor::Descriptor;
-use super::life::{Bounds, aborted, cut_short, of_peer};
+use super::life::{Bounds, cut_short, of_peer};
 use crate::server::{Answer, sock_diag};
 use crate::transport::{PipeShare, Piped, Socket};
 
@@ -103,17 +103,17 @@ pub(super) async fn wait_until_taken(socket: &Arc<Socket>, bounds: &Bounds) -> R
             return gone(tcp).map(|()| true);
         }
         if least.is_none_or(|least| left < least) {
+            bounds.moved(least.map_or(0, |least| least - left));
             (least, since) = (Some(left), Instant::now());
         } else if since.elapsed() >= STILL {
             return Ok(false);
         }
         // Soon at first, and later no more often than is felt.
         let wait = (began.elapsed() / 4).clamp(LOOK_FIRST, LOOK_LAST);
-        tokio::select! {
-            biased;
-            // What was sent still leaves, with its end: the stream was whole before.
-            () = bounds.abort.cancelled() => return Err(aborted()),
-            () = tokio::time::sleep(wait) => {}
+        // What was sent still leaves, with its end: the stream was whole before.
+        match bounds.sleep(wait).await {
+            Err(error) if error.errno == Errno::ETIMEDOUT => return Ok(false),
+            waited => waited?,
         }
     }
 }
@@ -159,6 +159,7 @@ async fn send_all(
             Ok(0) => break,
             Ok(n) => {
                 at += n as u64;
+                bounds.moved(n as u64);
                 turn += n;
                 if turn >= TURN {
                     turn = 0;
@@ -290,6 +291,7 @@ async fn take_all(
         let turn = if file.is_slow() { Answer::blocking(turn) } else { Answer::in_place(turn) };
         let Turn { moved, is_dry, is_over, by_memory: cannot_move } = turn.wait().await?;
         at += moved as u64;
+        bounds.moved(moved as u64);
         by_memory |= cannot_move;
         if is_over {
             return if length.is_some() && at < end { Err(cut_short()) } else { Ok(at - offset) };
