@@ -10,7 +10,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use clap::Parser;
 use ninefold::transport::{Address, Listener};
-use ninefold_conformance::hostile::{Hostile, Misbehaviour, all, find};
+use ninefold_conformance::hostile::{Hostile, Misbehaviour, all, find, streams};
 
 /// Serve a small tree over 9P and misbehave in one way. Exit status: 0 the list was printed, 1 failed, 2 usage.
 #[derive(Parser)]
@@ -53,8 +53,8 @@ fn main() -> ExitCode {
 /// A line each: name, dialects, what it does, and the rule in brackets.
 fn list() -> io::Result<()> {
     let mut out = io::stdout().lock();
-    for misbehaviour in all() {
-        let dialects: Vec<&str> = misbehaviour.dialects().map(|dialect| dialect.as_str()).collect();
+    for misbehaviour in all().chain(streams()) {
+        let dialects: Vec<&str> = misbehaviour.versions().map(|version| version.as_str()).collect();
         let rule = misbehaviour.rule.unwrap_or("odd, but no rule forbids it");
         writeln!(out, "{}\t{}\t{} [{rule}]", misbehaviour.name, dialects.join(" "), misbehaviour.what)?;
     }

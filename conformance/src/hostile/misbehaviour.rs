@@ -1,11 +1,12 @@
 //! The table of misbehaviours.
 
 use ninefold_proto::Dialect;
-use ninefold_proto::dialect::DialectSet;
+use ninefold_proto::dialect::{DialectSet, Version};
 use ninefold_proto::types::Fid;
 
 use super::listing::Entry;
 use super::scene::{Reply, Request, Scene};
+use super::stream::{self, Trick};
 use super::{
     attach, attribute, data, directory, failure, flush, frame, link, open, reply, silence, version, walk, xattr,
 };
@@ -35,6 +36,8 @@ pub(super) enum Hook {
     Greeting(&'static [u8]),
     /// Entries at the end of the listing of the directory that the fid stands for.
     Listed(fn(&Scene, Fid) -> Vec<Entry>),
+    /// With streams; connections come by TCP.
+    Stream(Trick),
     /// Nothing: the tree has files of these names.
     Names(&'static [&'static [u8]]),
     /// Nothing: what the tree has is enough.
@@ -63,9 +66,15 @@ impl Misbehaviour {
         let set = self.dialects;
         Dialect::ALL.into_iter().filter(move |&dialect| set.has(dialect))
     }
+
+    /// The same with the suffixes that it takes.
+    pub fn versions(&self) -> impl Iterator<Item = Version> + use<> {
+        let of_streams = matches!(self.hook, Hook::Stream(_));
+        self.dialects().map(move |dialect| if of_streams { stream::version(dialect) } else { dialect.into() })
+    }
 }
 
-/// Every misbehaviour, by subject.
+/// Every misbehaviour of messages, by subject. What is wrong with streams is in [`streams`].
 pub fn all() -> impl Iterator<Item = &'static Misbehaviour> {
     [
         version::TABLE,
@@ -87,9 +96,14 @@ pub fn all() -> impl Iterator<Item = &'static Misbehaviour> {
     .flatten()
 }
 
+/// Every misbehaviour of streams, for connections over TCP.
+pub fn streams() -> impl Iterator<Item = &'static Misbehaviour> {
+    stream::TABLE.iter()
+}
+
 /// The misbehaviour of that name.
 pub fn find(name: &str) -> Option<&'static Misbehaviour> {
-    all().find(|misbehaviour| misbehaviour.name == name)
+    all().chain(streams()).find(|misbehaviour| misbehaviour.name == name)
 }
 
 #[cfg(test)]
@@ -100,7 +114,7 @@ mod tests {
 
     #[test]
     fn each_name_is_unique_and_is_typed_without_quoting() {
-        let names: Vec<&str> = all().map(|misbehaviour| misbehaviour.name).collect();
+        let names: Vec<&str> = all().chain(streams()).map(|misbehaviour| misbehaviour.name).collect();
         assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
         let plain = |name: &&str| name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
         assert!(names.iter().all(plain), "{names:?}");
@@ -108,6 +122,6 @@ mod tests {
 
     #[test]
     fn each_can_be_played_in_some_dialect() {
-        assert!(all().all(|misbehaviour| misbehaviour.dialects().next().is_some()));
+        assert!(all().chain(streams()).all(|misbehaviour| misbehaviour.dialects().next().is_some()));
     }
 }

@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use super::listing;
 use super::misbehaviour::Hook;
 use super::scene::{Act, Reply, Request, Scene};
-use super::tree;
+use super::{stream, tree};
 
 /// Bytes; a client's frame over this is not read. The greatest msize that ninefold agrees to.
 const FRAME_MAX: usize = 8 << 20;
@@ -29,7 +29,7 @@ const QUEUE: usize = 16;
 const DEAF: Duration = Duration::from_secs(3600);
 
 /// Joins a client with the honest server until one of them closes or the hook hangs up.
-pub(super) async fn join(client: Stream, server: Stream, hook: &Hook) -> io::Result<()> {
+pub(super) async fn join(client: Stream, server: Stream, hook: &'static Hook) -> io::Result<()> {
     let (from_client, to_client) = tokio::io::split(client);
     let (from_server, to_server) = tokio::io::split(server);
     let (say, said) = mpsc::channel(QUEUE);
@@ -95,7 +95,7 @@ async fn requests(
     mut from: impl AsyncRead + Unpin,
     lines: Lines,
     scene: &Mutex<Scene>,
-    hook: &Hook,
+    hook: &'static Hook,
 ) -> Result<(), End> {
     lines.carry_out(scene).await; // the greeting
     while let Some(frame) = read_frame(&mut from).await? {
@@ -134,11 +134,18 @@ fn hooked_request(scene: &mut Scene, request: &Request<'_>, hook: &Hook) {
     match hook {
         Hook::Request(hook) | Hook::Both(hook, _) => hook(scene, request),
         Hook::Listed(_) => listing::after_the_end(scene, request),
-        Hook::Reply(_) | Hook::Greeting(_) | Hook::Names(_) | Hook::Tree => scene.forward(request.tag, request.frame),
+        Hook::Reply(_) | Hook::Greeting(_) | Hook::Stream(_) | Hook::Names(_) | Hook::Tree => {
+            scene.forward(request.tag, request.frame);
+        }
     }
 }
 
-async fn replies(mut from: impl AsyncRead + Unpin, lines: Lines, scene: &Mutex<Scene>, hook: &Hook) -> Result<(), End> {
+async fn replies(
+    mut from: impl AsyncRead + Unpin,
+    lines: Lines,
+    scene: &Mutex<Scene>,
+    hook: &'static Hook,
+) -> Result<(), End> {
     while let Some(frame) = read_frame(&mut from).await? {
         take_reply(&mut lock(scene), &frame, hook)?;
         lines.carry_out(scene).await;
@@ -147,7 +154,7 @@ async fn replies(mut from: impl AsyncRead + Unpin, lines: Lines, scene: &Mutex<S
 }
 
 /// The honest server makes no mistakes: a reply that cannot be understood is a fault of this relay.
-fn take_reply(scene: &mut Scene, frame: &[u8], hook: &Hook) -> io::Result<()> {
+fn take_reply(scene: &mut Scene, frame: &[u8], hook: &'static Hook) -> io::Result<()> {
     let wrong = |what: &str| io::Error::new(io::ErrorKind::InvalidData, format!("the honest server: {what}"));
     let (header, body) = split_frame(frame).map_err(|e| wrong(&e.to_string()))?;
     let tag = header.tag;
@@ -162,6 +169,7 @@ fn take_reply(scene: &mut Scene, frame: &[u8], hook: &Hook) -> io::Result<()> {
     match hook {
         Hook::Reply(hook) | Hook::Both(_, hook) => hook(scene, &reply),
         Hook::Listed(entries) => listing::at_the_end(scene, &reply, *entries),
+        Hook::Stream(trick) => stream::say(scene, &reply, trick),
         Hook::Request(_) | Hook::Greeting(_) | Hook::Names(_) | Hook::Tree => scene.say(frame),
     }
     Ok(())

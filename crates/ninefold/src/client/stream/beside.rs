@@ -373,7 +373,12 @@ impl Beside {
             }
             let size = self.file.metadata_by(&self.file.client).await?.size;
             let there = size.saturating_sub(self.offset).min(self.length.unwrap_or(u64::MAX));
-            return if moved < there { Err(Fault::Short { got: moved, sent: there }.into()) } else { Ok(()) };
+            return match moved {
+                _ if moved < there => Err(Fault::Short { got: moved, sent: there }.into()),
+                // What has no size may have bytes.
+                _ if moved > there && size > 0 => Err(Fault::Changed.into()),
+                _ => Ok(()),
+            };
         }
         // The server looks at the file when we have acknowledged its end: at once with ours, and not when TCP would by itself.
         if moved > 0 {
