@@ -73,6 +73,31 @@ fn a_composed_tree_is_served_and_used_by_the_commands() {
 }
 
 #[test]
+fn a_large_file_is_copied_and_read_by_streams_through_the_server_of_the_table() {
+    let two = two();
+    let serve = Running::start(&["serve", "--ns", &two.file, "--listen", "9p://127.0.0.1:0"]);
+    let address = serve.tcp();
+    let mut content = vec![0; 9 << 20];
+    fastrand::Rng::with_seed(1).fill(&mut content);
+    let here = two.dir.path().join("here");
+    std::fs::write(&here, &content).unwrap();
+    let stats = two.dir.path().join("stats");
+    for dialect in ["9P2000.L.n1", "9P2000.s"] {
+        let there = format!("9p://{address}/n/far/usr/large?dialect={dialect}");
+        let back = two.dir.path().join("back");
+        for (from, to) in [(here.to_str().unwrap(), &*there), (&*there, back.to_str().unwrap())] {
+            let cp = run(&["cp", "--stats", stats.to_str().unwrap(), from, to]);
+            assert_eq!((cp.0, cp.2), (Some(0), String::new()), "{from} {to}");
+            let counted: serde_json::Value = serde_json::from_slice(&std::fs::read(&stats).unwrap()).unwrap();
+            assert!(counted["messages"]["Tstream"].as_u64() > Some(0), "{from} {to}: {counted}");
+        }
+        assert!(std::fs::read(two.dir.path().join("two/usr/large")).unwrap() == content, "{dialect}");
+        assert!(std::fs::read(&back).unwrap() == content, "{dialect}");
+        std::fs::remove_file(back).unwrap();
+    }
+}
+
+#[test]
 fn a_read_only_export_of_a_name_space_refuses_every_change() {
     let two = two();
     let serve = Running::start(&["serve", "--ns", &two.file, "--read-only", "--listen", "9p://127.0.0.1:0"]);
