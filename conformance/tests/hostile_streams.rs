@@ -11,6 +11,8 @@ use ninefold::client::{Attach, Client, Error, Follow, Mode, Options};
 use ninefold::proto::dialect::Version;
 use ninefold_conformance::hostile::{Hostile, find, streams, tree};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
 use Errand::{Read, ReadPart, ReadSmall, Write};
@@ -162,6 +164,7 @@ async fn play(name: &str, expected: &[Expected]) {
     let name = name.replace('_', "-");
     let misbehaviour = find(&name).unwrap();
     let is_silent = SILENT.contains(&misbehaviour.name);
+    let mut runs = JoinSet::new();
     let mut wrong = Vec::new();
     for version in misbehaviour.versions() {
         for errand in ALL {
@@ -171,15 +174,26 @@ async fn play(name: &str, expected: &[Expected]) {
             }
             let hostile = Arc::new(Hostile::new(misbehaviour).await.unwrap());
             let ran = run(hostile, version, errand, if is_silent { SHORT } else { LONG });
-            let told = timeout(HANGS, ran).await.unwrap_or_else(|_| panic!("{name}: {version} {errand:?} hangs"));
-            let rows = expected.iter().filter(|row| row.0.contains(&version.as_str()) && row.1.contains(&errand));
-            let wanted = rows.map(|row| row.2).next().unwrap_or("ok");
-            if !wanted.split('|').any(|wanted| is_like(&told, wanted)) {
-                wrong.push(format!("{version} {errand:?}: wanted {wanted}, got {told}"));
+            runs.spawn(async move { (version, errand, timeout(HANGS, ran).await) });
+            // Those that wait do so together.
+            while !is_silent && let Some(ran) = runs.join_next().await {
+                wrong.extend(judge(ran.unwrap(), expected));
             }
         }
     }
+    while let Some(ran) = runs.join_next().await {
+        wrong.extend(judge(ran.unwrap(), expected));
+    }
     assert!(wrong.is_empty(), "{name}:\n{}", wrong.join("\n"));
+}
+
+/// What is wrong with what came of an errand.
+fn judge((version, errand, told): (Version, Errand, Result<String, Elapsed>), expected: &[Expected]) -> Option<String> {
+    let told = told.unwrap_or_else(|_| "it hangs".to_owned());
+    let row = expected.iter().find(|row| row.0.contains(&version.as_str()) && row.1.contains(&errand));
+    let wanted = row.map_or("ok", |row| row.2);
+    let is_wanted = wanted.split('|').any(|wanted| is_like(&told, wanted));
+    (!is_wanted).then(|| format!("{version} {errand:?}: wanted {wanted}, got {told}"))
 }
 
 /// `*` stands for anything.
