@@ -76,14 +76,14 @@ for _ in $(seq "$ROUNDS"); do
         awk '{ print $3 }' "$out/one" >>"$out/get"
         awk '{ print $3 - $2 }' "$out/one" >>"$out/get.data"
         iperf -R >>"$out/iperf.get"
-        ours cat "$url/big" >>"$out/cat"
+        ours cat --no-stream "$url/big" >>"$out/cat"
     fi
     if [ -n "$UP" ]; then
         lab client -- "$NINEFOLD_BENCH" bulk put "$server:7000" "$out/tree/big" >"$out/one"
         awk '{ print $2 }' "$out/one" >>"$out/put"
         awk -v rtt="$RTT" '{ print $2 - $1 - rtt }' "$out/one" >>"$out/put.data"
         iperf >>"$out/iperf.put"
-        ours cp "$out/tree/big" "$url/up" >>"$out/cp"
+        ours cp --no-stream "$out/tree/big" "$url/up" >>"$out/cp"
         cmp "$out/tree/big" "$out/tree/up"
         rm -f "$out/tree/up"
     fi

@@ -26,8 +26,8 @@ const LEAST: u64 = 1 << 20;
 
 /// Round trips that the rest of a range must take at its rate to be worth being parted. A new connection has its first bytes two of them
 /// later, and doubles what it brings from ten segments on (RFC 6928): 0.5 MB in the first seven, while the one that has the range goes on,
-/// with the room of all that have ended.
-const TRIPS: u32 = 10;
+/// with the room of all that have ended. What it sends too much before it knows the way is lost to all of them.
+const TRIPS: u32 = 20;
 
 /// See the module. Dropping it gives up what is on the way.
 pub struct Ranges {

@@ -1,16 +1,24 @@
 //! How many streams a transfer should have, from how fast it is: pure, with time as an argument.
 //!
 //! A connection begins with ten segments a round trip and doubles that each time (RFC 6928), so a short round trip needs one
-//! connection, and a long one several at once. From then on the bytes of each interval of two round trips are counted: as long as an interval
-//! brings a quarter more than the best before, the way is not full, and there may be twice as many.
+//! connection, and a long one several at once. From then on the bytes of each interval of two round trips are counted. As long as an
+//! interval brings a quarter more than the best before, the connections find out by themselves what the way holds, and more of them
+//! would overrun it. Then there are twice as many; if they bring a quarter more within some intervals, and that has come to its end
+//! too, again. If they do not, the way is full.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// What a round trip may take for one connection to be enough: ten segments then make 29 Mbit/s at once, and 1 Gbit/s
-/// five round trips, 20 ms, later.
-const TRIP: Duration = Duration::from_millis(4);
+/// What a round trip may take for one connection to be enough: ten segments then make 58 Mbit/s at once, and 1 Gbit/s
+/// four round trips, 8 ms, later.
+const TRIP: Duration = Duration::from_millis(2);
+
+/// Intervals in which more connections show that they bring more: ten round trips, in which each brings 15 MB if nothing holds it.
+const PROOF: u32 = 5;
+
+/// What is more than chance.
+const MORE: f64 = 1.25;
 
 /// The shortest interval, in which a rate can be told from chance.
 const INTERVAL: Duration = Duration::from_millis(20);
@@ -30,13 +38,17 @@ pub(super) struct Width {
     bytes: u64,
     /// Bytes a second, of the best interval.
     best: f64,
+    /// The same of when there were fewer, or 0.
+    before: f64,
+    /// Intervals that they still have to bring more than those.
+    proof: u32,
 }
 
 impl Width {
     /// `trip`: what a round trip takes.
     pub fn new(trip: Duration, most: usize, now: Instant) -> Width {
         let wanted = (trip.as_nanos() / TRIP.as_nanos()).clamp(1, most as u128) as usize;
-        Width { most, wanted, interval: interval(trip), since: now, bytes: 0, best: 0.0 }
+        Width { most, wanted, interval: interval(trip), since: now, bytes: 0, best: 0.0, before: 0.0, proof: PROOF }
     }
 
     pub fn wanted(&self) -> usize {
@@ -52,14 +64,28 @@ impl Width {
         let took = now.saturating_duration_since(self.since);
         if took >= self.interval {
             let rate = self.bytes as f64 / took.as_secs_f64();
-            // The first interval has nothing to be compared with.
-            if self.best > 0.0 && rate > self.best * 1.25 {
-                self.wanted = (self.wanted * 2).min(self.most);
-            }
-            self.best = self.best.max(rate);
+            self.judge(rate);
             (self.since, self.bytes) = (now, 0);
         }
         self.wanted
+    }
+
+    /// What an interval brought.
+    fn judge(&mut self, rate: f64) {
+        let grows = rate > self.best * MORE;
+        // A pause says nothing of the way.
+        let pauses = rate * 2.0 < self.best || rate == 0.0;
+        self.best = self.best.max(rate);
+        if grows || pauses || self.proof == 0 {
+            return;
+        }
+        if self.best > self.before * MORE {
+            self.before = self.best;
+            self.wanted = (self.wanted * 2).min(self.most);
+            self.proof = PROOF;
+        } else {
+            self.proof -= 1;
+        }
     }
 }
 
@@ -81,16 +107,21 @@ mod tests {
 
     #[test]
     fn a_long_round_trip_begins_with_several_and_a_short_one_with_one() {
-        assert_eq!([0, 1, 7, 15, 50, 300].map(|trip| after(trip, &[])), [1, 1, 1, 3, 8, 8]);
+        assert_eq!([0, 1, 7, 15, 50, 300].map(|trip| after(trip, &[])), [1, 1, 3, 7, 8, 8]);
     }
 
     #[test]
     fn there_are_more_while_more_comes_and_no_more_when_the_way_is_full() {
-        assert_eq!(after(1, &[100]), 1);
-        assert_eq!(after(1, &[100, 110, 120, 90]), 1);
-        assert_eq!(after(1, &[10, 20, 40, 80, 160]), 8);
-        assert_eq!(after(1, &[10, 20, 21, 20, 22]), 2);
-        // A pause and what comes after it are no growth.
-        assert_eq!(after(1, &[100, 0, 100, 0, 100]), 1);
+        assert_eq!(after(1, &[0, 100]), 1);
+        // It has not come to what one can.
+        assert_eq!(after(1, &[10, 20, 40, 80, 160]), 1);
+        assert_eq!(after(1, &[10, 20, 21]), 2);
+        // Two bring no more.
+        assert_eq!(after(1, &[10, 20, 21, 20, 22, 20, 20, 20, 100, 100]), 2);
+        assert_eq!(after(1, &[10, 20, 20, 40, 40, 80, 80]), 8);
+        // Little by little.
+        assert_eq!(after(1, &[20, 20, 23, 26]), 4);
+        // A pause is no end of growth.
+        assert_eq!(after(1, &[100, 0, 0, 10, 0]), 1);
     }
 }
