@@ -422,3 +422,34 @@ fn a_locked_stream_is_one_threads_for_several_calls() {
     assert_eq!(pairs.len(), 16_000);
     assert!(pairs.chunks(2).all(|pair| pair[0] == pair[1]));
 }
+
+#[test]
+fn what_is_held_back_far_behind_hides_nothing_of_the_file_before_it() {
+    let directory = directory();
+    let data = numbers(100_000);
+    let path = file(&directory, &data);
+    let calibration = Calibration { first: 4096, read: 8192, ..Calibration::default() };
+    let stream = both().calibration(calibration).open(&path).unwrap();
+    let out = stream.alloc_at(SeekFrom::Start(90_000), 1).unwrap();
+    stream.alloc_at(SeekFrom::Start(95_000), 2).unwrap().copy_from_slice(b"??");
+    stream.seek(SeekFrom::Start(0)).unwrap();
+    let mut expected = data;
+    expected[95_000..95_002].copy_from_slice(b"??");
+    for piece in expected.chunks(1000) {
+        assert!(*stream.alloc_in(Mode::Read, 1000).unwrap() == *piece);
+    }
+    drop(out);
+}
+
+#[test]
+fn what_a_socket_could_not_send_is_not_read_from_it() {
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    let stream = Options::new().take(OwnedFd::from(ours)).unwrap();
+    let mut full = false;
+    while !full {
+        full = stream.alloc(60_000).and_then(|room| room.free()).and_then(|()| stream.flush()).is_err();
+    }
+    (&theirs).write_all(b"answer").unwrap();
+    assert_eq!(&*stream.alloc_in(Mode::Read, 100).unwrap(), b"answer");
+}

@@ -91,7 +91,11 @@ impl State {
 
     /// `drain` on behalf of another stream: what cannot be written is shown to it all the same, and its error is told here later.
     pub fn settle(&mut self) -> Overlay {
-        if !self.write || (self.drain().is_ok() && !self.output.is_behind()) || self.module.appends() {
+        if !self.write
+            || (self.drain().is_ok() && !self.output.is_behind())
+            || self.module.appends()
+            || !self.module.is_seekable()
+        {
             return Vec::new();
         }
         self.output.unwritten()
@@ -190,8 +194,12 @@ impl State {
         let quiet = !self.write && !file.is_shared();
         let chunk = self.module.fill(Fill { at, least: least.max(1), tail: &self.pending, memory, quiet })?;
         self.pending.clear();
-        let chunk =
-            if own.is_empty() && overlay.is_empty() { chunk } else { laid_over(chunk, at, least, &own, overlay)? };
+        let chunk = if own.is_empty() && overlay.is_empty() {
+            chunk
+        } else {
+            let length = self.module.length()?;
+            laid_over(chunk, at, least, length, &own, overlay)?
+        };
         let used = usize::try_from(at - chunk.offset).map_err(|_| Error::BadOffset)?;
         let memory = Frozen::new(chunk.memory);
         let base = memory.base().wrapping_add(chunk.start);
@@ -426,15 +434,16 @@ impl State {
     }
 }
 
-/// The same data with what is not in the file yet, in memory of its own.
-fn laid_over(chunk: Chunk, at: u64, least: usize, own: &Overlay, others: &Overlay) -> Result<Chunk> {
+/// The same data with what is not in the file yet, in memory of its own. `file` is the file's length.
+fn laid_over(chunk: Chunk, at: u64, least: usize, file: u64, own: &Overlay, others: &Overlay) -> Result<Chunk> {
     let end_of = |(offset, bytes): &(u64, Vec<u8>)| offset + bytes.len() as u64;
     let pieces = || own.iter().chain(others).filter(|piece| end_of(piece) > at);
     let read_end = chunk.offset + chunk.length as u64;
     let visible = pieces().map(end_of).fold(read_end, u64::max);
     // Beyond what was read only as far as was asked: the rest is another fill's.
     let asked = at.saturating_add(least.max(crate::memory::POOLED) as u64);
-    let end = read_end.max(visible.min(asked)).max(at);
+    // Where the chunk ends before the file does, what is behind it is the next fill's, and not a gap.
+    let end = if read_end < file { read_end.max(at) } else { read_end.max(visible.min(asked)).max(at) };
     if end == read_end && pieces().all(|(offset, _)| *offset >= end) {
         return Ok(chunk);
     }
