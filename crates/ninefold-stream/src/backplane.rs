@@ -1,0 +1,10 @@
+//! Between interfaces and modules: the buffers that regions lie in, which of them are out, and what goes to the module when.
+//!
+//! Order of locks: the file's, then a stream's; one stream's at a time, but of streams on one file by who holds the file's.
+
+pub mod core;
+pub mod current;
+pub mod file;
+pub mod input;
+pub mod output;
+pub mod state;

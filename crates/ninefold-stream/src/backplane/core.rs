@@ -1,0 +1,84 @@
+//! What a stream is to the threads that use it: its lock, and the state behind it.
+
+use std::cell::UnsafeCell;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use super::current::{Current, Mode};
+use super::file::File;
+use super::state::{Overlay, State};
+use crate::lock::{Hold, StreamLock};
+use crate::primitives::seat;
+
+pub struct Core {
+    pub lock: StreamLock,
+    pub file: Arc<File>,
+    /// Known to all without the lock.
+    pub writes: bool,
+    state: UnsafeCell<State>,
+}
+
+// SAFETY: the state is touched in short sections of the lock and while it is held, so by one thread at a time; all that it has may
+// go to another thread, addresses of memory among it, which the state itself keeps.
+unsafe impl Sync for Core {}
+// SAFETY: as above; the lock and the file are anybody's.
+unsafe impl Send for Core {}
+
+impl Core {
+    pub fn new(lock: StreamLock, file: Arc<File>, state: State) -> Core {
+        Core { lock, file, writes: state.write, state: UnsafeCell::new(state) }
+    }
+
+    /// A short section on the current buffer: no call, no wait. None where it is not granted, or `f` gives none.
+    #[inline(always)]
+    pub fn quick<R>(&self, f: impl FnOnce(&mut Current) -> Option<R>) -> Option<R> {
+        let me = seat();
+        if !self.lock.begin(me) {
+            return None;
+        }
+        // SAFETY: in a short section, and `f` cannot come back here. The owner's own longer ways end before they call this: each
+        // `Entered` lives in one function of `stream.rs` that calls no `quick`.
+        let result = f(unsafe { &mut (*self.state.get()).current });
+        self.lock.end(me);
+        result
+    }
+
+    /// The stream is this thread's until the guard goes. Nobody enters twice: see `quick`.
+    pub fn enter(&self) -> Entered<'_> {
+        Entered { core: self, _hold: self.lock.hold(seat()) }
+    }
+
+    /// What other streams of this process freed and the file does not have; what can be written is. The caller holds the file's lock,
+    /// and has not entered any stream.
+    pub fn settle_others(&self) -> Overlay {
+        self.file.others(self).iter().flat_map(|core| core.enter().settle()).collect()
+    }
+
+    /// A region is freed, shortly if that will do.
+    #[inline(always)]
+    pub fn quick_free(&self, region: *mut u8, mode: Mode) -> bool {
+        self.quick(|current| current.give(region, mode, self.file.changes()).then_some(())).is_some()
+    }
+}
+
+/// A stream that is locked.
+pub struct Entered<'a> {
+    core: &'a Core,
+    _hold: Hold<'a>,
+}
+
+impl Deref for Entered<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        // SAFETY: the lock is held, and `quick` has it.
+        unsafe { &*self.core.state.get() }
+    }
+}
+
+impl DerefMut for Entered<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        // SAFETY: the lock is held, and `quick` has it.
+        unsafe { &mut *self.core.state.get() }
+    }
+}

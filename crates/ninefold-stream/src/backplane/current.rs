@@ -1,0 +1,106 @@
+//! The current buffer (§4.1): what a call needs to know to be answered without the module. It is addresses and counts, nothing here
+//! follows an address.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Whether regions are read or written (§2). A stream has one mode at a time, a region keeps its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Regions hold the data of the file.
+    Read,
+    /// Regions are for data that goes to the file.
+    Write,
+}
+
+/// `bufbase`, `bufptr`, `bufcnt`, `refcount` and `mode` of figure 7, and what several streams on one file need besides.
+pub struct Current {
+    /// Is there one? If not, the rest means nothing.
+    pub live: bool,
+    pub mode: Mode,
+    pub base: *mut u8,
+    /// Where the next region begins.
+    pub at: *mut u8,
+    /// Bytes from `at` on: data, or room.
+    pub left: usize,
+    /// Regions that are out of it.
+    pub out: usize,
+    /// Where the region began that was allocated when none was out. Everything before it is free.
+    pub first: *mut u8,
+    /// Offset in the file of `base`.
+    pub offset: u64,
+    /// Reading: the file's count of changes when the data was read. Another count, and the data is stale.
+    pub seen: u64,
+    /// Writing: somebody else must know of each region that is freed, so that no short section will do.
+    pub loud: bool,
+}
+
+// SAFETY note for readers: no `unsafe` here. That regions go to other threads is in `region.rs`.
+
+impl Current {
+    pub const NONE: Current = Current {
+        live: false,
+        mode: Mode::Read,
+        base: std::ptr::null_mut(),
+        at: std::ptr::null_mut(),
+        left: 0,
+        out: 0,
+        first: std::ptr::null_mut(),
+        offset: 0,
+        seen: 0,
+        loud: false,
+    };
+
+    #[inline(always)]
+    pub fn is_fresh(&self, changes: &AtomicU64) -> bool {
+        // Relaxed: who was told of a change was told by something that orders it before this.
+        self.mode == Mode::Write || self.seen == changes.load(Ordering::Relaxed)
+    }
+
+    /// Figure 8, `salloc`: the next `bytes`, or None when the module must be asked. Not for 0 bytes.
+    #[inline(always)]
+    pub fn take(&mut self, bytes: usize, changes: &AtomicU64) -> Option<*mut u8> {
+        if bytes > self.left || bytes == 0 || !self.is_fresh(changes) {
+            return None;
+        }
+        let region = self.at;
+        if self.out == 0 {
+            self.first = region;
+        }
+        self.out += 1;
+        self.at = region.wrapping_add(bytes);
+        self.left -= bytes;
+        Some(region)
+    }
+
+    /// Is it a region of this buffer?
+    #[inline(always)]
+    pub fn has(&self, region: *mut u8, mode: Mode) -> bool {
+        let place = region.addr().wrapping_sub(self.base.addr());
+        self.live && mode == self.mode && place < (self.at.addr() - self.base.addr()) + self.left
+    }
+
+    /// Figure 8, `sfree`: false when more is to be done. Written regions are counted here only while one is out, so that
+    /// which bytes are free is always known.
+    #[inline(always)]
+    pub fn give(&mut self, region: *mut u8, mode: Mode, changes: &AtomicU64) -> bool {
+        let short = match mode {
+            Mode::Read => self.seen == changes.load(Ordering::Relaxed),
+            Mode::Write => self.out == 1 && !self.loud,
+        };
+        if !short || !self.has(region, mode) {
+            return false;
+        }
+        self.out -= 1;
+        true
+    }
+
+    /// Bytes between its base and the next region.
+    pub fn used(&self) -> usize {
+        self.at.addr() - self.base.addr()
+    }
+
+    /// Where in the file the next region begins.
+    pub fn position(&self) -> u64 {
+        self.offset + self.used() as u64
+    }
+}

@@ -1,0 +1,76 @@
+//! Buffers that were read, while regions of them are out (§4.3.1).
+
+use super::current::Current;
+use crate::memory::{Frozen, Memory};
+
+/// A buffer with data.
+pub struct Buffer {
+    pub memory: Frozen,
+    pub start: usize,
+    pub length: usize,
+    /// Regions out. While the buffer is the current one, [`Current::out`] counts.
+    pub out: usize,
+}
+
+impl Buffer {
+    fn has(&self, region: *mut u8) -> bool {
+        region.addr().wrapping_sub(self.memory.base().addr() + self.start) < self.length
+    }
+}
+
+#[derive(Default)]
+pub struct Input {
+    /// The one that is current, or was before the mode changed.
+    pub buffer: Option<Buffer>,
+    /// Older ones, of which regions are out.
+    old: Vec<Buffer>,
+    /// Memory for the next.
+    spare: Option<Memory>,
+}
+
+impl Input {
+    /// The buffer is not read from any more.
+    pub fn retire(&mut self) {
+        if let Some(buffer) = self.buffer.take() {
+            if buffer.out > 0 {
+                self.old.push(buffer);
+            } else {
+                self.reclaim(buffer);
+            }
+        }
+    }
+
+    fn reclaim(&mut self, buffer: Buffer) {
+        // A mapping is of one place, and what another lent is not ours to write.
+        let memory = buffer.memory.thaw().and_then(|mut m| m.as_mut_slice().is_some().then_some(m));
+        if memory.is_some() {
+            self.spare = memory;
+        }
+    }
+
+    pub fn spare(&mut self) -> Option<Memory> {
+        self.spare.take()
+    }
+
+    /// A region of a buffer of its own.
+    pub fn lend(&mut self, buffer: Buffer) {
+        self.old.push(buffer);
+    }
+
+    /// A region is freed: is its memory damaged? None when it is of no buffer here.
+    pub fn free(&mut self, region: *mut u8, current: &mut Current) -> Option<bool> {
+        if let Some(buffer) = self.buffer.as_mut().filter(|buffer| buffer.has(region)) {
+            let out = if current.has(region, super::current::Mode::Read) { &mut current.out } else { &mut buffer.out };
+            *out = out.checked_sub(1)?;
+            return Some(buffer.memory.is_damaged());
+        }
+        let place = self.old.iter().rposition(|buffer| buffer.has(region))?;
+        self.old[place].out -= 1;
+        let damaged = self.old[place].memory.is_damaged();
+        if self.old[place].out == 0 {
+            let buffer = self.old.swap_remove(place);
+            self.reclaim(buffer);
+        }
+        Some(damaged)
+    }
+}

@@ -1,0 +1,467 @@
+//! What a stream is in the middle of: the longer ways of each call, for which the stream is locked.
+
+use super::current::{Current, Mode};
+use super::file::File;
+use super::input::{Buffer, Input};
+use super::output::Output;
+use crate::calibration::Calibration;
+use crate::error::{Error, Result};
+use crate::memory::{Frozen, Memory, PAGE};
+use crate::module::{Chunk, Fill, StreamModule};
+
+/// Freed data that is not in the file: offset and bytes.
+pub type Overlay = Vec<(u64, Vec<u8>)>;
+
+pub struct State {
+    pub current: Current,
+    input: Input,
+    output: Output,
+    pub mode: Mode,
+    /// Where the next region begins, while there is no current buffer.
+    position: u64,
+    pub module: Box<dyn StreamModule>,
+    pub read: bool,
+    pub write: bool,
+    /// Each change is told to others, or to the reading half.
+    loud: bool,
+    pub calibration: Calibration,
+    /// Read and not in a buffer: the tail of one, until the next is filled. It begins at `position`.
+    pending: Vec<u8>,
+}
+
+impl State {
+    pub fn new(module: Box<dyn StreamModule>, (read, write): (bool, bool), calibration: Calibration) -> State {
+        State {
+            current: Current::NONE,
+            input: Input::default(),
+            output: Output::default(),
+            mode: if write { Mode::Write } else { Mode::Read },
+            position: 0,
+            module,
+            read,
+            write,
+            loud: read && write,
+            calibration,
+            pending: Vec::new(),
+        }
+    }
+
+    pub fn position(&self) -> u64 {
+        if self.current.live { self.current.position() } else { self.position }
+    }
+
+    /// There is no current buffer any more.
+    fn park(&mut self) {
+        if !self.current.live {
+            return;
+        }
+        self.position = self.current.position();
+        self.sync();
+        if self.current.mode == Mode::Read
+            && let Some(buffer) = &mut self.input.buffer
+        {
+            buffer.out = self.current.out;
+        }
+        self.current = Current::NONE;
+    }
+
+    /// What short sections did to the last extent.
+    fn sync(&mut self) {
+        let current = &self.current;
+        if current.live
+            && current.mode == Mode::Write
+            && let Some(extent) = self.output.back()
+        {
+            let place = extent.end - extent.length();
+            extent.end = place + current.used();
+            extent.out = current.out;
+            extent.first = place + (current.first.addr() - current.base.addr());
+        }
+    }
+
+    fn is_writing(&self) -> bool {
+        self.current.live && self.current.mode == Mode::Write
+    }
+
+    pub fn drain(&mut self) -> Result<()> {
+        self.sync();
+        let current = self.is_writing();
+        self.output.drain(&mut *self.module, current)
+    }
+
+    /// `drain` on behalf of another stream: what cannot be written is shown to it all the same, and its error is told here later.
+    pub fn settle(&mut self) -> Overlay {
+        if !self.write
+            || (self.drain().is_ok() && !self.output.is_behind())
+            || self.module.appends()
+            || !self.module.is_seekable()
+        {
+            return Vec::new();
+        }
+        self.output.unwritten()
+    }
+
+    /// From now on others must know of each change.
+    pub fn be_loud(&mut self) {
+        self.loud = true;
+        self.current.loud = true;
+        let _ = self.drain(); // kept, and tried again by who asks for it
+    }
+
+    pub fn set_mode(&mut self, mode: Mode) -> Result<()> {
+        match mode {
+            Mode::Read if !self.read => return Err(Error::NotReadable),
+            Mode::Write if !self.write => return Err(Error::NotWritable),
+            _ => {}
+        }
+        if mode != self.mode {
+            // A change of mode keeps the place, not the buffer; what has no place to be read from again is kept apart.
+            if mode == Mode::Write && !self.module.is_seekable() && self.current.live {
+                let data = self.data().to_vec();
+                self.pending.extend_from_slice(&data);
+            }
+            self.park();
+            if mode == Mode::Write {
+                self.input.retire();
+            }
+            self.mode = mode;
+        }
+        Ok(())
+    }
+
+    /// Bytes of the stream as this process sees it.
+    pub fn length(&mut self, overlay: &Overlay) -> Result<u64> {
+        let own = self.settle();
+        let length = self.module.length()?;
+        let ends = own.iter().chain(overlay).map(|(at, bytes)| at + bytes.len() as u64);
+        Ok(ends.fold(length, u64::max))
+    }
+
+    /// The place of the next region.
+    pub fn seek(&mut self, to: u64, file: &File) -> Result<()> {
+        if !self.module.is_seekable() {
+            return Err(Error::NotSeekable);
+        }
+        if to > i64::MAX as u64 {
+            return Err(Error::BadOffset);
+        }
+        if to == self.position() {
+            return Ok(());
+        }
+        let current = &mut self.current;
+        if current.live && current.mode == Mode::Read && current.is_fresh(file.changes()) && to >= current.offset {
+            let all = current.used() + current.left;
+            if let Some(place) = usize::try_from(to - current.offset).ok().filter(|&place| place <= all) {
+                current.at = current.base.wrapping_add(place);
+                current.left = all - place;
+                return Ok(());
+            }
+        }
+        self.park();
+        self.input_done();
+        self.position = to;
+        Ok(())
+    }
+
+    /// What was read is of another place.
+    fn input_done(&mut self) {
+        self.pending.clear();
+        if !self.current.live {
+            self.input.retire();
+        }
+    }
+
+    /// Makes data current, from the position on: `least` bytes, or what there is.
+    pub fn refill(&mut self, least: usize, file: &File, overlay: &Overlay) -> Result<()> {
+        let own = self.settle();
+        let seekable = self.module.is_seekable();
+        let fresh = self.current.live && self.current.mode == Mode::Read && self.current.is_fresh(file.changes());
+        if fresh || (!seekable && self.current.live && self.current.mode == Mode::Read) {
+            let buffer = self.input.buffer.as_ref();
+            if let Some(buffer) = buffer.filter(|_| self.current.left > 0) {
+                let begin = buffer.start + self.current.used();
+                self.pending.clear();
+                self.pending.extend_from_slice(buffer.memory.bytes(begin..begin + self.current.left));
+            }
+        } else if seekable {
+            self.pending.clear();
+        }
+        self.park();
+        self.input.retire();
+        let seen = file.changes().load(std::sync::atomic::Ordering::Relaxed);
+        let at = self.position;
+        let memory = self.input.spare();
+        let quiet = !self.write && !file.is_shared();
+        let chunk = self.module.fill(Fill { at, least: least.max(1), tail: &self.pending, memory, quiet })?;
+        self.pending.clear();
+        let chunk = if own.is_empty() && overlay.is_empty() {
+            chunk
+        } else {
+            let length = self.module.length()?;
+            laid_over(chunk, at, least, length, &own, overlay)?
+        };
+        let used = usize::try_from(at - chunk.offset).map_err(|_| Error::BadOffset)?;
+        let memory = Frozen::new(chunk.memory);
+        let base = memory.base().wrapping_add(chunk.start);
+        self.current = Current {
+            live: true,
+            mode: Mode::Read,
+            base,
+            at: base.wrapping_add(used),
+            left: chunk.length.saturating_sub(used),
+            out: 0,
+            first: base,
+            offset: chunk.offset,
+            seen,
+            loud: self.loud,
+        };
+        self.input.buffer = Some(Buffer { memory, start: chunk.start, length: chunk.length, out: 0 });
+        Ok(())
+    }
+
+    /// Is there fresh data?
+    pub fn is_ready(&self, file: &File) -> bool {
+        self.current.live
+            && self.current.mode == Mode::Read
+            && self.current.left > 0
+            && (self.current.is_fresh(file.changes()) || !self.module.is_seekable())
+    }
+
+    /// Data at hand, `bytes` at most; no region is made.
+    pub fn data(&self) -> &[u8] {
+        match &self.input.buffer {
+            Some(buffer) if self.current.live && self.current.mode == Mode::Read => {
+                let begin = buffer.start + self.current.used();
+                buffer.memory.bytes(begin..begin + self.current.left)
+            }
+            _ => &[],
+        }
+    }
+
+    /// A region of data at hand.
+    pub fn take_data(&mut self, bytes: usize) -> (*mut u8, usize) {
+        let bytes = bytes.min(self.current.left);
+        if bytes > 0 {
+            self.current.out += 1;
+        }
+        let region = self.skip(bytes);
+        (region, bytes)
+    }
+
+    /// Passes over data at hand.
+    pub fn skip(&mut self, bytes: usize) -> *mut u8 {
+        let region = self.current.at;
+        self.current.at = region.wrapping_add(bytes);
+        self.current.left -= bytes;
+        region
+    }
+
+    /// A copy of data at hand, in memory of its own that begins at a page.
+    pub fn take_copy(&mut self, bytes: usize) -> Result<(*mut u8, usize)> {
+        let bytes = bytes.min(self.current.left);
+        let mut memory = Memory::pooled(bytes)?;
+        memory.as_mut_slice().unwrap_or_default()[..bytes].copy_from_slice(&self.data()[..bytes]);
+        self.skip(bytes);
+        let memory = Frozen::new(memory);
+        let region = memory.base();
+        self.input.lend(Buffer { memory, start: 0, length: bytes, out: 1 });
+        Ok((region, bytes))
+    }
+
+    /// Room for `bytes` at the position.
+    pub fn take_room(&mut self, bytes: usize, align: usize) -> Result<*mut u8> {
+        if !self.write {
+            return Err(Error::NotWritable);
+        }
+        let end = self.position().checked_add(bytes as u64).filter(|&end| end <= i64::MAX as u64);
+        if end.is_none() || bytes > isize::MAX as usize - PAGE {
+            return Err(Error::BadOffset);
+        }
+        let aligned = self.is_writing() && self.current.at.addr().is_multiple_of(align);
+        if !aligned || self.current.left < bytes {
+            self.park();
+            // Before there is more memory, what is in it is written, so that it does not grow while that fails.
+            if !self.output.has_room(bytes, align) || self.output.is_full() {
+                self.output.drain(&mut *self.module, false)?;
+            }
+            let (base, left) = self.output.begin(self.position, bytes, align, 0, &self.calibration)?;
+            self.current = Current {
+                live: true,
+                mode: Mode::Write,
+                base,
+                at: base,
+                left,
+                out: 0,
+                first: base,
+                offset: self.position,
+                seen: 0,
+                loud: self.loud,
+            };
+        }
+        if self.current.out == 0 {
+            self.current.first = self.current.at;
+        }
+        self.current.out += 1;
+        Ok(self.skip(bytes))
+    }
+
+    pub fn free(&mut self, region: *mut u8, bytes: usize, mode: Mode, file: &File) -> Result<()> {
+        match mode {
+            Mode::Read => match self.input.free(region, &mut self.current) {
+                Some(true) => Err(Error::Shrunk),
+                _ => Ok(()),
+            },
+            Mode::Write => {
+                self.sync();
+                self.output.free(region, bytes);
+                self.after_free(file)
+            }
+        }
+    }
+
+    fn after_free(&mut self, file: &File) -> Result<()> {
+        let writing = self.is_writing();
+        if writing && let Some(extent) = self.output.back() {
+            let place = extent.end - extent.length();
+            self.current.out = extent.out;
+            self.current.first = self.current.base.wrapping_add(extent.first - place);
+        }
+        if self.loud {
+            file.changed();
+        }
+        // Of several streams that write a file, what is freed later is in it later.
+        if file.is_shared() || self.output.is_due(writing) { self.drain() } else { Ok(()) }
+    }
+
+    /// The region that was allocated last becomes `bytes` long where it lies, if it is that one and there is room.
+    pub fn resize(&mut self, region: *mut u8, old: usize, bytes: usize, mode: Mode, file: &File) -> Result<bool> {
+        let current = &mut self.current;
+        if !current.has(region, mode) || region.wrapping_add(old) != current.at || current.out == 0 {
+            return Err(Error::NotLatest);
+        }
+        if bytes > old && (bytes - old > current.left || !current.is_fresh(file.changes())) {
+            return Ok(false);
+        }
+        current.left = current.left + old - bytes;
+        current.at = region.wrapping_add(bytes);
+        Ok(true)
+    }
+
+    /// Room for a longer region in the place of the latest one, whose bytes stay readable until `free_empty`.
+    pub fn move_room(&mut self, region: *mut u8, old: usize, bytes: usize) -> Result<(*mut u8, usize)> {
+        let room = self.current.left;
+        let begin = self.current.position() - old as u64;
+        self.current.at = region;
+        self.current.left = 0; // nothing goes there meanwhile
+        self.sync();
+        self.current.live = false;
+        self.position = begin;
+        let end = begin.checked_add(bytes as u64).filter(|&end| end <= i64::MAX as u64);
+        let begun = match end {
+            Some(_) => self.output.begin(begin, bytes, 1, old, &self.calibration),
+            None => Err(Error::BadOffset),
+        };
+        match begun {
+            Ok((base, left)) => {
+                self.current = Current {
+                    base,
+                    at: base.wrapping_add(bytes),
+                    left: left - bytes,
+                    out: 1,
+                    first: base,
+                    offset: begin,
+                    live: true,
+                    ..self.current
+                };
+                self.sync();
+                Ok((base, bytes))
+            }
+            Err(e) => {
+                self.current.live = true;
+                self.current.at = region.wrapping_add(old);
+                self.current.left = room;
+                self.sync();
+                Err(e)
+            }
+        }
+    }
+
+    /// A region of no length is freed.
+    pub fn free_empty(&mut self, region: *mut u8, mode: Mode, file: &File) -> Result<()> {
+        if mode == Mode::Read {
+            return self.free(region, 0, mode, file);
+        }
+        self.sync();
+        self.output.free_empty(region);
+        self.after_free(file)
+    }
+
+    /// Everything that is free is in the file.
+    pub fn flush(&mut self) -> Result<()> {
+        if !self.write {
+            return Ok(());
+        }
+        self.drain()?;
+        if self.output.is_behind() {
+            return Err(Error::Outstanding);
+        }
+        self.module.flush()
+    }
+
+    /// Writes past the buffers, if nothing is in them.
+    pub fn write_direct(&mut self, data: &[u8], written: &mut usize, file: &File) -> Result<bool> {
+        self.park();
+        self.output.drain(&mut *self.module, false)?;
+        if !self.output.extents.is_empty() {
+            return Ok(false);
+        }
+        if self.position.checked_add(data.len() as u64).is_none_or(|end| end > i64::MAX as u64) {
+            return Err(Error::BadOffset);
+        }
+        let result = self.module.write(self.position, data, written);
+        self.position += *written as u64;
+        if self.loud {
+            file.changed();
+        }
+        result.map(|()| true)
+    }
+
+    /// A place was read or written past the buffers.
+    pub fn moved(&mut self, to: u64) {
+        self.park();
+        self.input_done();
+        self.position = to;
+    }
+}
+
+/// The same data with what is not in the file yet, in memory of its own. `file` is the file's length.
+fn laid_over(chunk: Chunk, at: u64, least: usize, file: u64, own: &Overlay, others: &Overlay) -> Result<Chunk> {
+    let end_of = |(offset, bytes): &(u64, Vec<u8>)| offset + bytes.len() as u64;
+    let pieces = || own.iter().chain(others).filter(|piece| end_of(piece) > at);
+    let read_end = chunk.offset + chunk.length as u64;
+    let visible = pieces().map(end_of).fold(read_end, u64::max);
+    // Beyond what was read only as far as was asked: the rest is another fill's.
+    let asked = at.saturating_add(least.max(crate::memory::POOLED) as u64);
+    // Where the chunk ends before the file does, what is behind it is the next fill's, and not a gap.
+    let end = if read_end < file { read_end.max(at) } else { read_end.max(visible.min(asked)).max(at) };
+    if end == read_end && pieces().all(|(offset, _)| *offset >= end) {
+        return Ok(chunk);
+    }
+    let length = usize::try_from(end - at).map_err(|_| Error::NoMemory)?;
+    let mut memory = Memory::pooled(length)?;
+    let bytes = memory.as_mut_slice().unwrap_or_default();
+    let read = Frozen::new(chunk.memory);
+    let skip = usize::try_from(at - chunk.offset).map_err(|_| Error::BadOffset)?.min(chunk.length);
+    let have = chunk.length - skip;
+    bytes[..have].copy_from_slice(read.bytes(chunk.start + skip..chunk.start + chunk.length));
+    bytes[have..length].fill(0);
+    for (offset, piece) in pieces() {
+        let from = offset.max(&at);
+        let to = (offset + piece.len() as u64).min(end);
+        if *from < to {
+            let place = |n: u64, base: u64| (n - base) as usize;
+            bytes[place(*from, at)..place(to, at)].copy_from_slice(&piece[place(*from, *offset)..place(to, *offset)]);
+        }
+    }
+    Ok(Chunk { memory, start: 0, length, offset: at })
+}

@@ -1,0 +1,102 @@
+//! `pread` and `pread-random`: files read by offsets into pages.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use super::{Chunk, Fill, Opened, StreamModule, descriptor};
+use crate::calibration::Calibration;
+use crate::error::Result;
+use crate::memory::{Memory, PAGE};
+
+pub struct Pread {
+    fd: OwnedFd,
+    reader: Reader,
+    name: &'static str,
+}
+
+impl Pread {
+    pub fn new(opened: Opened, ahead: bool) -> Self {
+        let name = if ahead { "pread" } else { "pread-random" };
+        Pread { fd: opened.fd, reader: Reader::new(opened.calibration, ahead), name }
+    }
+}
+
+impl StreamModule for Pread {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn fill(&mut self, fill: Fill<'_>) -> Result<Chunk> {
+        self.reader.fill(self.fd.as_fd(), fill)
+    }
+
+    fn read_into(&mut self, at: u64, buffer: &mut [u8]) -> Option<Result<usize>> {
+        Some(descriptor::read_at(self.fd.as_fd(), at, buffer, buffer.len()))
+    }
+
+    fn length(&mut self) -> Result<u64> {
+        descriptor::length(self.fd.as_fd())
+    }
+
+    fn plain_file(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.fd.as_fd())
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        descriptor::close(self.fd)
+    }
+}
+
+/// The reading half of every module that reads by offsets. How much it reads follows what is done: much while each fill begins where
+/// the one before ended, a page otherwise.
+pub struct Reader {
+    calibration: Calibration,
+    ahead: bool,
+    /// Where a sequential reader goes on.
+    next: u64,
+    /// Bytes to read then.
+    bytes: usize,
+}
+
+impl Reader {
+    pub fn new(calibration: Calibration, ahead: bool) -> Self {
+        Reader { calibration, ahead, next: 0, bytes: calibration.first }
+    }
+
+    /// How much to read at `from`.
+    fn measure(&mut self, from: u64) -> usize {
+        if !self.ahead {
+            return PAGE;
+        }
+        if from != self.next {
+            self.bytes = PAGE;
+        }
+        let bytes = self.bytes;
+        self.bytes = (bytes * 4).min(self.calibration.read);
+        bytes
+    }
+
+    pub fn fill(&mut self, fd: BorrowedFd<'_>, fill: Fill<'_>) -> Result<Chunk> {
+        let tail = fill.tail.len();
+        let from = fill.at.saturating_add(tail as u64);
+        let ahead = self.measure(from);
+        let mut least = fill.least.saturating_sub(tail).max(1);
+        if least > ahead {
+            // A count from outside: no more memory than the file has bytes.
+            let rest = descriptor::length(fd)?.saturating_sub(from);
+            least = least.min(usize::try_from(rest).unwrap_or(usize::MAX)).max(ahead);
+        }
+        // What is read lies in its page as it lies in the file, and the tail just before.
+        let shift = (from % PAGE as u64) as usize;
+        let begin = tail.saturating_sub(shift).next_multiple_of(PAGE) + shift;
+        let end = (begin + least.max(ahead)).next_multiple_of(PAGE);
+        let mut memory = match fill.memory {
+            Some(memory) if memory.capacity() >= end => memory,
+            _ => Memory::pooled(end)?,
+        };
+        let bytes = memory.as_mut_slice().unwrap_or_default();
+        bytes[begin - tail..begin].copy_from_slice(fill.tail);
+        let read = descriptor::read_at(fd, from, &mut bytes[begin..end], least)?;
+        self.next = from + read as u64;
+        Ok(Chunk { memory, start: begin - tail, length: tail + read, offset: fill.at })
+    }
+}

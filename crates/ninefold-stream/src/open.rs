@@ -1,0 +1,152 @@
+//! Opening: what a stream is of, and which module it gets.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::{FileType, Mode as Permissions, OFlags};
+
+use crate::backplane::core::Core;
+use crate::backplane::file::File;
+use crate::backplane::state::State;
+use crate::calibration::Calibration;
+use crate::error::{Error, Result};
+use crate::lock::StreamLock;
+use crate::module::{self, Opened};
+use crate::primitives::{has_heavy_fence, seat};
+use crate::stream::Stream;
+
+/// How to open: as `std::fs::OpenOptions`, and what streams have besides. All off at first.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    read: bool,
+    write: bool,
+    append: bool,
+    create: bool,
+    create_new: bool,
+    truncate: bool,
+    random: bool,
+    module: Option<&'static str>,
+    calibration: Calibration,
+}
+
+macro_rules! switches {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        $($(#[$doc])* #[must_use] pub fn $name(mut self, $name: bool) -> Self { self.$name = $name; self })*
+    };
+}
+
+impl Options {
+    /// Nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    switches! {
+        /// To read.
+        read,
+        /// To write.
+        write,
+        /// To write at the end, wherever other processes have moved it.
+        append,
+        /// Makes the file where there is none, with mode 0666 less the umask.
+        create,
+        /// Makes the file, which must not be there.
+        create_new,
+        /// Empties the file.
+        truncate,
+        /// It is read here and there: nothing is read ahead.
+        random,
+    }
+
+    /// The stream module by name, in the place of what would be chosen: docs/stream.md has the names.
+    #[must_use]
+    pub fn module(mut self, name: &'static str) -> Self {
+        self.module = Some(name);
+        self
+    }
+
+    /// Another table of what is measured.
+    #[must_use]
+    pub fn calibration(mut self, calibration: Calibration) -> Self {
+        self.calibration = calibration;
+        self
+    }
+
+    /// Opens the file.
+    ///
+    /// # Errors
+    /// Those of open(2); [`Error::Directory`]; [`Error::NoModule`] where `module` is not for the file.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Stream> {
+        let write = self.write || self.append;
+        let mut flags = OFlags::CLOEXEC | OFlags::NOCTTY;
+        flags |= match (self.read, write) {
+            (true, true) => OFlags::RDWR,
+            (false, true) => OFlags::WRONLY,
+            (true, false) => OFlags::RDONLY,
+            (false, false) => return Err(Error::NotReadable),
+        };
+        for (on, flag) in [
+            (self.append, OFlags::APPEND),
+            (self.create, OFlags::CREATE),
+            (self.create_new, OFlags::CREATE | OFlags::EXCL),
+            (self.truncate, OFlags::TRUNC),
+        ] {
+            if on {
+                flags |= flag;
+            }
+        }
+        let fd =
+            rustix::io::retry_on_intr(|| rustix::fs::open(path.as_ref(), flags, Permissions::from_raw_mode(0o666)))?;
+        self.take(fd)
+    }
+
+    /// A stream on an open descriptor, which it closes in the end. Whether it reads, writes or appends is what the descriptor does. It begins
+    /// where the descriptor is; the descriptor's own offset is not moved.
+    ///
+    /// # Errors
+    /// Those of fstat(2) and fcntl(2), [`Error::Directory`], [`Error::NoModule`].
+    pub fn take(&self, fd: OwnedFd) -> Result<Stream> {
+        let flags = rustix::fs::fcntl_getfl(&fd)?;
+        let access = flags & OFlags::RWMODE;
+        let (read, write) = (access != OFlags::WRONLY, access != OFlags::RDONLY);
+        let append = flags.contains(OFlags::APPEND);
+        let stat = rustix::fs::fstat(&fd)?;
+        let plain = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        let places = module::descriptor::has_places(&fd)?;
+        let file = File::of(plain.then_some((stat.st_dev, stat.st_ino)));
+        let begin = if places { rustix::fs::tell(&fd)? } else { 0 };
+        let name = match self.module {
+            Some(name) => name,
+            None if !places => "pipe",
+            None if write && append => "append",
+            None if read && write && self.random => "read-write-random",
+            None if read && write => "read-write",
+            None if write => "pwrite",
+            None if self.random => "pread-random",
+            None if plain && stat.st_size as u64 >= self.calibration.map_from && maps_well(&fd) => "mmap",
+            None => "pread",
+        };
+        let notice = file.notice();
+        let opened = Opened { fd, read, write, append, calibration: self.calibration, notice };
+        let module = module::named(name, opened)?;
+        let owner = has_heavy_fence().then(seat);
+        let mut state = State::new(module, (read, write), self.calibration);
+        if places {
+            state.moved(if append { u64::try_from(stat.st_size).unwrap_or(0) } else { begin });
+        }
+        let core = Arc::new(Core::new(StreamLock::new(owner), file, state));
+        core.file.join(&core);
+        Ok(Stream::new(core))
+    }
+}
+
+/// File systems of which mapping a page costs no more than reading it. Memory's own have small pages, and others are far away.
+fn maps_well(fd: &OwnedFd) -> bool {
+    // The numbers are those of statfs(2).
+    const EXT: u64 = 0xef53;
+    const XFS: u64 = 0x5846_5342;
+    const BTRFS: u64 = 0x9123_683e;
+    rustix::fs::fstatfs(fd).is_ok_and(|stat| [EXT, XFS, BTRFS].contains(&(stat.f_type as u64)))
+}

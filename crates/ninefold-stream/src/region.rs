@@ -1,0 +1,145 @@
+//! Regions: what `alloc` lends. Here addresses of the backplane become slices.
+
+use std::ops::{Deref, DerefMut};
+
+use crate::backplane::current::{Current, Mode};
+use crate::error::{Error, Result};
+use crate::stream::Stream;
+
+/// Bytes of a stream, until it is freed or dropped. In read mode data; writing to it changes nothing but this region's own bytes (§2,
+/// note 2). In write mode what the stream will write there.
+///
+/// A region of a mapped file shows the file itself: what another process writes there meanwhile is seen.
+pub struct Region<'s> {
+    stream: &'s Stream,
+    at: *mut u8,
+    bytes: usize,
+    mode: Mode,
+    /// A read region's own bytes, once it was written to.
+    own: Option<Box<[u8]>>,
+}
+
+// SAFETY: it is the only way to its bytes when they are written, and shares them when they are read; the stream is for all threads.
+unsafe impl Send for Region<'_> {}
+// SAFETY: through a shared reference the bytes are only read.
+unsafe impl Sync for Region<'_> {}
+
+impl<'s> Region<'s> {
+    /// `at` is what the stream's state lent: `bytes` that stay until they are freed once, by this region.
+    #[inline(always)]
+    pub(crate) fn new(stream: &'s Stream, at: *mut u8, bytes: usize, mode: Mode) -> Self {
+        Region { stream, at, bytes, mode, own: None }
+    }
+
+    /// The mode that it was allocated in.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Gives it back (§2, `sfree`). What was written is visible to this process, and goes to the file once all that was allocated
+    /// before is free too.
+    ///
+    /// # Errors
+    /// [`Error::Os`]: writing failed; the region is free and its data kept for the next flush. [`Error::Shrunk`].
+    #[inline(always)]
+    pub fn free(self) -> Result<()> {
+        let this = std::mem::ManuallyDrop::new(self);
+        // SAFETY: `this` is not dropped, so this is the only one to have the box.
+        drop(unsafe { std::ptr::read(&this.own) });
+        if this.bytes == 0 { Ok(()) } else { this.stream.free(this.at, this.bytes, this.mode) }
+    }
+
+    /// Makes it `bytes` long, if it was allocated last (§2, `srealloc`); the offset of the stream follows its end. Data that it had is
+    /// kept, as far as it goes. In read mode it may become shorter than asked, at the end of the file.
+    ///
+    /// # Errors
+    /// [`Error::NotLatest`], and those of `alloc`; the region is as it was.
+    pub fn resize(&mut self, bytes: usize) -> Result<()> {
+        if self.bytes == 0 {
+            return if bytes == 0 { Ok(()) } else { Err(Error::NotLatest) };
+        }
+        if bytes == 0 {
+            // Of no length is as good as freed.
+            self.stream.resize(self.at, self.bytes, 0, self.mode)?;
+            self.bytes = 0;
+            self.own = None;
+            return self.stream.free_empty(self.at, self.mode);
+        }
+        let (old, old_bytes) = (self.at, self.bytes);
+        let (at, now) = self.stream.resize(old, old_bytes, bytes, self.mode)?;
+        if at != old {
+            if self.mode == Mode::Write {
+                // SAFETY: two regions of this stream, both out, so they do not overlap.
+                unsafe { std::ptr::copy_nonoverlapping(old, at, old_bytes.min(now)) };
+                self.at = at;
+                self.bytes = now;
+                return self.stream.free_empty(old, self.mode);
+            }
+            self.at = at;
+            self.bytes = now;
+            self.own = None;
+            return self.stream.free(old, old_bytes, self.mode);
+        }
+        self.bytes = now;
+        self.own = None;
+        Ok(())
+    }
+}
+
+impl Deref for Region<'_> {
+    type Target = [u8];
+
+    #[inline(always)]
+    fn deref(&self) -> &[u8] {
+        if let Some(own) = &self.own {
+            return own;
+        }
+        if self.bytes == 0 {
+            return &[];
+        }
+        // SAFETY: lent to this region, initialized, and kept until it is freed. Nobody writes there: of a written region nobody else
+        // has the bytes, and read memory is frozen.
+        unsafe { std::slice::from_raw_parts(self.at, self.bytes) }
+    }
+}
+
+impl DerefMut for Region<'_> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        if self.bytes == 0 {
+            return &mut [];
+        }
+        if self.mode == Mode::Read {
+            if self.own.is_none() {
+                self.own = Some(Box::from(&**self));
+            }
+            return self.own.as_deref_mut().unwrap_or_default();
+        }
+        // SAFETY: as in `deref`, and no other region covers them.
+        unsafe { std::slice::from_raw_parts_mut(self.at, self.bytes) }
+    }
+}
+
+impl Drop for Region<'_> {
+    /// As `free`; an error is the next flush's.
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            let _ = self.stream.free(self.at, self.bytes, self.mode);
+        }
+    }
+}
+
+/// How many bytes of the data at hand end with the delimiter. For short sections: the buffer is current and read.
+#[inline(always)]
+pub(crate) fn find(current: &Current, delimiter: u8) -> Option<usize> {
+    // SAFETY: the data at hand of a current buffer in read mode, which its memory keeps and nobody writes.
+    let data = unsafe { std::slice::from_raw_parts(current.at, current.left) };
+    memchr::memchr(delimiter, data).map(|n| n + 1)
+}
+
+/// Data at hand, for as long as nobody can use the stream.
+pub(crate) fn data_at_hand(stream: &mut Stream) -> Result<&[u8]> {
+    let (at, bytes) = stream.peek()?;
+    // SAFETY: `&mut` keeps the stream from everybody while the slice lives, so the buffer stays; other streams do not touch it.
+    Ok(unsafe { std::slice::from_raw_parts(at, bytes) })
+}

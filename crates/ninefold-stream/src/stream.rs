@@ -1,0 +1,523 @@
+//! A stream, as programs have it: the calls of figure 5, in Rust's form.
+//!
+//! | Figure 5 | Here |
+//! |---|---|
+//! | `sopen`, `sclose` | [`Stream::open`], [`Options`](crate::Options), [`Stream::close`] |
+//! | `salloc`, `sfree`, `srealloc` | [`Stream::alloc`], [`Region::free`], [`Region::resize`] |
+//! | `sallocAt` | [`Stream::alloc_at`] |
+//! | `sflush`, `set_stream_mode` | [`Stream::flush`], [`Stream::set_mode`] |
+//! | `Salloc`, `SallocAt` | [`Stream::alloc_in`], [`Stream::alloc_at_in`] |
+//! | `LockAsfStream`, `u_…` | [`Stream::lock`]: while it lives, every call of this thread finds the lock taken |
+
+use std::io::SeekFrom;
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::ReentrantMutexGuard;
+
+use crate::backplane::core::{Core, Entered};
+use crate::backplane::current::Mode;
+use crate::backplane::file::File;
+use crate::backplane::state::Overlay;
+use crate::error::{Error, Result};
+use crate::lock::Hold;
+use crate::memory::PAGE;
+use crate::open::Options;
+use crate::primitives::{has_heavy_fence, seat};
+use crate::region::Region;
+
+/// A stream of bytes, whatever it is of. Threads may share it; each call is atomic, and data is copied with the stream unlocked.
+pub struct Stream {
+    core: Arc<Core>,
+}
+
+/// A stream that is entered, with the file's lock where several streams of this process are on the file.
+struct Held<'a> {
+    state: Entered<'a>,
+    overlay: Overlay,
+    _file: Option<ReentrantMutexGuard<'a, ()>>,
+}
+
+impl Stream {
+    pub(crate) fn new(core: Arc<Core>) -> Stream {
+        Stream { core }
+    }
+
+    /// Opens a file to read. `sopen(name, O_RDONLY)`.
+    ///
+    /// # Errors
+    /// Those of open(2), [`Error::Directory`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Stream> {
+        Options::new().read(true).open(path)
+    }
+
+    /// Makes a file to write, or empties it: mode 0666 less the umask.
+    ///
+    /// # Errors
+    /// Those of open(2).
+    pub fn create(path: impl AsRef<Path>) -> Result<Stream> {
+        Options::new().write(true).create(true).truncate(true).open(path)
+    }
+
+    /// The next `bytes` of the stream, and its offset moves behind them (§2, `salloc`). In read mode the region holds data: fewer bytes
+    /// at the end of a file, none behind it; of a pipe, a socket or a terminal what is there, one byte at least, none at the end. In
+    /// write mode it is room for data, whose bytes are unspecified until they are written, but never another file's.
+    ///
+    /// # Errors
+    /// [`Error::Os`]: reading failed, or writing what was freed before, which is kept; [`Error::NoMemory`]. The offset does not move.
+    #[inline]
+    pub fn alloc(&self, bytes: usize) -> Result<Region<'_>> {
+        let core = &*self.core;
+        match core.quick(|current| current.take(bytes, core.file.changes()).map(|region| (region, current.mode))) {
+            Some((region, mode)) => Ok(Region::new(self, region, bytes, mode)),
+            None => self.alloc_as(None, None, bytes, 1, false),
+        }
+    }
+
+    /// `alloc`, but of a stream without places too it waits for all `bytes`, or the end.
+    ///
+    /// # Errors
+    /// As `alloc`. What came before an error is a shorter region, and the error the next call's.
+    pub fn alloc_full(&self, bytes: usize) -> Result<Region<'_>> {
+        self.alloc_as(None, None, bytes, 1, true)
+    }
+
+    /// `alloc`, in a mode that the call names (§2, `Salloc`).
+    ///
+    /// # Errors
+    /// As `alloc`; [`Error::NotReadable`], [`Error::NotWritable`].
+    pub fn alloc_in(&self, mode: Mode, bytes: usize) -> Result<Region<'_>> {
+        let core = &*self.core;
+        let quick =
+            core.quick(|current| if current.mode == mode { current.take(bytes, core.file.changes()) } else { None });
+        match quick {
+            Some(region) => Ok(Region::new(self, region, bytes, mode)),
+            None => self.alloc_as(Some(mode), None, bytes, 1, false),
+        }
+    }
+
+    /// Moves the offset and allocates there, in one step (§2, `sallocAt`): other threads' calls come before or after both.
+    ///
+    /// # Errors
+    /// As `alloc`; [`Error::NotSeekable`], [`Error::BadOffset`].
+    pub fn alloc_at(&self, to: SeekFrom, bytes: usize) -> Result<Region<'_>> {
+        self.alloc_as(None, Some(to), bytes, 1, false)
+    }
+
+    /// `alloc_at`, in a mode that the call names (§2, `SallocAt`).
+    ///
+    /// # Errors
+    /// As `alloc_at` and `alloc_in`.
+    pub fn alloc_at_in(&self, mode: Mode, to: SeekFrom, bytes: usize) -> Result<Region<'_>> {
+        self.alloc_as(Some(mode), Some(to), bytes, 1, false)
+    }
+
+    /// `alloc`, at an address that is a multiple of `align`, a power of two up to 4096 (§4.4). Data that lies elsewhere is copied.
+    ///
+    /// # Errors
+    /// As `alloc`; [`Error::BadAlignment`].
+    pub fn alloc_aligned(&self, bytes: usize, align: usize) -> Result<Region<'_>> {
+        if !align.is_power_of_two() || align > PAGE {
+            return Err(Error::BadAlignment);
+        }
+        self.alloc_as(None, None, bytes, align, false)
+    }
+
+    /// The next line, its `\n` with it; the last may have none. Empty at the end.
+    ///
+    /// # Errors
+    /// As `alloc`; [`Error::NotReadable`].
+    #[inline]
+    pub fn alloc_line(&self) -> Result<Region<'_>> {
+        self.alloc_until(b'\n', usize::MAX)
+    }
+
+    /// The bytes up to `delimiter`, with it, but at most `most`. Empty at the end. The stream changes to read mode.
+    ///
+    /// # Errors
+    /// As `alloc_line`.
+    #[inline]
+    pub fn alloc_until(&self, delimiter: u8, most: usize) -> Result<Region<'_>> {
+        let core = &*self.core;
+        let quick = core.quick(|current| {
+            if current.mode != Mode::Read || !current.live || !current.is_fresh(core.file.changes()) {
+                return None;
+            }
+            let bytes = crate::region::find(current, delimiter)?;
+            if bytes > most {
+                return None;
+            }
+            current.take(bytes, core.file.changes()).map(|region| (region, bytes))
+        });
+        match quick {
+            Some((region, bytes)) => Ok(Region::new(self, region, bytes, Mode::Read)),
+            None => self.search(delimiter, most),
+        }
+    }
+
+    #[cold]
+    fn search(&self, delimiter: u8, most: usize) -> Result<Region<'_>> {
+        let mut held = self.hold(true);
+        held.state.set_mode(Mode::Read)?;
+        let mut looked = 0;
+        loop {
+            let ready = held.state.is_ready(&self.core.file);
+            let data = if ready { held.state.data() } else { &[] };
+            let at_hand = data.len();
+            if at_hand < looked {
+                looked = 0; // changed meanwhile: from the beginning
+            }
+            let found = memchr::memchr(delimiter, &data[looked..]).map(|n| looked + n + 1);
+            if let Some(bytes) = found.or((at_hand >= most).then_some(most)) {
+                return Ok(self.lend(held.state.take_data(bytes.min(most))));
+            }
+            looked = at_hand;
+            // A line of any length in a number of fills that is its logarithm; a pipe is not waited for beyond its next bytes.
+            let more = if held.state.module.is_seekable() { at_hand } else { 0 };
+            held.refill(at_hand.saturating_add(more).saturating_add(1), &self.core.file)?;
+            if held.state.current.left == at_hand {
+                return Ok(self.lend(held.state.take_data(at_hand.min(most))));
+            }
+        }
+    }
+
+    fn lend(&self, (region, bytes): (*mut u8, usize)) -> Region<'_> {
+        Region::new(self, region, bytes, Mode::Read)
+    }
+
+    /// All the longer ways of allocating.
+    fn alloc_as(
+        &self,
+        mode: Option<Mode>,
+        to: Option<SeekFrom>,
+        bytes: usize,
+        align: usize,
+        full: bool,
+    ) -> Result<Region<'_>> {
+        let file = &*self.core.file;
+        let mut held = self.hold(true);
+        let mode = mode.unwrap_or(held.state.mode);
+        held.state.set_mode(mode)?;
+        let before = held.state.position();
+        if let Some(to) = to {
+            held.seek(to, file)?;
+        }
+        let allocated = held.alloc(mode, bytes, align, full, file);
+        if allocated.is_err() && to.is_some() {
+            let _ = held.state.seek(before, file); // it was a place of the stream, so it is one
+        }
+        let (region, bytes) = allocated?;
+        Ok(Region::new(self, region, bytes, mode))
+    }
+
+    /// Everything that was freed is in the file, and safe from the end of this process (§2, `sflush`); not from the machine's, for
+    /// which there is `sync`.
+    ///
+    /// # Errors
+    /// [`Error::Os`]: what is not written is kept, and the next flush tries again. [`Error::Outstanding`]: a region before freed data
+    /// is still out.
+    pub fn flush(&self) -> Result<()> {
+        self.hold(false).state.flush()
+    }
+
+    /// `flush`, and fdatasync(2).
+    ///
+    /// # Errors
+    /// Those of `flush` and fdatasync(2); [`Error::NotSeekable`] where there is no file.
+    pub fn sync(&self) -> Result<()> {
+        let mut held = self.hold(false);
+        held.state.flush()?;
+        let file = held.state.module.plain_file().ok_or(Error::NotSeekable)?;
+        Ok(rustix::fs::fdatasync(file)?)
+    }
+
+    /// Changes the mode (§2, `set_stream_mode`): to read, what this process freed is seen; to write, the offset stays.
+    ///
+    /// # Errors
+    /// [`Error::NotReadable`], [`Error::NotWritable`].
+    pub fn set_mode(&self, mode: Mode) -> Result<()> {
+        self.hold(false).state.set_mode(mode)
+    }
+
+    /// The mode: write, unless the stream was opened to read only, or it was changed.
+    pub fn mode(&self) -> Mode {
+        self.core.enter().mode
+    }
+
+    /// Bytes from the beginning to the next region. Of a stream without places, all that passed.
+    pub fn position(&self) -> u64 {
+        self.core.enter().position()
+    }
+
+    /// Moves the offset, and tells it. Behind the end is a place too.
+    ///
+    /// # Errors
+    /// [`Error::NotSeekable`], [`Error::BadOffset`], fstat(2)'s.
+    pub fn seek(&self, to: SeekFrom) -> Result<u64> {
+        let mut held = self.hold(true);
+        held.seek(to, &self.core.file)?;
+        Ok(held.state.position())
+    }
+
+    /// Bytes of the file, with what was freed in this process.
+    ///
+    /// # Errors
+    /// [`Error::NotSeekable`], fstat(2)'s.
+    pub fn length(&self) -> Result<u64> {
+        let mut held = self.hold(true);
+        held.length()
+    }
+
+    /// The name of the stream's module.
+    pub fn module(&self) -> &'static str {
+        self.core.enter().module.name()
+    }
+
+    /// The lock is this thread's while the guard lives: several calls are one, and each finds the lock taken. Short calls of others wait
+    /// meanwhile.
+    pub fn lock(&self) -> Locked<'_> {
+        // The order: the file's lock, then the stream's.
+        let file = self.core.file.lock.lock();
+        Locked { stream: self, _hold: self.core.lock.hold(seat()), _file: file }
+    }
+
+    /// The hint of §4.4: from now on this thread uses the stream. It costs nothing when that is wrong but the time of another thread's next
+    /// call. Streams begin with it, for the thread that opens.
+    pub fn use_in_this_thread(&self) {
+        if has_heavy_fence() {
+            self.core.lock.claim(seat());
+        }
+    }
+
+    /// `flush`, and ends the stream.
+    ///
+    /// # Errors
+    /// `flush`'s, or close(2)'s: then something may not be in the file. The stream is ended all the same.
+    pub fn close(self) -> Result<()> {
+        let flushed = self.flush();
+        let module = {
+            let mut held = self.hold(false);
+            std::mem::replace(&mut held.state.module, Box::new(Closed))
+        };
+        flushed.and(module.close())
+    }
+
+    /// Enters; with `others` what other streams on the file freed is to be seen.
+    fn hold(&self, others: bool) -> Held<'_> {
+        let core = &*self.core;
+        loop {
+            let file = core.file.is_shared().then(|| core.file.lock.lock());
+            let overlay = if others && file.is_some() { core.settle_others() } else { Vec::new() };
+            let state = core.enter();
+            // It may have become shared while we waited; then another must not wait for us while we wait for the file.
+            if file.is_some() || !core.file.is_shared() {
+                return Held { state, overlay, _file: file };
+            }
+        }
+    }
+
+    pub(crate) fn core(&self) -> &Core {
+        &self.core
+    }
+
+    /// A region is freed.
+    #[inline(always)]
+    pub(crate) fn free(&self, region: *mut u8, bytes: usize, mode: Mode) -> Result<()> {
+        if self.core.quick_free(region, mode) {
+            return Ok(());
+        }
+        self.free_longer(region, bytes, mode)
+    }
+
+    #[inline(never)]
+    fn free_longer(&self, region: *mut u8, bytes: usize, mode: Mode) -> Result<()> {
+        self.hold(false).state.free(region, bytes, mode, &self.core.file)
+    }
+
+    /// The end of a region that `resize` made empty: only its count is left of it.
+    pub(crate) fn free_empty(&self, region: *mut u8, mode: Mode) -> Result<()> {
+        self.hold(false).state.free_empty(region, mode, &self.core.file)
+    }
+
+    pub(crate) fn resize(&self, region: *mut u8, old: usize, bytes: usize, mode: Mode) -> Result<(*mut u8, usize)> {
+        let file = &*self.core.file;
+        let mut held = self.hold(true);
+        if held.state.resize(region, old, bytes, mode, file)? {
+            return Ok((region, bytes));
+        }
+        // It moves. Where the longer one cannot be had, all is as it was.
+        let begin = held.state.position() - old as u64;
+        match mode {
+            Mode::Write => held.state.move_room(region, old, bytes),
+            Mode::Read if !held.state.module.is_seekable() => Err(Error::NotSeekable),
+            Mode::Read => {
+                held.state.seek(begin, file)?;
+                let longer = held.alloc(mode, bytes, 1, false, file);
+                if longer.is_err() {
+                    let _ = held.state.seek(begin + old as u64, file);
+                }
+                longer
+            }
+        }
+    }
+
+    /// Reads data at hand, or past the buffers where it is much.
+    pub(crate) fn read_direct(&self, buffer: &mut [u8]) -> Option<Result<usize>> {
+        let mut held = self.hold(true);
+        if let Err(e) = held.state.set_mode(Mode::Read) {
+            return Some(Err(e));
+        }
+        let mapped = held.state.module.name() == "mmap";
+        let long = buffer.len() >= held.state.calibration.direct;
+        let ready = held.state.is_ready(&self.core.file) && !mapped;
+        if !long || ready || !held.overlay.is_empty() || !held.state.settle().is_empty() {
+            return None;
+        }
+        let at = held.state.position();
+        let read = held.state.module.read_into(at, buffer)?;
+        let moved = read.and_then(|n| held.state.seek(at + n as u64, &self.core.file));
+        Some(moved.and(read))
+    }
+
+    /// Writes past the buffers where it is much; None where it must go through them.
+    pub(crate) fn write_direct(&self, data: &[u8]) -> Option<Result<usize>> {
+        let mut held = self.hold(false);
+        if let Err(e) = held.state.set_mode(Mode::Write) {
+            return Some(Err(e));
+        }
+        if data.len() < held.state.calibration.first {
+            return None;
+        }
+        let mut written = 0;
+        match held.state.write_direct(data, &mut written, &self.core.file) {
+            Ok(true) => Some(Ok(written)),
+            Ok(false) => None,
+            Err(_) if written > 0 => Some(Ok(written)), // write(2)'s way: the next call meets the error
+            Err(e) => Some(Err(e)),
+        }
+    }
+
+    /// Data at hand, waiting for some; its address and length. Empty at the end.
+    pub(crate) fn peek(&self) -> Result<(*const u8, usize)> {
+        let mut held = self.hold(true);
+        held.state.set_mode(Mode::Read)?;
+        if !held.state.is_ready(&self.core.file) {
+            held.refill(1, &self.core.file)?;
+        }
+        let data = held.state.data();
+        Ok((data.as_ptr(), data.len()))
+    }
+
+    /// Passes over what `peek` gave, or part of it.
+    pub(crate) fn pass(&self, bytes: usize) {
+        let mut held = self.hold(false);
+        if held.state.mode == Mode::Read && bytes > 0 {
+            let bytes = bytes.min(held.state.data().len());
+            held.state.skip(bytes);
+        }
+    }
+
+    /// For `copy`: runs `f` with the descriptor of the plain file and the place, all that was freed being in the file; `f` tells how far
+    /// it got. None where there is no such file.
+    pub(crate) fn with_file<R>(
+        &self,
+        mode: Mode,
+        f: impl FnOnce(std::os::fd::BorrowedFd<'_>, u64) -> (Result<R>, u64),
+    ) -> Option<Result<R>> {
+        let mut held = self.hold(true);
+        if let Err(e) = held.state.set_mode(mode) {
+            return Some(Err(e));
+        }
+        if !held.overlay.is_empty() || held.state.module.appends() || held.state.module.plain_file().is_none() {
+            return None;
+        }
+        if held.state.write && held.state.flush().is_err() {
+            return None; // the longer way meets it, and tells
+        }
+        let at = held.state.position();
+        let (result, moved) = f(held.state.module.plain_file()?, at);
+        if moved > 0 {
+            held.state.moved(at + moved);
+            if mode == Mode::Write {
+                self.core.file.changed();
+            }
+        }
+        Some(result)
+    }
+}
+
+impl Drop for Stream {
+    /// As `close`, and nobody hears of errors.
+    fn drop(&mut self) {
+        let _ = self.flush();
+        self.core.file.part(&self.core);
+    }
+}
+
+impl Held<'_> {
+    fn refill(&mut self, least: usize, file: &File) -> Result<()> {
+        self.state.refill(least, file, &self.overlay)
+    }
+
+    fn length(&mut self) -> Result<u64> {
+        self.state.length(&self.overlay)
+    }
+
+    fn seek(&mut self, to: SeekFrom, file: &File) -> Result<()> {
+        if !self.state.module.is_seekable() {
+            return Err(Error::NotSeekable);
+        }
+        let (base, by) = match to {
+            SeekFrom::Start(n) => (n, 0),
+            SeekFrom::Current(by) => (self.state.position(), by),
+            SeekFrom::End(by) => (self.length()?, by),
+        };
+        let to = base.checked_add_signed(by).ok_or(Error::BadOffset)?;
+        self.state.seek(to, file)
+    }
+
+    fn alloc(&mut self, mode: Mode, bytes: usize, align: usize, full: bool, file: &File) -> Result<(*mut u8, usize)> {
+        if bytes == 0 {
+            return Ok((std::ptr::null_mut(), 0));
+        }
+        if mode == Mode::Write {
+            return Ok((self.state.take_room(bytes, align)?, bytes));
+        }
+        let whole = full || self.state.module.is_seekable();
+        let ready = self.state.is_ready(file);
+        if !ready || (whole && self.state.current.left < bytes) {
+            self.refill(if whole { bytes } else { 1 }, file)?;
+        }
+        let aligned = self.state.current.at.addr().is_multiple_of(align);
+        if aligned || self.state.current.left == 0 {
+            Ok(self.state.take_data(bytes))
+        } else {
+            self.state.take_copy(bytes)
+        }
+    }
+}
+
+/// The lock of a stream, in the hands of one thread (§2, `LockAsfStream`).
+pub struct Locked<'a> {
+    stream: &'a Stream,
+    // In this order: the stream's first, then the file's.
+    _hold: Hold<'a>,
+    _file: ReentrantMutexGuard<'a, ()>,
+}
+
+impl std::ops::Deref for Locked<'_> {
+    type Target = Stream;
+
+    fn deref(&self) -> &Stream {
+        self.stream
+    }
+}
+
+/// What a stream has for a module after `close`.
+struct Closed;
+
+impl crate::module::StreamModule for Closed {
+    fn name(&self) -> &'static str {
+        "closed"
+    }
+}

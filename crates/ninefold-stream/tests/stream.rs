@@ -1,0 +1,455 @@
+//! What streams promise, call by call.
+
+use std::io::{BufRead, Read, Seek, SeekFrom, Write};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+use ninefold_stream::{Calibration, Error, Mode, Options, Stream, copy};
+
+fn directory() -> tempfile::TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+fn file(directory: &tempfile::TempDir, data: &[u8]) -> PathBuf {
+    let path = directory.path().join("file");
+    std::fs::write(&path, data).unwrap();
+    path
+}
+
+/// A table by which small files are mapped too, in small windows.
+fn small() -> Calibration {
+    Calibration { map_from: 1, map_whole: 8192, window: 8192, ..Calibration::default() }
+}
+
+fn reading() -> Options {
+    Options::new().read(true)
+}
+
+fn both() -> Options {
+    Options::new().read(true).write(true).create(true)
+}
+
+fn numbers(length: usize) -> Vec<u8> {
+    (0..length).map(|n| (n * 7 + n / 251) as u8).collect()
+}
+
+#[test]
+fn regions_freed_in_any_order_are_in_the_file_in_the_order_of_allocation() {
+    let directory = directory();
+    let path = directory.path().join("log");
+    let stream = Options::new().append(true).create(true).open(&path).unwrap();
+    assert_eq!(stream.module(), "append");
+    let mut regions: Vec<_> = (0..5u8).map(|_| stream.alloc(3).unwrap()).collect();
+    for (n, region) in (b'a'..).zip(&mut regions) {
+        region.fill(n);
+    }
+    for n in [4, 2, 3] {
+        regions.remove(n.min(regions.len() - 1)).free().unwrap();
+    }
+    assert_eq!(stream.flush(), Err(Error::Outstanding));
+    assert_eq!(std::fs::read(&path).unwrap(), b"");
+    regions.remove(0).free().unwrap();
+    assert_eq!(stream.flush(), Err(Error::Outstanding));
+    assert_eq!(std::fs::read(&path).unwrap(), b"aaa");
+    regions.remove(0).free().unwrap();
+    stream.flush().unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), b"aaabbbcccdddeee");
+}
+
+#[test]
+fn what_one_stream_frees_another_of_the_process_sees_at_once() {
+    let directory = directory();
+    let path = file(&directory, b"0123456789");
+    let writer = Options::new().write(true).open(&path).unwrap();
+    let reader = reading().open(&path).unwrap();
+    assert_eq!(&*reader.alloc(4).unwrap(), b"0123");
+    writer.seek(SeekFrom::Start(8)).unwrap();
+    let mut first = writer.alloc(2).unwrap();
+    let mut second = writer.alloc(3).unwrap();
+    first.copy_from_slice(b"AB");
+    second.copy_from_slice(b"CDE");
+    second.free().unwrap();
+    assert_eq!(reader.length().unwrap(), 13, "the file is longer from the free on");
+    assert_eq!(&*reader.alloc(100).unwrap(), b"456789CDE", "and what is not freed is not seen");
+    assert_eq!(std::fs::read(&path).unwrap(), b"0123456789", "nor is the file out of order");
+    first.free().unwrap();
+    assert_eq!(&*reader.alloc_at(SeekFrom::Start(7), 100).unwrap(), b"7ABCDE");
+}
+
+#[test]
+fn a_region_stays_as_it_was_until_it_is_freed() {
+    let directory = directory();
+    let data = numbers(900_000);
+    let path = file(&directory, &data);
+    for module in ["mmap", "pread", "pread-random"] {
+        let stream = reading().module(module).calibration(small()).open(&path).unwrap();
+        let mut regions = Vec::new();
+        loop {
+            let region = stream.alloc(10_007).unwrap();
+            if region.is_empty() {
+                break;
+            }
+            regions.push(region);
+        }
+        let all: Vec<u8> = regions.iter().flat_map(|r| r.iter().copied()).collect();
+        assert!(all == data, "{module}");
+    }
+}
+
+#[test]
+fn writing_to_a_region_that_is_read_changes_nothing() {
+    let directory = directory();
+    let path = file(&directory, b"abcdef");
+    for module in ["mmap", "pread"] {
+        let stream = reading().module(module).calibration(small()).open(&path).unwrap();
+        let mut region = stream.alloc(6).unwrap();
+        region.fill(b'x');
+        assert_eq!(&*region, b"xxxxxx");
+        region.free().unwrap();
+        assert_eq!(&*stream.alloc_at(SeekFrom::Start(0), 6).unwrap(), b"abcdef");
+    }
+    assert_eq!(std::fs::read(&path).unwrap(), b"abcdef");
+}
+
+#[test]
+fn the_latest_region_becomes_longer_and_shorter_and_no_other_does() {
+    let directory = directory();
+    let path = directory.path().join("new");
+    let stream = Stream::create(&path).unwrap();
+    let mut region = stream.alloc(200).unwrap();
+    region[..20].copy_from_slice(&numbers(20));
+    region.resize(20).unwrap();
+    assert_eq!(stream.position(), 20, "§2: the next access is at byte 21");
+    region.resize(3_000_000).unwrap();
+    assert_eq!(&region[..20], &numbers(20), "it moved, with its bytes");
+    region[20..].fill(7);
+    let next = stream.alloc(1).unwrap();
+    assert_eq!(region.resize(5), Err(Error::NotLatest));
+    drop((region, next));
+    stream.close().unwrap();
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 3_000_001);
+    assert!(std::fs::read(&path).unwrap()[20..3_000_000].iter().all(|&b| b == 7));
+
+    let stream = Stream::open(&path).unwrap();
+    let mut region = stream.alloc(10).unwrap();
+    region.resize(2_500_000).unwrap();
+    assert_eq!((&region[..20], region[2_499_999]), (&numbers(20)[..], 7));
+    region.resize(0).unwrap();
+    assert_eq!(stream.position(), 0);
+}
+
+#[test]
+fn a_change_of_mode_sees_what_was_written() {
+    let directory = directory();
+    let stream = both().open(directory.path().join("new")).unwrap();
+    assert_eq!(stream.mode(), Mode::Write);
+    stream.alloc(6).unwrap().copy_from_slice(b"hello\n");
+    let mut out = stream.alloc(2).unwrap();
+    out.copy_from_slice(b"??");
+    assert_eq!(&*stream.alloc_at_in(Mode::Read, SeekFrom::Start(0), 20).unwrap(), b"hello\n");
+    stream.alloc_at_in(Mode::Write, SeekFrom::Start(1), 1).unwrap()[0] = b'a';
+    assert_eq!(&*stream.alloc_at_in(Mode::Read, SeekFrom::Start(0), 20).unwrap(), b"hallo\n");
+    out.free().unwrap();
+    assert_eq!(&*stream.alloc_at(SeekFrom::Start(0), 20).unwrap(), b"hallo\n??");
+}
+
+#[test]
+fn what_is_not_allowed_is_told() {
+    let directory = directory();
+    let path = file(&directory, b"x");
+    let reader = Stream::open(&path).unwrap();
+    assert_eq!(reader.set_mode(Mode::Write), Err(Error::NotWritable));
+    assert_eq!(reader.alloc_in(Mode::Write, 1).err(), Some(Error::NotWritable));
+    assert_eq!(reader.seek(SeekFrom::Current(-1)), Err(Error::BadOffset));
+    assert_eq!(reader.alloc_aligned(1, 3).err(), Some(Error::BadAlignment));
+    let writer = Options::new().write(true).open(&path).unwrap();
+    assert_eq!(writer.alloc_line().err(), Some(Error::NotReadable));
+    assert_eq!(Stream::open(directory.path()).err(), Some(Error::Directory));
+    assert_eq!(Options::new().write(true).module("mmap").open(&path).err(), Some(Error::NoModule));
+    assert_eq!(reading().module("nothing").open(&path).err(), Some(Error::NoModule));
+    let missing = Stream::open(directory.path().join("missing")).err().unwrap();
+    assert_eq!(std::io::Error::from(missing).kind(), std::io::ErrorKind::NotFound);
+}
+
+#[test]
+fn an_aligned_region_begins_where_it_was_asked_to() {
+    let directory = directory();
+    let path = file(&directory, &numbers(10_000));
+    let stream = Stream::open(&path).unwrap();
+    assert_eq!(&*stream.alloc(3).unwrap(), &numbers(3));
+    let region = stream.alloc_aligned(500, 64).unwrap();
+    assert!(region.as_ptr().addr().is_multiple_of(64));
+    assert_eq!(&*region, &numbers(503)[3..]);
+    let out = Stream::create(directory.path().join("out")).unwrap();
+    out.alloc(5).unwrap().fill(1);
+    let mut room = out.alloc_aligned(8, 4096).unwrap();
+    assert!(room.as_ptr().addr().is_multiple_of(4096));
+    room.fill(2);
+    drop(room);
+    out.close().unwrap();
+    assert_eq!(std::fs::read(directory.path().join("out")).unwrap(), [[1; 5].as_slice(), &[2; 8]].concat());
+}
+
+#[test]
+fn lines_are_whole_however_long_they_are() {
+    let directory = directory();
+    let lines: Vec<Vec<u8>> = [0, 1, 70, 70_000, 3, 600_000, 2].iter().map(|&n| vec![b'x'; n]).collect();
+    let mut text = lines.join(&b'\n');
+    text.extend_from_slice(b"\nlast");
+    let path = file(&directory, &text);
+    for module in ["mmap", "pread", "pread-random"] {
+        let stream = reading().module(module).calibration(small()).open(&path).unwrap();
+        for line in &lines {
+            let region = stream.alloc_line().unwrap();
+            assert!(region.len() == line.len() + 1 && region.ends_with(b"\n"), "{module}: {}", region.len());
+        }
+        assert_eq!(&*stream.alloc_line().unwrap(), b"last");
+        assert!(stream.alloc_line().unwrap().is_empty());
+        stream.seek(SeekFrom::Start(2)).unwrap();
+        assert_eq!(stream.alloc_until(b'\n', 5).unwrap().len(), 1);
+        assert_eq!(stream.alloc_until(b'\n', 5).unwrap().len(), 5, "no more than asked");
+    }
+}
+
+#[test]
+fn a_file_that_becomes_shorter_is_an_error_and_an_end_but_no_signal() {
+    let directory = directory();
+    let path = file(&directory, &vec![b'x'; 4 << 20]);
+    let stream = reading().module("mmap").open(&path).unwrap();
+    let region = stream.alloc(4 << 20).unwrap();
+    std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(10).unwrap();
+    let seen = region.iter().filter(|&&b| b == b'x').count();
+    assert_eq!(seen, 10, "zeros are where the file was");
+    assert_eq!(region.free(), Err(Error::Shrunk));
+    assert!(stream.alloc(1).unwrap().is_empty());
+    assert_eq!(&*stream.alloc_at(SeekFrom::Start(4), 100).unwrap(), b"xxxxxx");
+}
+
+#[test]
+fn a_pipe_gives_what_is_there_and_all_of_it_to_who_asks_for_all() {
+    let (from, to) = std::io::pipe().unwrap();
+    let reader = reading().take(OwnedFd::from(from)).unwrap();
+    let writer = Options::new().take(OwnedFd::from(to)).unwrap();
+    assert_eq!((reader.module(), reader.seek(SeekFrom::Start(0))), ("pipe", Err(Error::NotSeekable)));
+    writer.alloc(5).unwrap().copy_from_slice(b"abcde");
+    writer.flush().unwrap();
+    assert_eq!(&*reader.alloc(100).unwrap(), b"abcde");
+    let thread = std::thread::spawn(move || {
+        for n in 0..100u8 {
+            writer.alloc(1000).unwrap().fill(n);
+        }
+        writer.close().unwrap();
+    });
+    let all = reader.alloc_full(99_999).unwrap();
+    assert_eq!((all.len(), all[0], all[99_998]), (99_999, 0, 99));
+    assert_eq!(&*reader.alloc_full(10).unwrap(), [99]);
+    assert!(reader.alloc(1).unwrap().is_empty());
+    thread.join().unwrap();
+}
+
+#[test]
+fn a_descriptor_that_does_not_wait_loses_nothing() {
+    let (from, to) = std::io::pipe().unwrap();
+    for fd in [OwnedFd::from(from.try_clone().unwrap()), OwnedFd::from(to.try_clone().unwrap())] {
+        rustix::fs::fcntl_setfl(&fd, rustix::fs::OFlags::NONBLOCK).unwrap();
+    }
+    let reader = reading().take(OwnedFd::from(from)).unwrap();
+    let writer = Options::new().take(OwnedFd::from(to)).unwrap();
+    let again = Error::Os(rustix::io::Errno::AGAIN);
+    assert_eq!(reader.alloc(1).err(), Some(again));
+    let data = numbers(300_000);
+    let mut got = Vec::new();
+    let mut left = &data[..];
+    loop {
+        if let Ok(mut room) = writer.alloc(left.len().min(1000)) {
+            let (now, later) = left.split_at(room.len());
+            room.copy_from_slice(now);
+            left = later;
+            drop(room);
+        }
+        let flushed = writer.flush();
+        assert!(flushed.is_ok() || flushed == Err(again), "{flushed:?}");
+        if let Ok(region) = reader.alloc(1 << 20) {
+            got.extend_from_slice(&region);
+        }
+        if left.is_empty() && flushed.is_ok() && got.len() == data.len() {
+            break;
+        }
+    }
+    assert!(got == data);
+}
+
+#[test]
+fn a_pipe_that_nobody_reads_is_an_error_of_the_call_that_meets_it() {
+    let (from, to) = std::io::pipe().unwrap();
+    let writer = Options::new().take(OwnedFd::from(to)).unwrap();
+    drop(from);
+    writer.alloc(5).unwrap().free().unwrap();
+    let closed = Err(Error::Os(rustix::io::Errno::PIPE));
+    assert_eq!(writer.flush(), closed);
+    assert_eq!(writer.close(), closed);
+}
+
+#[test]
+fn a_full_disk_is_told_and_keeps_what_was_not_written() {
+    let full = Options::new().write(true).module("pipe").open("/dev/full").unwrap();
+    let no_space = Error::Os(rustix::io::Errno::NOSPC);
+    full.alloc(5).unwrap().free().unwrap();
+    assert_eq!(full.flush(), Err(no_space));
+    assert_eq!(full.flush(), Err(no_space), "kept, and tried again");
+    let met = (0..100).find_map(|_| full.alloc(16 << 10).err());
+    assert_eq!(met, Some(no_space), "memory does not grow for ever");
+    assert_eq!(full.close(), Err(no_space));
+}
+
+#[test]
+fn places_beyond_four_gigabytes_are_places() {
+    let directory = directory();
+    let path = directory.path().join("sparse");
+    let end = 5u64 << 30;
+    let stream = both().open(&path).unwrap();
+    stream.alloc_at(SeekFrom::Start(end), 4).unwrap().copy_from_slice(b"last");
+    stream.close().unwrap();
+    for module in ["mmap", "pread"] {
+        let stream = reading().module(module).open(&path).unwrap();
+        assert_eq!(stream.length().unwrap(), end + 4);
+        assert_eq!(&*stream.alloc_at(SeekFrom::End(-6), 100).unwrap(), b"\0\0last");
+        assert!(stream.alloc(1).unwrap().is_empty());
+        assert_eq!(&*stream.alloc_at(SeekFrom::Start((1 << 32) - 1), 2).unwrap(), b"\0\0");
+    }
+}
+
+#[test]
+fn std_traits_and_regions_are_mixed_freely() {
+    let directory = directory();
+    let path = directory.path().join("new");
+    let mut stream = both().open(&path).unwrap();
+    stream.write_all(b"one\ntwo\n").unwrap();
+    stream.alloc(4).unwrap().copy_from_slice(b"xyz\n");
+    stream.write_all(&numbers(200_000)).unwrap();
+    stream.rewind().unwrap();
+    let mut line = String::new();
+    stream.read_line(&mut line).unwrap();
+    assert_eq!(line, "one\n");
+    assert_eq!(&*stream.alloc_line().unwrap(), b"two\n");
+    let mut three = [0; 3];
+    stream.read_exact(&mut three).unwrap();
+    assert_eq!(&three, b"xyz");
+    assert_eq!(&*stream.alloc(1).unwrap(), b"\n");
+    let mut rest = Vec::new();
+    stream.read_to_end(&mut rest).unwrap();
+    assert!(rest == numbers(200_000));
+}
+
+#[test]
+fn a_copy_is_whole_by_the_kernel_and_without_it() {
+    let directory = directory();
+    let data = numbers(700_001);
+    let path = file(&directory, &data);
+    let from = Stream::open(&path).unwrap();
+    assert_eq!(from.alloc(1).unwrap().len(), 1);
+    let to = Stream::create(directory.path().join("to")).unwrap();
+    to.alloc(2).unwrap().fill(9);
+    assert_eq!(copy(&from, &to, 500_000).unwrap(), 500_000);
+    assert_eq!(copy(&from, &to, u64::MAX).unwrap(), 200_000);
+    to.alloc(1).unwrap().fill(8);
+    to.close().unwrap();
+    let expected = [&[9, 9], &data[1..], &[8]].concat();
+    assert!(std::fs::read(directory.path().join("to")).unwrap() == expected);
+    let (end, pipe) = std::io::pipe().unwrap();
+    let pipe = Options::new().take(OwnedFd::from(pipe)).unwrap();
+    let thread = std::thread::spawn(move || {
+        let mut got = Vec::new();
+        std::io::BufReader::new(end).read_to_end(&mut got).unwrap();
+        got
+    });
+    from.seek(SeekFrom::Start(0)).unwrap();
+    assert_eq!(copy(&from, &pipe, u64::MAX).unwrap(), 700_001);
+    pipe.close().unwrap();
+    assert!(thread.join().unwrap() == data);
+}
+
+#[test]
+fn threads_on_one_stream_each_get_bytes_that_nobody_else_gets() {
+    let directory = directory();
+    let records: Vec<u8> = (0..50_000u32).flat_map(u32::to_le_bytes).collect();
+    let path = file(&directory, &records);
+    for module in ["mmap", "pread"] {
+        let stream = reading().module(module).calibration(small()).open(&path).unwrap();
+        let out = Stream::create(directory.path().join("out")).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    loop {
+                        let record = stream.alloc(4).unwrap();
+                        if record.is_empty() {
+                            break;
+                        }
+                        let mut room = out.alloc(4).unwrap();
+                        room.copy_from_slice(&record);
+                        room.free().unwrap();
+                    }
+                });
+            }
+        });
+        out.close().unwrap();
+        let written = std::fs::read(directory.path().join("out")).unwrap();
+        let mut seen: Vec<u32> = written.chunks(4).map(|c| u32::from_le_bytes(c.try_into().unwrap())).collect();
+        seen.sort_unstable();
+        assert!(seen == (0..50_000).collect::<Vec<_>>(), "{module}");
+    }
+}
+
+#[test]
+fn a_locked_stream_is_one_threads_for_several_calls() {
+    let directory = directory();
+    let path = directory.path().join("pairs");
+    let stream = Stream::create(&path).unwrap();
+    std::thread::scope(|scope| {
+        for n in 0..4u8 {
+            let stream = &stream;
+            scope.spawn(move || {
+                for _ in 0..2000 {
+                    let locked = stream.lock();
+                    locked.alloc(1).unwrap().fill(n);
+                    locked.alloc(1).unwrap().fill(n);
+                }
+            });
+        }
+    });
+    stream.close().unwrap();
+    let pairs = std::fs::read(&path).unwrap();
+    assert_eq!(pairs.len(), 16_000);
+    assert!(pairs.chunks(2).all(|pair| pair[0] == pair[1]));
+}
+
+#[test]
+fn what_is_held_back_far_behind_hides_nothing_of_the_file_before_it() {
+    let directory = directory();
+    let data = numbers(100_000);
+    let path = file(&directory, &data);
+    let calibration = Calibration { first: 4096, read: 8192, ..Calibration::default() };
+    let stream = both().calibration(calibration).open(&path).unwrap();
+    let out = stream.alloc_at(SeekFrom::Start(90_000), 1).unwrap();
+    stream.alloc_at(SeekFrom::Start(95_000), 2).unwrap().copy_from_slice(b"??");
+    stream.seek(SeekFrom::Start(0)).unwrap();
+    let mut expected = data;
+    expected[95_000..95_002].copy_from_slice(b"??");
+    for piece in expected.chunks(1000) {
+        assert!(*stream.alloc_in(Mode::Read, 1000).unwrap() == *piece);
+    }
+    drop(out);
+}
+
+#[test]
+fn what_a_socket_could_not_send_is_not_read_from_it() {
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    let stream = Options::new().take(OwnedFd::from(ours)).unwrap();
+    let mut full = false;
+    while !full {
+        full = stream.alloc(60_000).and_then(|room| room.free()).and_then(|()| stream.flush()).is_err();
+    }
+    (&theirs).write_all(b"answer").unwrap();
+    assert_eq!(&*stream.alloc_in(Mode::Read, 100).unwrap(), b"answer");
+}
