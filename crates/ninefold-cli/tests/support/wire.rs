@@ -216,6 +216,8 @@ impl Inner {
             if let Some(passes) = state.happens(number, !is_session && way == self.way, read)
                 && let Some((_, deed)) = state.event.take()
             {
+                // Before it is done: whoever it ends may be looked at by then.
+                state.has_happened = true;
                 drop(state);
                 first = passes;
                 if to.write_all(&buffer[..first]).is_err() {
@@ -223,7 +225,6 @@ impl Inner {
                 }
                 let cut = deed();
                 state = self.lock();
-                state.has_happened = true;
                 if let Some(cut) = cut {
                     state.cut(cut);
                 }
