@@ -313,14 +313,14 @@ pub struct Truncate {
 ///
 /// An interrupted copy leaves its temporary file where it cannot remove it, and on purpose with --resume. --resume goes on
 /// with it if its source is the same file at the same address, with the size and time that it had then, and the end of
-/// what is there is the source's; of what was sent to a server, the last 32 MiB are sent again. Give --resume to a copy to
-/// a server from the beginning: without it the temporary file has a random name, and is not gone on with; nor is a large file
-/// from a distant server, which comes by several streams at a time unless --resume is given. --resume leaves
+/// what is there is the source's; of what was sent to a server in messages, the last 32 MiB are sent again. Give --resume to a
+/// copy to a server from the beginning: without it the temporary file has a random name, and is not gone on with. What goes by
+/// several streams at a time is gone on with so, too: in the temporary file is a record of what is there. --resume leaves
 /// files that are there and have the size of their source and, with -p, its time, or without -p a time that is not before
 /// its. After a crash of the machine that is copied to, and where that is not enough, add --checksum.
 ///
-/// A file that changes while it is read is copied as it was read, with a warning; one that ends before the size that it
-/// had is not copied, nor is one of which a stream's end tells that it was changed.
+/// A file that changes while it is read is copied once more, as it is then. One that changes again is not copied, unless it only
+/// grew: then it is copied up to the size that it had, with a warning. One that ends before the size that it had is not copied.
 #[derive(Debug, clap::Args)]
 pub struct Cp {
     /// What to copy, and at the end where to: local paths or URLs.

@@ -5,6 +5,7 @@ pub mod meddler;
 pub mod relay;
 pub mod share;
 pub mod tree;
+pub mod wire;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -108,8 +109,12 @@ impl Running {
         address.parse().unwrap()
     }
 
+    pub fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
     pub fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        kill_process(self.pid(), signal).unwrap();
     }
 
     /// Sockets that it has open: those that it listens on, and one for each client that it is not done with.

@@ -7,6 +7,7 @@
 
 mod width;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,6 +37,8 @@ pub struct Ranges {
     waiting: FuturesUnordered<BoxFuture<'static, Came>>,
     /// By number; those that are done are `None`.
     parts: Vec<Option<Part>>,
+    /// What no stream has begun with, from where to where.
+    queue: VecDeque<(u64, u64)>,
     width: Width,
     trip: Duration,
     /// The file's number when the first began.
@@ -135,12 +138,18 @@ impl File {
 
     /// Reads the bytes from `offset` to `end`, which the file should have, by at most `most` streams at a time.
     pub fn ranges(&self, offset: u64, end: u64, most: usize) -> Ranges {
+        self.ranges_of(&[(offset, end)], most)
+    }
+
+    /// The same of several extents, each from where to where, none of which has a byte of another.
+    pub fn ranges_of(&self, extents: &[(u64, u64)], most: usize) -> Ranges {
         let trip = self.client.attach_took();
         let most = if self.client.has_streams() { most.max(1) } else { 1 };
         let mut ranges = Ranges {
             file: Arc::new(self.share()),
             waiting: FuturesUnordered::new(),
             parts: Vec::new(),
+            queue: VecDeque::new(),
             width: Width::new(trip, most, Instant::now()),
             trip,
             modrev: None,
@@ -149,15 +158,20 @@ impl File {
             is_unchanged: false,
             failed: None,
         };
-        let length = end.saturating_sub(offset);
-        let parts = self.streams_for(length, most);
+        let all = extents.iter().fold(0u64, |all, (offset, end)| all.saturating_add(end.saturating_sub(*offset)));
+        let streams = self.streams_for(all, most);
+        for &(offset, end) in extents {
+            let length = end.saturating_sub(offset);
+            // Each has its share of the streams. A server may say any size.
+            let parts = ((u128::from(length) * streams as u128 / u128::from(all.max(1))) as u64).max(1);
+            let start = |part: u64| offset + length / parts * part + length % parts * part / parts;
+            ranges.queue.extend((0..parts).map(|part| (start(part), start(part + 1))));
+        }
+        let streams = streams.min(ranges.queue.len());
         // What is asked for together waits for its connections together.
-        self.client.prepare_streams(parts);
-        let parts = parts as u64;
-        // Not `length * part`: a server may say any size.
-        let start = |part: u64| offset + length / parts * part + length % parts * part / parts;
-        for part in 0..parts {
-            ranges.begin(start(part), start(part + 1));
+        self.client.prepare_streams(streams);
+        for (offset, end) in ranges.queue.drain(..streams).collect::<Vec<_>>() {
+            ranges.begin(offset, end);
         }
         ranges
     }
@@ -200,6 +214,7 @@ impl Ranges {
         if let Err(e) = &result {
             self.failed = Some(e.clone());
             self.waiting.clear();
+            self.queue.clear();
         }
         result
     }
@@ -288,12 +303,17 @@ impl Ranges {
         }));
     }
 
-    /// Parts the range that has most left, while more streams are wanted than there are.
+    /// Begins with what no stream has begun with, then parts the range that has most left, while more streams are wanted than there are.
     fn widen(&mut self) {
+        let wanted = if self.is_in_band { 1 } else { self.width.at(Instant::now()).max(1) };
+        while self.streams() < wanted
+            && let Some((offset, end)) = self.queue.pop_front()
+        {
+            self.begin(offset, end);
+        }
         if self.is_in_band {
             return;
         }
-        let wanted = self.width.at(Instant::now());
         for _ in self.streams()..wanted {
             let worth = |part: &&mut Part| part.left() >= 2 * LEAST && part.lasts(self.trip) > self.trip * TRIPS;
             let Some(most) = self.parts.iter_mut().flatten().filter(worth).max_by_key(|part| part.left()) else {

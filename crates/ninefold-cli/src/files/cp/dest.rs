@@ -273,6 +273,14 @@ impl Writing<'_> {
         }
     }
 
+    /// Nothing comes for a while.
+    pub async fn pause(&mut self) -> Result<(), Cause> {
+        match self {
+            Writing::Here(_) => Ok(()),
+            Writing::There(writing) => writing.pause().await,
+        }
+    }
+
     /// Zeros that need not be written; only where [`Begun::skips`].
     pub async fn skip(&mut self, zeros: u64) -> Result<(), Cause> {
         match self {
@@ -349,6 +357,14 @@ impl Sink {
         match self {
             Sink::Here(sink) => &sink.begun,
             Sink::There(sink) => &sink.begun,
+        }
+    }
+
+    /// All from `offset` on is written anew, in order.
+    pub async fn unmark(&mut self, offset: u64) -> Result<(), Cause> {
+        match self {
+            Sink::Here(sink) => sink.unmark(offset).await,
+            Sink::There(sink) => sink.unmark(offset).await,
         }
     }
 

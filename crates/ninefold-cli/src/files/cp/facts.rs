@@ -43,9 +43,9 @@ impl Facts {
         self.kind == FileType::Dir
     }
 
-    /// Whether the content is another by now, as far as size and time tell.
+    /// Whether the content may be another by now, as far as size and times tell: also one whose time was set back.
     pub fn differs(&self, now: &Facts) -> bool {
-        now.modified != self.modified || now.size != self.size
+        now.modified != self.modified || now.size != self.size || now.changed != self.changed
     }
 
     /// Permission bits, 0 to 0o777.

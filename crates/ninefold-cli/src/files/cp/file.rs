@@ -25,6 +25,9 @@ use crate::place::Place;
 /// 80 ms at 100 Mbit/s.
 const TAIL: u64 = 1 << 20;
 
+/// Ends of what is there that are compared, where it has gaps: one for each of 16 streams.
+const RUNS: usize = 16;
+
 /// What became of a file.
 pub enum Copied {
     Done(Record),
@@ -77,7 +80,7 @@ pub async fn copy(cx: &Cx<'_>, mut item: Item, slot: &Slot) -> Result<Copied, Tr
         },
     };
     refuse_itself(&source, slot, &facts, old.as_ref())?;
-    let copy = Copy { cx, slot, source: &source, facts: &facts, content: &content };
+    let copy = Copy { cx, slot, source: &source, facts: &facts, content: &content, is_last: false };
     if compares
         && !content.is_stream()
         && let Some(old) = &old
@@ -110,7 +113,22 @@ pub async fn copy(cx: &Cx<'_>, mut item: Item, slot: &Slot) -> Result<Copied, Tr
     let result = match copy.run(old.clone(), cx.how.resume && !content.is_stream()).await {
         // What the interrupted copy left was wrong: all of it anew.
         Err(failure) if failure.resumed > 0 && matches!(failure.trouble.cause, Cause::Differs(_)) => {
-            copy.run(old, false).await
+            copy.run(old.clone(), false).await
+        }
+        other => other,
+    };
+    let result = match result {
+        // It is copied as it is by now. One that does not hold still is told, and so is one that has less: it may be about to be written anew.
+        Err(failure) if matches!(failure.trouble.cause, Cause::Changed(_)) && !failure.in_place && !cx.strict => {
+            let now = content.facts().await.map_err(Trouble::of(&source, "cannot look at it again"))?;
+            if now.size < facts.size {
+                Err(failure)
+            } else {
+                let content = content.again();
+                cx.progress.found(now.size);
+                let copy = Copy { cx, slot, source: &source, facts: &now, content: &content, is_last: true };
+                copy.run(old, false).await
+            }
         }
         other => other,
     };
@@ -201,12 +219,15 @@ struct Copy<'a> {
     source: &'a Place,
     facts: &'a Facts,
     content: &'a Content,
+    /// Of a source that changed while it was copied before.
+    is_last: bool,
 }
 
 /// An attempt that failed, which had begun behind so many bytes.
 struct Failure {
     trouble: Trouble,
     resumed: u64,
+    in_place: bool,
 }
 
 impl Copy<'_> {
@@ -238,7 +259,7 @@ impl Copy<'_> {
 
     async fn run(&self, old: Option<Facts>, resume: bool) -> Result<Record, Failure> {
         let (how, slot) = (&self.cx.how, self.slot);
-        let failed = |resumed| move |trouble| Failure { trouble, resumed };
+        let failed = |resumed| move |trouble| Failure { trouble, resumed, in_place: false };
         let begin = Sink::begin(slot, self.source, self.facts, old.clone(), how, resume);
         let mut sink = begin.await.map_err(Trouble::of(&slot.place, "cannot write it")).map_err(failed(0))?;
         let begun = sink.begun().clone();
@@ -248,9 +269,9 @@ impl Copy<'_> {
         }
         let result = async {
             self.check_left(&begun).await?;
-            let &Copy { cx, slot, source, facts, content } = self;
-            let passed = Pour { cx, slot, source, facts, content, sent: Default::default() }.all(&mut sink).await?;
-            self.check_source(&passed).await.map(|()| passed)
+            let &Copy { cx, slot, source, facts, content, .. } = self;
+            let passed = Pour::new(cx, slot, source, facts, content).all(&mut sink).await?;
+            self.check_source(&passed, &begun).await.map(|()| passed)
         };
         let result = result.await;
         let passed = match result {
@@ -261,19 +282,19 @@ impl Copy<'_> {
                     self.cx.warn(format_args!("{place}: it is not whole: what was to be written came in part"));
                 }
                 sink.abandon(&trouble.cause).await;
-                return Err(Failure { trouble, resumed: begun.offset });
+                return Err(Failure { trouble, resumed: begun.bytes(), in_place: begun.in_place.is_some() });
             }
         };
         let digest = passed.digest.clone();
         let finish = sink.finish(digest.clone()).await;
-        let finished = finish.map_err(Trouble::of(&slot.place, "cannot write it")).map_err(failed(begun.offset))?;
+        let finished = finish.map_err(Trouble::of(&slot.place, "cannot write it")).map_err(failed(begun.bytes()))?;
         if let Some(why) = &finished.in_place {
             self.cx.warn(format_args!("{}: written in place: {why}", slot.place));
         }
         self.cx.not_preserved(&slot.place, finished.not_preserved);
         let mut record = Record::new(self.source, &slot.place, FileType::File);
         record.bytes = passed.bytes;
-        record.resumed = begun.offset;
+        record.resumed = begun.bytes();
         record.digest = digest;
         record.in_place = begun.in_place.or(finished.in_place);
         Ok(record)
@@ -284,26 +305,31 @@ impl Copy<'_> {
         let Some(name) = &begun.left else { return Ok(()) };
         let cannot_read = || Trouble::of(&self.slot.place, "cannot read what is there of it");
         let opened = self.slot.open_beside(name).await.map_err(cannot_read())?;
-        let (left, source) = match &opened {
-            Some((facts, left)) => {
-                tokio::join!(tail(left, facts, begun.offset), tail(self.content, self.facts, begun.offset))
-            }
-            None => (Err(Cause::words("it is no plain file any more")), Ok(Vec::new())),
+        let Some((facts, part)) = &opened else {
+            return Err(cannot_read()(Cause::words("it is no plain file any more")));
         };
-        let (left, source) =
-            (left.map_err(cannot_read())?, source.map_err(Trouble::of(self.source, "cannot read it"))?);
-        if left == source {
+        let runs = begun.blocks.as_ref().map_or_else(|| vec![(0, begun.offset)], |blocks| blocks.runs(true));
+        let mut is_same = true;
+        // As many as there may have been streams.
+        for (start, end) in runs.into_iter().rev().take(RUNS) {
+            let start = start.max(end.saturating_sub(TAIL));
+            let both = tokio::join!(piece(part, facts, start, end), piece(self.content, self.facts, start, end));
+            let left = both.0.map_err(cannot_read())?;
+            is_same &= left == both.1.map_err(Trouble::of(self.source, "cannot read it"))?;
+        }
+        if is_same {
             return Ok(());
         }
         let differs = Cause::Differs("what an interrupted copy left is not of this source".to_owned());
         Err(Trouble::new(&self.slot.place, "cannot go on with it", differs))
     }
 
-    /// Whether what was read can be all of the file. A file that changed meanwhile is copied as it was read, and the
-    /// user is told; one that gives fewer bytes than it had is not, nor one that gives more although it did not change: a
-    /// file that is emptied while it is read is not to take the place of one that is whole. One that is said to have none
+    /// Whether what was read can be all of the file. What changed meanwhile may be of several states: it is not copied so. But one that did so
+    /// twice and only grew is copied up to the size that it had, as the records that programs write to their ends are, and the user is told; so is
+    /// what is written in place, which may be the source itself. One that gives fewer bytes than it had is not copied, nor one that gives more
+    /// although it did not change: a file that is emptied while it is read is not to take the place of one that is whole. One that is said to have none
     /// is copied to its end: nobody knows the size of what a program makes up.
-    async fn check_source(&self, passed: &Passed) -> Result<(), Trouble> {
+    async fn check_source(&self, passed: &Passed, begun: &Begun) -> Result<(), Trouble> {
         // Nothing can change within one read, and a pipe's times are those of its use. A stream's end does not spare the look: pages of the
         // file may still have been on their way when the server took it for what it was.
         let is_one = passed.pieces <= 1 && passed.bytes == self.facts.size && !passed.is_changed;
@@ -319,10 +345,13 @@ impl Copy<'_> {
             let (read, size) = (passed.bytes, self.facts.size);
             let but = if changed { "was changed meanwhile" } else { "has not changed" };
             let words = format!("it ended after {read} of its {size} bytes, and {but}: it is not copied");
-            return Err(Trouble::new(self.source, "", Cause::words(words)));
+            let cause = if changed { Cause::Changed(words) } else { Cause::Words(words) };
+            return Err(Trouble::new(self.source, "", cause));
         }
-        if changed && self.cx.strict {
-            return Err(Trouble::new(self.source, "", Cause::words("it changed while it was copied".to_owned())));
+        let grew = self.is_last && now.size > self.facts.size;
+        if changed && (self.cx.strict || begun.in_place.is_none() && !grew) {
+            let words = "it changed while it was copied: it is not copied".to_owned();
+            return Err(Trouble::new(self.source, "", Cause::Changed(words)));
         }
         if changed {
             self.cx.warn(format_args!("{}: it changed while it was copied", self.source));
@@ -349,22 +378,21 @@ impl Copy<'_> {
     }
 }
 
-/// The last bytes of a file before `end`, at most [`TAIL`].
-async fn tail(content: &Content, facts: &Facts, end: u64) -> Result<Vec<u8>, Cause> {
-    let start = end.saturating_sub(TAIL);
+/// The bytes of a file from `start` to `end`.
+async fn piece(content: &Content, facts: &Facts, start: u64, end: u64) -> Result<Vec<u8>, Cause> {
     let length = (end - start) as usize;
     let facts = Facts { size: end, ..facts.clone() };
-    let (mut tail, mut reader) = (Vec::with_capacity(length), content.reader(start, &facts));
-    while tail.len() < length
+    let (mut bytes, mut reader) = (Vec::with_capacity(length), content.reader(start, &facts));
+    while bytes.len() < length
         && let Some(piece) = reader.next().await?
     {
-        let room = length - tail.len();
+        let room = length - bytes.len();
         match piece {
-            Piece::Data(data) => tail.extend_from_slice(&data[..room.min(data.len())]),
-            Piece::Hole(zeros) => tail.resize(tail.len() + zeros.min(room as u64) as usize, 0),
+            Piece::Data(data) => bytes.extend_from_slice(&data[..room.min(data.len())]),
+            Piece::Hole(zeros) => bytes.resize(bytes.len() + zeros.min(room as u64) as usize, 0),
         }
     }
-    Ok(tail)
+    Ok(bytes)
 }
 
 pub async fn digest_of(mut reader: Reader<'_>) -> Result<Digest, Cause> {

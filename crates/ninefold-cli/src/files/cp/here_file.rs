@@ -17,10 +17,11 @@ use rustix::io::{Errno, pread, pwrite, write};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
+use super::blocks::{self, Blocks};
 use super::digest::Digest;
 use super::facts::Facts;
 use super::here::{self, Dir};
-use super::here_part::{self, Claim};
+use super::here_part::{self, Claim, Opened};
 use super::reader::CHUNK;
 use super::trouble::Cause;
 use crate::files::temporaries::Temporaries;
@@ -96,8 +97,10 @@ pub struct Sink {
 /// What the writing begins with.
 #[derive(Clone, Debug)]
 pub struct Begun {
-    /// So much is there already.
+    /// So much of its beginning is there already.
     pub offset: u64,
+    /// What is there of a part with gaps.
+    pub blocks: Option<Blocks>,
     /// The name of what is gone on with, if anything is there.
     pub left: Option<Vec<u8>>,
     /// Why what is written is seen at once.
@@ -106,12 +109,20 @@ pub struct Begun {
     pub skips_from: u64,
 }
 
+impl Begun {
+    /// Bytes that are there already.
+    pub fn bytes(&self) -> u64 {
+        self.blocks.as_ref().map_or(self.offset, Blocks::bytes)
+    }
+}
+
 #[derive(Debug)]
 enum Order {
     Data(Bytes),
     Skip(u64),
     Seek(u64),
-    Mark(u64),
+    Mark,
+    Unmark(u64),
     /// The file is whole; with what its content must come to when it is read back.
     Finish(Option<Digest>),
 }
@@ -155,10 +166,14 @@ impl Sink {
         self.order(Order::Seek(offset)).await
     }
 
-    /// What is written will have gaps until all of it is: until then the part is longer than its source, which has `size` bytes, and so
-    /// cannot be taken for a beginning of it.
-    pub async fn mark(&mut self, size: u64) -> Result<(), Cause> {
-        self.order(Order::Mark(size)).await
+    /// What is written will have gaps until all of it is: until then the part has a record of what is there, [`Blocks`].
+    pub async fn mark(&mut self) -> Result<(), Cause> {
+        self.order(Order::Mark).await
+    }
+
+    /// All from `offset` on is written anew, in order: a part with a record becomes one without.
+    pub async fn unmark(&mut self, offset: u64) -> Result<(), Cause> {
+        self.order(Order::Unmark(offset)).await
     }
 
     async fn order(&mut self, order: Order) -> Result<(), Cause> {
@@ -226,7 +241,22 @@ struct Writing {
     is_plain: bool,
     in_place: bool,
     /// See [`Sink::mark`].
-    is_marked: bool,
+    record: Option<Record>,
+}
+
+/// What is entered into a part's record.
+struct Record {
+    blocks: Blocks,
+    size: u64,
+    /// Bytes of each block that were written. None is written twice.
+    written: Vec<u64>,
+}
+
+impl Record {
+    fn new(size: u64, blocks: Blocks) -> Record {
+        let written = vec![0; blocks.count()];
+        Record { blocks, size, written }
+    }
 }
 
 impl Writing {
@@ -234,11 +264,17 @@ impl Writing {
         while let Some(order) = orders.blocking_recv() {
             match order {
                 Order::Data(data) => self.write(&data)?,
-                Order::Skip(zeros) => self.at += zeros,
+                Order::Skip(zeros) => {
+                    self.at += zeros;
+                    self.enter(self.at - zeros, zeros)?;
+                }
                 Order::Seek(offset) => self.at = offset,
-                Order::Mark(size) => {
-                    ftruncate(&self.fd, size.saturating_add(1))?;
-                    self.is_marked = true;
+                Order::Mark => self.mark(plan.source.size)?,
+                Order::Unmark(offset) => {
+                    if self.record.take().is_some() {
+                        ftruncate(&self.fd, offset)?;
+                        (self.at, self.end) = (offset, offset);
+                    }
                 }
                 Order::Finish(digest) => return self.finish(plan, claim, digest),
             }
@@ -247,7 +283,67 @@ impl Writing {
         Ok(None)
     }
 
+    /// Makes the record; what is there already, in order, is entered.
+    fn mark(&mut self, size: u64) -> Result<(), Cause> {
+        if self.record.is_some() {
+            return Ok(());
+        }
+        ftruncate(&self.fd, blocks::marked_length(size))?;
+        self.put(size, blocks::opening())?;
+        let mut record = Record::new(size, Blocks::none(size));
+        for block in 0..(self.at / blocks::BLOCK) as usize {
+            record.written[block] = blocks::BLOCK;
+            self.complete(&mut record, block)?;
+        }
+        self.record = Some(record);
+        Ok(())
+    }
+
+    /// So many bytes were written at `offset`: the blocks that are whole by that are entered.
+    fn enter(&mut self, offset: u64, length: u64) -> Result<(), Cause> {
+        let Some(mut record) = self.record.take() else { return Ok(()) };
+        let mut at = offset;
+        while at < offset + length {
+            let block = (at / blocks::BLOCK) as usize;
+            let Some(written) = record.written.get_mut(block) else { break };
+            let (start, end) = record.blocks.extent(block);
+            let step = (offset + length).min(end).saturating_sub(at).max(1);
+            *written += step;
+            if *written == end - start {
+                self.complete(&mut record, block)?;
+            }
+            at += step;
+        }
+        self.record = Some(record);
+        Ok(())
+    }
+
+    /// All of a block was written.
+    fn complete(&self, record: &mut Record, block: usize) -> Result<(), Cause> {
+        let (start, end) = record.blocks.extent(block);
+        let number = blocks::number_of(&here_part::read_at(&self.fd, start, end - start)?);
+        record.blocks.enter(block, number);
+        self.put(blocks::place(record.size, block), &number.to_le_bytes())
+    }
+
+    /// Writes a few bytes, wherever it is at.
+    fn put(&self, mut at: u64, mut data: &[u8]) -> Result<(), Cause> {
+        while !data.is_empty() {
+            match pwrite(&self.fd, data, at) {
+                Ok(0) => return Err(Cause::Here(ninefold::proto::Errno::EIO)),
+                Ok(n) => {
+                    data = &data[n..];
+                    at += n as u64;
+                }
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(())
+    }
+
     fn write(&mut self, mut data: &[u8]) -> Result<(), Cause> {
+        let (offset, length) = (self.at, data.len() as u64);
         while !data.is_empty() {
             let written = if self.is_plain { pwrite(&self.fd, data, self.at) } else { write(&self.fd, data) };
             match written {
@@ -261,11 +357,11 @@ impl Writing {
                 Err(e) => return Err(e.into()),
             }
         }
-        Ok(())
+        self.enter(offset, length)
     }
 
     fn finish(&mut self, plan: &Plan, claim: &Claim, digest: Option<Digest>) -> Result<Option<Cause>, Cause> {
-        if self.is_plain && (self.in_place || self.is_marked || self.at > self.end) {
+        if self.is_plain && (self.in_place || self.record.is_some() || self.at > self.end) {
             ftruncate(&self.fd, self.at)?;
         }
         if let Some(expected) = digest.filter(|_| self.is_plain) {
@@ -316,14 +412,8 @@ fn open(plan: &Plan, claim: &Claim) -> Result<(Writing, Begun), Cause> {
     let (dir, name) = match &plan.to {
         To::Entry { dir, name, .. } => (dir, name),
         To::Direct(path) => {
-            let writing = Writing {
-                fd: here::open_direct(path)?,
-                at: 0,
-                end: 0,
-                is_plain: false,
-                in_place: true,
-                is_marked: false,
-            };
+            let writing =
+                Writing { fd: here::open_direct(path)?, at: 0, end: 0, is_plain: false, in_place: true, record: None };
             return Ok((writing, in_place("it is no plain file".to_owned(), u64::MAX)));
         }
     };
@@ -340,12 +430,13 @@ fn open(plan: &Plan, claim: &Claim) -> Result<(Writing, Begun), Cause> {
                 accessat(dir, name, Access::WRITE_OK, AtFlags::EACCESS)?;
             }
             match here_part::open(plan, old) {
-                Ok((part, fd, offset)) => {
-                    let writing =
-                        Writing { fd, at: offset, end: offset, is_plain: true, in_place: false, is_marked: false };
-                    let left = (offset > 0).then(|| part.name.to_bytes().to_vec());
+                Ok(Opened { part, fd, offset, blocks }) => {
+                    let record = blocks.clone().map(|blocks| Record::new(plan.source.size, blocks));
+                    let writing = Writing { fd, at: offset, end: offset, is_plain: true, in_place: false, record };
+                    let begun = Begun { offset, blocks, left: None, in_place: None, skips_from: 0 };
+                    let left = (begun.bytes() > 0).then(|| part.name.to_bytes().to_vec());
                     claim.set(part);
-                    return Ok((writing, Begun { offset, left, in_place: None, skips_from: 0 }));
+                    return Ok((writing, Begun { left, ..begun }));
                 }
                 Err(cause) if old.is_some() && cause.is_of_the_directory() => {
                     format!("it cannot be replaced: {cause}")
@@ -364,11 +455,11 @@ fn open(plan: &Plan, claim: &Claim) -> Result<(Writing, Begun), Cause> {
         // Longer than what it had and than what it gets: if the copy is interrupted, its size tells that it is neither.
         ftruncate(&fd, skips_from.max(plan.source.size).saturating_add(1))?;
     }
-    Ok((Writing { fd, at: 0, end: 0, is_plain, in_place: true, is_marked: false }, in_place(why, skips_from)))
+    Ok((Writing { fd, at: 0, end: 0, is_plain, in_place: true, record: None }, in_place(why, skips_from)))
 }
 
 fn in_place(why: String, skips_from: u64) -> Begun {
-    Begun { offset: 0, left: None, in_place: Some(why), skips_from }
+    Begun { offset: 0, blocks: None, left: None, in_place: Some(why), skips_from }
 }
 
 #[cfg(test)]

@@ -9,9 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ninefold::client::FileType;
+use rustix::buffer::spare_capacity;
 use rustix::fs::{AtFlags, FlockOperation, Gid, Mode, OFlags, Uid, fchmod, fchown, flock, fstat, openat, statat};
-use rustix::io::Errno;
+use rustix::io::{Errno, pread};
 
+use super::blocks::{Blocks, fits, marked_length, number_of, record_length};
 use super::facts::Facts;
 use super::here::{Dir, permissions};
 use super::here_file::{Plan, To};
@@ -69,15 +71,25 @@ impl Claim {
     }
 }
 
-/// Makes the part, or opens the one that an interrupted copy left. Gives how many bytes it has.
-pub fn open(plan: &Plan, old: Option<&Facts>) -> Result<(Part, OwnedFd, u64), Cause> {
+/// A part, open.
+pub struct Opened {
+    pub part: Part,
+    pub fd: OwnedFd,
+    /// Bytes of its beginning that are there.
+    pub offset: u64,
+    /// Of one with gaps.
+    pub blocks: Option<Blocks>,
+}
+
+/// Makes the part, or opens the one that an interrupted copy left.
+pub fn open(plan: &Plan, old: Option<&Facts>) -> Result<Opened, Cause> {
     let To::Entry { dir, part, .. } = &plan.to else { return Err(Cause::Here(ninefold::proto::Errno::EINVAL)) };
     // Until it has its owner, what is to keep its permissions is nobody else's to read.
     let mode = if plan.preserve { 0o600 } else { old.map_or(plan.mode, Facts::permissions) };
     let keep = plan.keep;
     for _ in 0..ATTEMPTS {
-        let access = if plan.checksum { OFlags::RDWR } else { OFlags::WRONLY };
-        let flags = access | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        // What is there of it is read, too.
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let made = openat(dir, part, flags | OFlags::CREATE | OFlags::EXCL, permissions(mode));
         let (fd, is_new) = match made {
             Ok(fd) => (fd, true),
@@ -107,8 +119,12 @@ pub fn open(plan: &Plan, old: Option<&Facts>) -> Result<(Part, OwnedFd, u64), Ca
         }
         let mine = stat.st_uid == rustix::process::geteuid().as_raw();
         let size = stat.st_size.max(0).cast_unsigned();
-        let can_go_on = plan.resume && mine && stat.st_nlink == 1 && size <= plan.source.size;
-        let usable = is_new || can_go_on && Facts::from(&stat).kind == FileType::File;
+        let can_go_on = plan.resume && mine && stat.st_nlink == 1 && Facts::from(&stat).kind == FileType::File;
+        let blocks = match can_go_on && fits(plan.source.size) && size == marked_length(plan.source.size) {
+            true => blocks(&fd, plan.source.size)?,
+            false => None,
+        };
+        let usable = is_new || can_go_on && (size <= plan.source.size || blocks.is_some());
         if !usable {
             dir.remove(part)?;
             continue;
@@ -125,9 +141,40 @@ pub fn open(plan: &Plan, old: Option<&Facts>) -> Result<(Part, OwnedFd, u64), Ca
             let _ = dir.remove(&part.name);
             return Err(e);
         }
-        return Ok((part, fd, size));
+        let offset = blocks.as_ref().map_or(size, Blocks::beginning);
+        return Ok(Opened { part, fd, offset, blocks });
     }
     Err(Cause::words("somebody makes files of its temporary name"))
+}
+
+/// What the record of a part says is there, and is.
+fn blocks(fd: &OwnedFd, size: u64) -> Result<Option<Blocks>, Cause> {
+    let record = read_at(fd, size, record_length(size))?;
+    let Some(mut blocks) = Blocks::parse(size, &record) else { return Ok(None) };
+    for block in 0..blocks.count() {
+        let Some(number) = blocks.number(block) else { continue };
+        let (start, end) = blocks.extent(block);
+        if number_of(&read_at(fd, start, end - start)?) != number {
+            blocks.strike(block);
+        }
+    }
+    Ok(Some(blocks))
+}
+
+/// So many bytes of a file, or as many as it has.
+pub fn read_at(fd: &OwnedFd, at: u64, length: u64) -> Result<Vec<u8>, Cause> {
+    let length = usize::try_from(length).map_err(|_| Cause::Here(ninefold::proto::Errno::EFBIG))?;
+    let mut data = Vec::with_capacity(length);
+    while data.len() < length {
+        let next = at + data.len() as u64;
+        match pread(fd, spare_capacity(&mut data), next) {
+            Ok(0) => break,
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    data.truncate(length);
+    Ok(data)
 }
 
 /// Gives the file the owner and the permissions of the one that it replaces.

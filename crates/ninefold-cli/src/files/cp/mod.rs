@@ -8,6 +8,7 @@
 //! Everything runs within one future, except what must not be given up half-way (requests that make and rename files) and
 //! what may wait for a disk: Ctrl-C drops that future, and with it everything is given up and tidied.
 
+mod blocks;
 mod cx;
 mod dest;
 mod digest;

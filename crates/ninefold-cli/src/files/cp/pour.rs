@@ -1,18 +1,22 @@
 //! The bytes of a file on their way from its [`Content`] to its [`Sink`].
 //!
 //! Four ways: within a server that has both, by several streams from a server to here, by several streams from here to a server, and in
-//! order, which all others go and which every copy goes that may be gone on with or that is digested on the way.
+//! order, which all others go, and which every copy goes that is digested on the way. What has gaps on its way has a record of
+//! what is there ([`Blocks`]), and is gone on with where that says so.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::try_join_all;
-use ninefold::client::{Error, Fault, File};
+use ninefold::client::{Error, Fault, File, Stream};
 use rustix::buffer::spare_capacity;
 use rustix::io::{Errno, pread};
 
+use super::blocks::{self, BLOCK, Blocks};
 use super::cx::Cx;
 use super::dest::{Sink, Slot, Writing};
 use super::digest::Digest;
@@ -21,6 +25,7 @@ use super::file::digest_of;
 use super::here_file::Begun;
 use super::off::off;
 use super::reader::{CHUNK, Content, Piece, STREAMED};
+use super::there_file;
 use super::trouble::{Cause, Trouble};
 use super::zeros::{Run, runs};
 use crate::place::Place;
@@ -31,6 +36,19 @@ const COPIED: u64 = 64 << 20;
 /// Bytes that sockets and what is between them may take though nobody reads them.
 const SWALLOWED: u64 = 64 << 20;
 
+/// How long a source may bring nothing before the stream by which it is written is ended: a tenth of what a server waits
+/// (docs/protocol.md, "Streams").
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// Bytes of one stream to a server where what is there is recorded, which is when one has come to its end: 4 MiB at least, since each begins
+/// slowly, and 256 MiB at most, since what is under way is written again. Between them each of the streams has eight.
+const STRETCH: std::ops::RangeInclusive<u64> = 4 << 20..=256 << 20;
+
+const _: () = assert!(CHUNK as u64 == BLOCK, "what is read at once is a block");
+
+/// Those that each of several has one after another.
+const STRETCHES: u64 = 8;
+
 /// From what to what.
 pub struct Pour<'a> {
     pub cx: &'a Cx<'a>,
@@ -39,7 +57,13 @@ pub struct Pour<'a> {
     pub facts: &'a Facts,
     pub content: &'a Content,
     /// Bytes that were written to the sink.
-    pub sent: Cell<u64>,
+    sent: Cell<u64>,
+    /// Bytes that were told to the bar.
+    shown: Cell<u64>,
+    /// A stream to the sink has come to its end: they get through.
+    gets_through: Cell<bool>,
+    /// It was the sink that failed.
+    cannot_write: Cell<bool>,
 }
 
 /// What went through.
@@ -54,13 +78,47 @@ pub struct Passed {
     pub is_changed: bool,
 }
 
-impl Pour<'_> {
+/// A stretch of a file that was given to its stream.
+struct Given {
+    stream: Stream,
+    from: u64,
+    numbers: Vec<u64>,
+}
+
+impl<'a> Pour<'a> {
+    pub fn new(cx: &'a Cx<'a>, slot: &'a Slot, source: &'a Place, facts: &'a Facts, content: &'a Content) -> Pour<'a> {
+        let (sent, shown, gets_through, cannot_write) = Default::default();
+        Pour { cx, slot, source, facts, content, sent, shown, gets_through, cannot_write }
+    }
+
+    fn moved(&self, bytes: u64) {
+        self.shown.update(|shown| shown + bytes);
+        self.cx.progress.moved(bytes);
+    }
+
     fn cannot_read(&self) -> impl Fn(Cause) -> Trouble {
         |cause| Trouble::new(self.source, "cannot read it", cause)
     }
 
+    /// That it has fewer bytes by now is of the file, and not of the way.
+    fn cannot_read_there(&self, e: Error) -> Trouble {
+        match e {
+            Error::Stream(Fault::Changed) => {
+                let words = format!(
+                    "it ended before its {} bytes, and was changed meanwhile: it is not copied",
+                    self.facts.size
+                );
+                Trouble::new(self.source, "", Cause::Changed(words))
+            }
+            e => self.cannot_read()(e.into()),
+        }
+    }
+
     fn cannot_write(&self) -> impl Fn(Cause) -> Trouble {
-        |cause| Trouble::new(&self.slot.place, "cannot write it", cause)
+        |cause| {
+            self.cannot_write.set(true);
+            Trouble::new(&self.slot.place, "cannot write it", cause)
+        }
     }
 
     /// All bytes, from where the sink begins on; for a digest from the start.
@@ -73,8 +131,8 @@ impl Pour<'_> {
             Err(trouble) if self.swallowed(sink, &trouble.cause) => {
                 if let Sink::There(there) = sink {
                     there.file().client().give_up_streams();
-                    there.wrote(begun.offset);
                 }
+                self.cx.progress.back(self.shown.take());
                 self.in_order(sink, &begun).await
             }
             done => done,
@@ -90,32 +148,44 @@ impl Pour<'_> {
         // The server's own word: nobody came with the token.
         let is_unheard = matches!(cause, Cause::There(_)) && cause.is(ninefold::proto::Errno::ETIMEDOUT);
         let is_cut = matches!(cause, Cause::There(Error::Stream(Fault::Cut(_))));
-        (is_unheard || is_cut) && self.sent.get() <= SWALLOWED && !file.client().is_over()
+        let may_be = self.cannot_write.get() && !self.gets_through.get() && self.sent.get() <= SWALLOWED;
+        (is_unheard || is_cut) && may_be && !file.client().is_over()
     }
 
     async fn by_streams_or_in_order(&self, sink: &mut Sink, begun: &Begun) -> Result<Passed, Trouble> {
-        // What is to be gone on with has no gaps, and a digest is made in order.
+        // A digest is made in order.
         let how = &self.cx.how;
-        let is_whole = begun.offset == 0 && begun.in_place.is_none() && !how.resume && !how.checksum;
+        let may_have_gaps = begun.in_place.is_none() && !how.checksum && blocks::fits(self.facts.size);
         let is_large = self.facts.size >= STREAMED && !self.content.is_stream();
         // In .s nobody tells how a stream ended that wrote, and the file's size does not tell it where another has written behind it.
         let is_told = |file: &File| file.client().version().is_n1();
-        if is_whole && is_large {
+        if may_have_gaps && is_large {
             let wanted = |file: &File| file.streams_for(self.facts.size, self.cx.streams) > 1;
+            let grant = |file: &File| if wanted(file) { self.cx.grant_streams() } else { None };
             let passed = match (self.content, &mut *sink) {
-                // One stream is in order, and can be gone on with.
-                (Content::There { file, first }, Sink::Here(here)) if wanted(file) => match self.cx.grant_streams() {
-                    Some(granted) => {
-                        here.mark(self.facts.size).await.map_err(self.cannot_write())?;
-                        let passed = self.down(file, first, &mut Writing::Here(here), granted.streams).await?;
+                (Content::There { file, first }, Sink::Here(here)) => match grant(file) {
+                    // One stream is in order, and can be gone on with.
+                    None if begun.blocks.is_none() => None,
+                    granted => {
+                        let most = granted.as_ref().map_or(1, |granted| granted.streams);
+                        here.mark().await.map_err(self.cannot_write())?;
+                        let passed = self.down(file, first, &mut Writing::Here(here), begun, most).await?;
                         here.seek(passed.bytes).await.map_err(self.cannot_write())?;
                         Some(passed)
                     }
-                    None => None,
                 },
                 (Content::Here { fd, .. }, Sink::There(there)) if self.facts.is_dense => {
-                    match (there.streamed().filter(|file| is_told(file) && wanted(file)), self.cx.grant_streams()) {
-                        (Some(file), Some(granted)) => Some(self.up(fd, file, granted.streams).await?),
+                    let granted = there.streamed().filter(|file| is_told(file)).map(grant);
+                    match granted {
+                        // How far one stream had come is known from the record alone, and without it what has gaps looks like a beginning.
+                        Some(granted) if how.resume => {
+                            let most = granted.as_ref().map_or(1, |granted| granted.streams);
+                            match there.mark().await.map_err(self.cannot_write())? {
+                                true => Some(self.up(fd, there.file(), begun, most, true).await?),
+                                false => None,
+                            }
+                        }
+                        Some(Some(granted)) => Some(self.up(fd, there.file(), begun, granted.streams, false).await?),
                         _ => None,
                     }
                 }
@@ -141,7 +211,7 @@ impl Pour<'_> {
             return Ok(None);
         }
         let mut at = begun.offset;
-        self.cx.progress.moved(at);
+        self.moved(at);
         while at < self.facts.size {
             let length = (self.facts.size - at).min(COPIED);
             match file.copy_range(at, to, at, length).await {
@@ -152,7 +222,7 @@ impl Pour<'_> {
                 }
                 Ok(copied) => {
                     at += copied;
-                    self.cx.progress.moved(copied);
+                    self.moved(copied);
                 }
                 // Of two file systems, or a tree that has no such thing.
                 Err(Error::Refused(_) | Error::Unsupported { .. }) if at == begun.offset => return Ok(None),
@@ -174,12 +244,26 @@ impl Pour<'_> {
         file: &File,
         first: &Bytes,
         writing: &mut Writing<'_>,
+        begun: &Begun,
         most: usize,
     ) -> Result<Passed, Trouble> {
-        let mut passed = Passed::default();
-        let begins = first.len() as u64;
-        let mut ranges = file.ranges(begins, self.facts.size, most);
-        let mut next = Some((0, first.clone())).filter(|(_, first)| !first.is_empty());
+        let mut gaps = self.gaps(begun);
+        let missing: u64 = gaps.iter().map(|(from, to)| to - from).sum();
+        let mut passed = Passed { bytes: self.facts.size - missing, ..Passed::default() };
+        if passed.bytes > 0 {
+            // Whether it changed since is looked at.
+            passed.pieces = 2;
+            self.moved(passed.bytes);
+        }
+        // In a gap that was there before zeros are written: what it holds nobody knows.
+        let skips_from = if begun.blocks.is_some() { u64::MAX } else { 0 };
+        let mut next = None;
+        if let Some(gap) = gaps.first_mut().filter(|gap| gap.0 == 0 && !first.is_empty()) {
+            let first = first.slice(..first.len().min(gap.1 as usize));
+            gap.0 = first.len() as u64;
+            next = Some((0, first));
+        }
+        let mut ranges = file.ranges_of(&gaps, most);
         loop {
             let piece = match next.take() {
                 Some(piece) => Some(piece),
@@ -187,9 +271,9 @@ impl Pour<'_> {
                 None if passed.bytes == self.facts.size => {
                     let (piece, now) = tokio::join!(ranges.next(), self.content.facts());
                     passed.now = now.ok();
-                    piece.map_err(|e| self.cannot_read()(e.into()))?
+                    piece.map_err(|e| self.cannot_read_there(e))?
                 }
-                None => ranges.next().await.map_err(|e| self.cannot_read()(e.into()))?,
+                None => ranges.next().await.map_err(|e| self.cannot_read_there(e))?,
             };
             let Some((offset, data)) = piece else {
                 passed.is_changed = ranges.is_changed();
@@ -198,51 +282,180 @@ impl Pour<'_> {
             let length = data.len() as u64;
             let wrote = async {
                 writing.seek(offset).await?;
-                self.data(writing, data, offset, 0).await
+                self.data(writing, data, offset, skips_from).await
             };
             wrote.await.map_err(self.cannot_write())?;
             passed.bytes += length;
             passed.pieces += 1;
-            self.cx.progress.moved(length);
+            self.moved(length);
         }
     }
 
-    /// By several streams from here.
-    async fn up(&self, fd: &Arc<OwnedFd>, file: &File, most: usize) -> Result<Passed, Trouble> {
+    /// What is missing of a file that is written by ranges, in whole blocks.
+    fn gaps(&self, begun: &Begun) -> Vec<(u64, u64)> {
+        match &begun.blocks {
+            Some(blocks) => blocks.gaps(),
+            None => vec![(begun.offset / BLOCK * BLOCK, self.facts.size)],
+        }
+    }
+
+    /// By several streams from here, or by one after another; with a record of what is there where it may have to be gone on with.
+    async fn up(
+        &self,
+        fd: &Arc<OwnedFd>,
+        file: &File,
+        begun: &Begun,
+        most: usize,
+        has_record: bool,
+    ) -> Result<Passed, Trouble> {
         let size = self.facts.size;
-        let streams = file.streams_for(size, most) as u64;
+        let mut gaps = self.gaps(begun);
+        if has_record {
+            gaps = self.check_record(fd, file, begun).await?.gaps();
+        }
+        let missing: u64 = gaps.iter().map(|(from, to)| to - from).sum();
+        self.moved(size - missing);
+        let streams = file.streams_for(missing, most) as u64;
         file.client().prepare_streams(streams as usize);
-        let range = async |from: u64, to: u64| -> Result<(), Trouble> {
-            let cannot_write = |e: Error| self.cannot_write()(e.into());
-            let mut stream = file.stream_write(from, Some(to - from)).await.map_err(cannot_write)?;
-            let mut at = from;
-            while at < to {
-                let (fd, most) = (fd.clone(), (to - at).min(CHUNK as u64) as usize);
-                let data = off(move || read_at(&fd, at, most)).await.map_err(self.cannot_read())?;
-                if data.is_empty() {
-                    let words = format!("it ended after {at} of its {size} bytes: it is not copied");
-                    return Err(Trouble::new(self.source, "", Cause::words(words)));
-                }
-                let length = data.len() as u64;
-                stream.write_bytes(data).await.map_err(cannot_write)?;
-                self.sent.update(|sent| sent + length);
-                at += length;
-                self.cx.progress.moved(length);
-            }
-            stream.finish().await.map(drop).map_err(cannot_write)
+        // Without a record one stream brings all of its range: each begins slowly.
+        let stretch = match has_record {
+            true => (missing / streams / STRETCHES).clamp(*STRETCH.start(), *STRETCH.end()),
+            false => missing.div_ceil(streams),
         };
-        try_join_all((0..streams).map(|n| range(size * n / streams, size * (n + 1) / streams))).await?;
+        let stretch = stretch.next_multiple_of(BLOCK).max(BLOCK);
+        let mut queue = VecDeque::new();
+        for (from, to) in gaps {
+            queue.extend((from..to).step_by(stretch as usize).map(|at| (at, to.min(at + stretch))));
+        }
+        let queue = RefCell::new(queue);
+        let next = || queue.borrow_mut().pop_front();
+        let lane = async || {
+            let mut given: Option<Given> = None;
+            loop {
+                // The next begins while the one before comes to its end.
+                let before = given.take();
+                let give = async {
+                    match next() {
+                        Some((from, to)) => self.give(fd, file, from, to).await.map(Some),
+                        None => Ok(None),
+                    }
+                };
+                let end = async {
+                    match before {
+                        Some(given) => self.end(file, given, has_record).await,
+                        None => Ok(()),
+                    }
+                };
+                given = tokio::try_join!(give, end)?.0;
+                if given.is_none() {
+                    return Ok::<(), Trouble>(());
+                }
+            }
+        };
+        try_join_all((0..streams).map(|_| lane())).await?;
         Ok(Passed { bytes: size, pieces: 2, ..Passed::default() })
     }
 
+    /// What is there, where the source still comes to the same; all of it is in the record then.
+    async fn check_record(&self, fd: &Arc<OwnedFd>, file: &File, begun: &Begun) -> Result<Blocks, Trouble> {
+        let mut blocks = begun.blocks.clone().unwrap_or_else(|| Blocks::none(self.facts.size));
+        for block in 0..blocks.count() {
+            let (start, end) = blocks.extent(block);
+            let number = blocks.number(block);
+            if number.is_none() && (begun.blocks.is_some() || end > begun.offset) {
+                continue;
+            }
+            let fd = fd.clone();
+            let read = off(move || read_at(&fd, start, (end - start) as usize)).await.map_err(self.cannot_read())?;
+            let now = blocks::number_of(&read);
+            if number.is_some_and(|number| number != now) {
+                blocks.strike(block);
+            } else if number.is_none() {
+                blocks.enter(block, now);
+                self.record(file, block, &[now]).await?;
+            }
+        }
+        Ok(blocks)
+    }
+
+    /// Enters blocks that the server has.
+    async fn record(&self, file: &File, block: usize, numbers: &[u64]) -> Result<(), Trouble> {
+        let entries: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        let place = blocks::place(self.facts.size, block);
+        there_file::put(file, place, entries.into()).await.map_err(self.cannot_write())
+    }
+
+    /// Gives the bytes from `from` to `to` to a stream.
+    async fn give(&self, fd: &Arc<OwnedFd>, file: &File, from: u64, to: u64) -> Result<Given, Trouble> {
+        let cannot_write = |e: Error| self.cannot_write()(e.into());
+        let mut stream = file.stream_write(from, Some(to - from)).await.map_err(cannot_write)?;
+        let (mut at, mut numbers, mut has_paused) = (from, Vec::new(), false);
+        while at < to {
+            let (fd, most) = (fd.clone(), (to - at).min(CHUNK as u64) as usize);
+            let mut read = std::pin::pin!(off(move || read_at(&fd, at, most)));
+            let data = match tokio::time::timeout(SILENCE, &mut read).await {
+                Ok(data) => data,
+                // Nobody waits so long at the other end. A stream that was to have a length cannot be ended before: what it brought is
+                // brought again, once. Those behind it have none.
+                Err(_) if !std::mem::replace(&mut has_paused, true) => {
+                    drop(stream);
+                    read.await.map_err(self.cannot_read())?;
+                    stream = file.stream_write(from, None).await.map_err(cannot_write)?;
+                    self.cx.progress.back(at - from);
+                    self.shown.update(|shown| shown.saturating_sub(at - from));
+                    (at, numbers) = (from, Vec::new());
+                    continue;
+                }
+                Err(_) => {
+                    stream.finish().await.map_err(cannot_write)?;
+                    let data = read.await;
+                    stream = file.stream_write(at, None).await.map_err(cannot_write)?;
+                    data
+                }
+            };
+            let data = data.map_err(self.cannot_read())?;
+            if data.len() < most {
+                let end = at + data.len() as u64;
+                let words = format!("it ended after {end} of its {} bytes: it is not copied", self.facts.size);
+                return Err(Trouble::new(self.source, "", Cause::Changed(words)));
+            }
+            if self.cx.how.resume {
+                numbers.push(blocks::number_of(&data));
+            }
+            let length = data.len() as u64;
+            stream.write_bytes(data).await.map_err(cannot_write)?;
+            self.sent.update(|sent| sent + length);
+            at += length;
+            self.moved(length);
+        }
+        Ok(Given { stream, from, numbers })
+    }
+
+    /// Waits until the server has all of a stretch in the file.
+    async fn end(&self, file: &File, given: Given, has_record: bool) -> Result<(), Trouble> {
+        let Given { stream, from, numbers } = given;
+        stream.finish().await.map_err(|e| self.cannot_write()(e.into()))?;
+        self.gets_through.set(true);
+        if has_record { self.record(file, (from / BLOCK) as usize, &numbers).await } else { Ok(()) }
+    }
+
     async fn in_order(&self, sink: &mut Sink, begun: &Begun) -> Result<Passed, Trouble> {
+        sink.unmark(begun.offset).await.map_err(self.cannot_write())?;
         let mut passed = Passed { digest: self.cx.how.checksum.then(Digest::new), ..Passed::default() };
         passed.bytes = if passed.digest.is_some() { 0 } else { begun.offset };
-        self.cx.progress.moved(passed.bytes);
+        self.moved(passed.bytes);
         let mut reader = self.content.reader(passed.bytes, self.facts);
         let mut writing = sink.writing();
         loop {
-            let piece = match reader.next().await {
+            let mut next = Box::pin(reader.next());
+            let next = loop {
+                match tokio::time::timeout(SILENCE, &mut next).await {
+                    Ok(piece) => break piece,
+                    // Nobody waits so long at the other end.
+                    Err(_) => writing.pause().await.map_err(self.cannot_write())?,
+                }
+            };
+            let piece = match next {
                 Ok(Some(piece)) => piece,
                 Ok(None) => break,
                 // The server's word at the end of a stream. What came counts, as it does where only the attributes tell of a change.
@@ -278,7 +491,7 @@ impl Pour<'_> {
             };
             passed.bytes += length;
             passed.pieces += 1;
-            self.cx.progress.moved(length);
+            self.moved(length);
         }
         writing.finish().await.map_err(self.cannot_write())?;
         Ok(passed)

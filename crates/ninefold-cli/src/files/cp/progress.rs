@@ -50,6 +50,13 @@ impl Progress {
         }
     }
 
+    /// So many of them are to be moved again.
+    pub fn back(&self, bytes: u64) {
+        if let Some(bar) = &self.bar {
+            bar.dec(bytes);
+        }
+    }
+
     pub fn file_done(&self) {
         self.files.set(self.files.get() + 1);
         if let Some(bar) = &self.bar {

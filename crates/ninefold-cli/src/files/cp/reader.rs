@@ -54,6 +54,15 @@ impl Content {
         matches!(self, Content::Stream(_))
     }
 
+    /// The same to be read anew: how it began is forgotten.
+    pub fn again(self) -> Content {
+        match self {
+            Content::Here { fd, .. } => Content::Here { fd, first: Bytes::new() },
+            Content::There { file, .. } => Content::There { file, first: Bytes::new() },
+            other => other,
+        }
+    }
+
     /// What it is like now; a file that was read at once, what it was like when all of it had been read: what it became since is
     /// none of the copy's.
     pub async fn facts(&self) -> Result<Facts, Cause> {

@@ -10,6 +10,7 @@ use ninefold::client::{Error, File, FileType, Metadata, Mode, Stream, Writer};
 use ninefold::proto::Dialect;
 use ninefold::proto::attr::SetAttr;
 
+use super::blocks;
 use super::digest::Digest;
 use super::facts::Facts;
 use super::here_file::Begun;
@@ -65,7 +66,7 @@ struct Kind {
     is_plain: bool,
     /// Bytes that a file had that is written in place, behind whose new end the old one is cut off.
     old_size: u64,
-    /// Such a file was made longer than what it had and than what it gets, see [`mark`].
+    /// It is longer than what it gets: a file that is written in place, see [`mark`], or a part with a record, see [`blocks`].
     is_marked: bool,
     /// Of a part that is removed unless it is finished.
     entry: Option<Entry>,
@@ -119,6 +120,16 @@ impl Writing<'_> {
         Ok(())
     }
 
+    /// Nothing comes for a while: a stream on which nothing moves is ended, and what comes next goes by another.
+    pub async fn pause(&mut self) -> Result<(), Cause> {
+        if let Pen::Stream { stream, .. } = &mut self.pen
+            && let Some(stream) = stream.take()
+        {
+            stream.finish().await?;
+        }
+        Ok(())
+    }
+
     pub async fn skip(&mut self, zeros: u64) -> Result<(), Cause> {
         match &mut self.pen {
             Pen::Messages(writer) => writer.skip(zeros),
@@ -153,6 +164,20 @@ async fn mark(file: &File, size: u64) -> Result<bool, Cause> {
     }
 }
 
+/// Writes a few bytes in messages.
+pub async fn put(file: &File, mut at: u64, mut data: Bytes) -> Result<(), Cause> {
+    while !data.is_empty() {
+        match file.write_at(at, data.clone()).await? as usize {
+            0 => return Err(Cause::Here(ninefold::proto::Errno::EIO)),
+            written => {
+                at += written as u64;
+                data = data.split_off(written.min(data.len()));
+            }
+        }
+    }
+    Ok(())
+}
+
 impl Sink {
     /// Opens what is written to.
     pub async fn begin(plan: Plan) -> Result<Sink, Cause> {
@@ -173,14 +198,13 @@ impl Sink {
                     plan.dir.walk(&plan.name).await?.open(Mode::WRITE).await?;
                 }
                 match there_part::open(&plan, old).await {
-                    Ok(Part { file, entry, left }) => {
+                    Ok(Part { file, entry, left, blocks }) => {
                         let (offset, metadata) = left.unzip();
-                        let offset = offset.unwrap_or_default();
-                        let left = (offset > 0).then(|| plan.part.clone());
-                        let begun = Begun { offset, left, in_place: None, skips_from: 0 };
-                        let kind =
-                            Kind { is_part: true, is_plain: true, old_size: 0, is_marked: false, entry, metadata };
-                        return Ok(Sink::new(plan, file, kind, begun));
+                        let (offset, is_marked) = (offset.unwrap_or_default(), blocks.is_some());
+                        let begun = Begun { offset, blocks, left: None, in_place: None, skips_from: 0 };
+                        let left = (begun.bytes() > 0).then(|| plan.part.clone());
+                        let kind = Kind { is_part: true, is_plain: true, old_size: 0, is_marked, entry, metadata };
+                        return Ok(Sink::new(plan, file, kind, Begun { left, ..begun }));
                     }
                     Err(cause) if old.is_some() && cause.is_of_the_directory() => {
                         format!("it cannot be replaced: {cause}")
@@ -199,8 +223,13 @@ impl Sink {
         let file = plan.dir.walk(&plan.name).await?.open(mode).await?;
         // Nothing is half of nothing: what has no bytes is not worth a word.
         let in_place = Some(why).filter(|_| old_size > 0 || plan.source.size > 0);
-        let begun =
-            Begun { offset: 0, left: None, in_place, skips_from: if old_size > 0 { old_size } else { u64::MAX } };
+        let begun = Begun {
+            offset: 0,
+            blocks: None,
+            left: None,
+            in_place,
+            skips_from: if old_size > 0 { old_size } else { u64::MAX },
+        };
         let metadata = plan.old.as_ref().and_then(|old| old.metadata.clone()).filter(|_| old_size > 0);
         let old_size = if appends { 0 } else { old_size };
         let is_marked = old_size > 0 && mark(&file, old_size.max(plan.source.size)).await?;
@@ -236,6 +265,33 @@ impl Sink {
     /// The same if it may be written by streams: a part, which no program is behind.
     pub fn streamed(&self) -> Option<&File> {
         Some(self.file()).filter(|file| self.kind.is_part && file.client().has_streams())
+    }
+
+    /// What is written will have gaps until all of it is: until then the part has a record of what is there, see [`blocks`]. `false` where the
+    /// server does not let it.
+    pub async fn mark(&mut self) -> Result<bool, Cause> {
+        if !self.kind.is_marked {
+            let size = self.plan.source.size;
+            let length = SetAttr { size: Some(blocks::marked_length(size)), ..SetAttr::default() };
+            match self.file().set(&length).await {
+                Ok(()) => {}
+                Err(Error::Refused(_) | Error::Unsupported { .. }) => return Ok(false),
+                Err(e) => return Err(e.into()),
+            }
+            self.kind.is_marked = true;
+            put(self.file(), size, Bytes::from_static(blocks::opening())).await?;
+        }
+        Ok(true)
+    }
+
+    /// All from `offset` on is written anew, in order: a part with a record becomes one without.
+    pub async fn unmark(&mut self, offset: u64) -> Result<(), Cause> {
+        if self.kind.is_part && self.kind.is_marked {
+            self.file().set(&SetAttr { size: Some(offset), ..SetAttr::default() }).await?;
+            self.kind.is_marked = false;
+        }
+        self.wrote(offset);
+        Ok(())
     }
 
     /// All bytes before `end` were written to the file, by whatever way.

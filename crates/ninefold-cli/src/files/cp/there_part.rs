@@ -8,11 +8,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ninefold::client::{Error, File, FileType, Lock, LockKind, Metadata, Mode};
+use ninefold::client::{Error, Extent, File, FileType, Lock, LockKind, Metadata, Mode};
 use ninefold::proto::attr::SetAttr;
 use ninefold::proto::{Dialect, Errno};
 use tokio::sync::oneshot;
 
+use super::blocks::{BLOCK, Blocks, fits, marked_length, record_length};
 use super::facts::Facts;
 use super::there_file::{Plan, SPAN};
 use super::trouble::Cause;
@@ -34,6 +35,8 @@ pub struct Part {
     pub entry: Option<Entry>,
     /// Of one that an interrupted copy left: up to where it can be relied on, and what was known of it.
     pub left: Option<(u64, Arc<Metadata>)>,
+    /// Of one with gaps, what is there.
+    pub blocks: Option<Blocks>,
 }
 
 /// What has a part's name.
@@ -140,10 +143,10 @@ async fn create(plan: &Plan, old: Option<&Facts>) -> Result<Part, Cause> {
     }
     if plan.keep {
         entry.gone();
-        return Ok(Part { file, entry: None, left: None });
+        return Ok(Part { file, entry: None, left: None, blocks: None });
     }
     file.remove_on_drop();
-    Ok(Part { file, entry: Some(entry), left: None })
+    Ok(Part { file, entry: Some(entry), left: None, blocks: None })
 }
 
 /// What has the name of the part; where an interrupted copy can be gone on with, up to where it can be relied on.
@@ -173,11 +176,13 @@ async fn left(plan: &Plan, old: Option<&Facts>) -> Result<Left, Cause> {
         return Ok(Left::Nothing);
     }
     let facts = Facts::from(file.metadata().await?);
-    if !plan.resume || facts.size > plan.source.size {
+    let is_marked = fits(plan.source.size) && facts.size == marked_length(plan.source.size);
+    let blocks = if plan.resume && is_marked { blocks(plan, &file).await? } else { None };
+    if !plan.resume || facts.size > plan.source.size && blocks.is_none() {
         return Ok(Left::Useless);
     }
-    let offset = facts.size.saturating_sub(SPAN);
-    if offset < facts.size {
+    let offset = blocks.as_ref().map_or(facts.size.saturating_sub(SPAN), Blocks::beginning);
+    if blocks.is_none() && offset < facts.size {
         file.set(&SetAttr { size: Some(offset), ..SetAttr::default() }).await?;
     }
     // The copy that left it may have been told otherwise.
@@ -188,9 +193,40 @@ async fn left(plan: &Plan, old: Option<&Facts>) -> Result<Left, Cause> {
         None => file.set(&SetAttr { mode: Some(plan.mode), ..SetAttr::default() }).await?,
     }
     match facts.metadata.map(|metadata| (offset, metadata)) {
-        Some(left) => Ok(Left::Part(Part { file, entry: None, left: Some(left) })),
+        Some(left) => Ok(Left::Part(Part { file, entry: None, left: Some(left), blocks })),
         None => Ok(Left::Useless),
     }
+}
+
+/// What the record of a part says is there. What a disk lost when its machine went down is a hole, as far as the server can tell.
+async fn blocks(plan: &Plan, written: &File) -> Result<Option<Blocks>, Cause> {
+    let size = plan.source.size;
+    let Ok(file) = plan.dir.walk(&plan.part).await?.open(Mode::READ).await else { return Ok(None) };
+    if file.qid().path != written.qid().path {
+        return Ok(None);
+    }
+    let (mut record, length) = (Vec::new(), record_length(size));
+    while (record.len() as u64) < length {
+        let left = u32::try_from(length - record.len() as u64).unwrap_or(u32::MAX).min(file.read_max());
+        let data = file.read_at(size + record.len() as u64, left).await?;
+        if data.is_empty() {
+            break;
+        }
+        record.extend_from_slice(&data);
+    }
+    let Some(mut blocks) = Blocks::parse(size, &record) else { return Ok(None) };
+    for (mut at, end) in blocks.runs(true) {
+        while at < end
+            && let Ok(Some(hole)) = file.seek(Extent::Hole, at).await
+            && (at..end).contains(&hole)
+        {
+            // At least a byte of it is one.
+            let data = file.seek(Extent::Data, hole).await.ok().flatten().unwrap_or(end).clamp(hole + 1, end);
+            (hole / BLOCK..data.div_ceil(BLOCK)).for_each(|block| blocks.strike(block as usize));
+            at = data;
+        }
+    }
+    Ok(Some(blocks))
 }
 
 fn busy() -> Cause {

@@ -20,6 +20,8 @@ pub enum Cause {
     Words(String),
     /// What was written reads back otherwise: how.
     Differs(String),
+    /// The source was another before all of it was read: how.
+    Changed(String),
 }
 
 impl Cause {
@@ -32,14 +34,14 @@ impl Cause {
             Cause::Here(errno) => Some(*errno),
             Cause::There(e) => Some(e.errno()),
             Cause::Server(failure) => Some(failure.error.errno()),
-            Cause::Words(_) | Cause::Differs(_) => None,
+            Cause::Words(_) | Cause::Differs(_) | Cause::Changed(_) => None,
         }
     }
 
-    /// Whether a copy that failed of it can go on where it ended: not when what was written is wrong, nor when it fills
-    /// the disk.
+    /// Whether a copy that failed of it can go on where it ended: not when what was written is wrong or of a source that is another by now,
+    /// nor when it fills the disk.
     pub fn leaves_what_can_be_gone_on_with(&self) -> bool {
-        !matches!(self, Cause::Differs(_)) && !self.is(Errno::ENOSPC) && !self.is(Errno::EDQUOT)
+        !matches!(self, Cause::Differs(_) | Cause::Changed(_)) && !self.is(Errno::ENOSPC) && !self.is(Errno::EDQUOT)
     }
 
     pub fn is(&self, errno: Errno) -> bool {
@@ -96,7 +98,7 @@ impl fmt::Display for Cause {
             Cause::Here(errno) => errno.fmt(f),
             Cause::There(e) => e.fmt(f),
             Cause::Server(failure) => failure.error.fmt(f),
-            Cause::Words(text) => f.write_str(text),
+            Cause::Words(text) | Cause::Changed(text) => f.write_str(text),
             Cause::Differs(how) => write!(f, "what was written reads back otherwise: {how}"),
         }
     }
