@@ -3,7 +3,7 @@
 //! and why, or what it made is right; no file under the destination's name is anything but the old one or right; and `--resume`
 //! finishes what failed.
 //!
-//! NINEFOLD_FAULTS says at how many instants of each kind (10); NINEFOLD_SEED repeats a run. With `--nocapture` each kind tells what was
+//! NINEFOLD_FAULTS says at how many instants of each kind (6); NINEFOLD_SEED repeats a run. With `--nocapture` each kind tells what was
 //! said, and how much of what an interrupted copy left was not copied again.
 
 mod support;
@@ -23,7 +23,7 @@ use support::wire::{At, Cut, Wire};
 use support::{Running, ninefold, skip, until};
 
 /// Instants of each kind when nothing else is asked.
-const INSTANTS: u64 = 10;
+const INSTANTS: u64 = 6;
 
 /// Bytes of the source: ranges of it are long enough to be parted, and it ends in the middle of everything.
 const SIZE: usize = (16 << 20) + 12_345;
