@@ -12,7 +12,6 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -29,12 +28,15 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// has yet to travel.
 const IDLE: Duration = Duration::from_secs(5);
 
+/// How long none is asked for behind one that could not be had or brought nothing: whoever serves others through this session has it for days.
+const PAUSE: Duration = Duration::from_secs(60);
+
 /// See the [module](self). One of a session.
 #[derive(Debug)]
 pub(super) struct Dialer {
     target: Option<Target>,
     /// One could not be had.
-    failed: AtomicBool,
+    failed: Mutex<Option<Instant>>,
     pool: Mutex<Pool>,
 }
 
@@ -124,17 +126,18 @@ impl Dialer {
             }
             _ => None,
         };
-        Arc::new(Dialer { target, failed: AtomicBool::new(false), pool: Mutex::default() })
+        Arc::new(Dialer { target, failed: Mutex::default(), pool: Mutex::default() })
     }
 
     /// Whether it is worth asking for one.
     pub fn may(&self) -> bool {
-        self.target.is_some() && !self.failed.load(Ordering::Relaxed)
+        let failed = *self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        self.target.is_some() && failed.is_none_or(|failed| failed.elapsed() >= PAUSE)
     }
 
-    /// None is asked for any more.
+    /// None is asked for any more for [`PAUSE`].
     pub fn give_up(&self) {
-        self.failed.store(true, Ordering::Relaxed);
+        *self.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
         self.lock().idle.clear();
     }
 
@@ -318,6 +321,16 @@ mod tests {
         dialer.lock().came(Instant::now(), Ok(session));
         assert!(dialer.lock().take_idle().is_some());
         drop(listener);
+    }
+
+    #[tokio::test]
+    async fn behind_one_that_could_not_be_had_others_are_asked_for_again_after_a_while() {
+        let (_listener, dialer, _session) = session().await;
+        dialer.give_up();
+        assert!(!dialer.may());
+        tokio::time::pause();
+        tokio::time::advance(PAUSE).await;
+        assert!(dialer.may());
     }
 
     #[tokio::test]

@@ -18,6 +18,7 @@ use tokio::io::AsyncWriteExt;
 use crate::bed::{Bed, all, is_reset};
 
 const EIO: u32 = 5;
+const ESTALE: u32 = 116;
 const ENOSPC: u32 = 28;
 
 /// What its files say to be read or written as a whole.
@@ -29,6 +30,8 @@ enum Kind {
     /// An error in their place.
     Refuses,
     Changed,
+    /// That, of a file that has no number.
+    ChangedUntold,
     Unknown,
     /// A byte more than was asked for.
     More,
@@ -42,6 +45,9 @@ enum Kind {
 }
 
 const CONTENT: &[u8] = b"what there is";
+
+/// A version by which nothing tells the attributes any more.
+const GONE: usize = usize::MAX;
 
 /// A root and files.
 #[derive(Clone)]
@@ -57,7 +63,7 @@ struct Tree {
 impl Tree {
     fn qid(&self) -> Qid {
         let kind = if self.is_file { QidType::FILE } else { QidType::DIR };
-        Qid { kind, version: 1, path: self.is_file.into() }
+        Qid { kind, version: u32::from(self.kind != Kind::ChangedUntold), path: self.is_file.into() }
     }
 }
 
@@ -105,6 +111,9 @@ impl File for Tree {
     }
 
     fn getattr(&self, _: &Cx, _: u64) -> Answer<Attr> {
+        if self.version.load(Ordering::Relaxed) == GONE {
+            return Answer::err(Errno::ESTALE);
+        }
         let (valid, size) = (getattr::BASIC, CONTENT.len() as u64);
         let generation = self.version.load(Ordering::Relaxed) as u64;
         Answer::ok(Attr { valid, qid: self.qid(), mode: 0o100_644, size, data_version: generation, ..Attr::default() })
@@ -163,7 +172,7 @@ impl Source for Conduit {
     fn finish(self: Box<Self>) -> Conveyed<'static, Seen> {
         Box::pin(async move {
             self.end(match self.tree.kind {
-                Kind::Changed => Seen::Changed,
+                Kind::Changed | Kind::ChangedUntold => Seen::Changed,
                 Kind::Unknown => Seen::Unknown,
                 _ => Seen::Unchanged,
             })
@@ -284,4 +293,23 @@ async fn a_change_that_the_attributes_show_is_told_whatever_the_source_saw() {
     all(&mut bed.data(&opened.token).await).await.unwrap();
     let (_, modrev) = s.end(opened.id, 0).await.unwrap();
     assert!(modrev != opened.modrev && modrev != 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_that_the_source_saw_is_told_also_where_no_number_tells_it() {
+    for (kind, goes) in [(Kind::Changed, true), (Kind::ChangedUntold, false)] {
+        let (bed, tree) = bed(kind);
+        let mut s = bed.session("9P2000.L.n1", "odd").await;
+        s.open_file(1, "f", 0).await;
+        let opened = s.stream(1, true, 0, 0).await.unwrap();
+        assert_eq!(opened.modrev == 0, kind == Kind::ChangedUntold);
+        if goes {
+            tree.version.store(GONE, Ordering::Relaxed);
+        }
+        let came = all(&mut bed.data(&opened.token).await).await;
+        match s.end(opened.id, 0).await {
+            Ok((_, modrev)) => assert!(goes && came.is_ok() && modrev != opened.modrev && modrev != 0),
+            Err(errno) => assert_eq!((kind, errno), (Kind::ChangedUntold, ESTALE)),
+        }
+    }
 }

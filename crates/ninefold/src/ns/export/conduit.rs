@@ -1,6 +1,7 @@
 //! Streams of exported files, passed on by streams of the servers that have them: [`Incoming`] is read, [`Outgoing`] is written.
 //!
-//! Where a server has no streams, or has none left, there is no conduit (EOPNOTSUPP), and messages have the bytes.
+//! Where a server has no streams, or has none left, there is no conduit (EOPNOTSUPP), and messages have the bytes; so it is with a
+//! file that [is ordered](client::File::is_ordered), whose bytes may be long in coming and come once.
 
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ pub(super) struct Incoming {
 
 impl Incoming {
     pub async fn open(file: &client::File, offset: u64, length: Option<u64>) -> Result<Incoming, NsError> {
-        if !file.client().has_streams() {
+        if !file.client().has_streams() || file.is_ordered() {
             return Err(Errno::EOPNOTSUPP.into());
         }
         let stream = file.stream_read(offset, length).await?;
@@ -70,8 +71,9 @@ impl Outgoing {
         offset: u64,
         length: Option<u64>,
     ) -> Result<Outgoing, NsError> {
-        // Where the server chooses the place, piece goes behind piece.
-        if !file.client().has_streams() || file.appends() {
+        // A server of .s does not tell how a write ended. Where the server chooses the place, piece goes behind piece.
+        let tells = file.client().has_streams() && file.client().version().is_n1();
+        if !tells || file.appends() || file.is_ordered() {
             return Err(Errno::EOPNOTSUPP.into());
         }
         let stream = file.stream_write(offset, length).await?;
@@ -95,7 +97,7 @@ impl Sink for Outgoing {
             let stream = self.stream.take().ok_or(Errno::EBADF)?;
             let written = stream.finish().await.map_err(failed)?;
             if let Some(file) = &self.synced {
-                file.sync().await.map_err(told)?;
+                file.sync().await.map_err(failed)?;
             }
             Ok(written)
         })
@@ -111,12 +113,16 @@ impl Drop for Outgoing {
 }
 
 /// What went wrong on the way to the server that has the file: to whoever asked for the stream that is the file's, and no fault of his own connection,
-/// which he would try in another way, or as often as its silence ended it.
+/// which he would try in another way, or as often as its silence ended it, nor a word of his own server, which would have him ask again.
 fn failed(error: client::Error) -> Error {
     match error.errno() {
-        Errno::ECONNRESET | Errno::EPIPE | Errno::ETIMEDOUT => {
-            Error::with_text(Errno::EIO, format!("the server that has the file: {error}"))
-        }
+        Errno::ECONNRESET
+        | Errno::EPIPE
+        | Errno::ETIMEDOUT
+        | Errno::EINTR
+        | Errno::EAGAIN
+        | Errno::ETRYLATER
+        | Errno::ECANCELED => Error::with_text(Errno::EIO, format!("the server that has the file: {error}")),
         _ => told(error),
     }
 }

@@ -212,7 +212,11 @@ impl Life {
                     // All of it is there: who cannot say what became of the file since does not know.
                     let last = modrev_of(&hold.file).await.unwrap_or(0);
                     let last = match seen {
-                        Seen::Changed if last == modrev => descriptor::mix(&[modrev]),
+                        // Where nothing tells of changes the peer would not look at the number.
+                        Seen::Changed if modrev == 0 => {
+                            return Err(Error::with_text(Errno::ESTALE, "the file was changed meanwhile"));
+                        }
+                        Seen::Changed if last == modrev || last == 0 => descriptor::mix(&[modrev]),
                         Seen::Unknown if last == modrev => 0,
                         _ => last,
                     };
