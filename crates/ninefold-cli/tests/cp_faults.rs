@@ -139,8 +139,11 @@ fn fill(disk: &Path) -> fs::File {
         }
         // The copy takes some of it meanwhile: then less is asked for.
         let step = if free > 1 << 20 { free - (1 << 20) } else { 4096 };
-        if rustix::fs::fallocate(&filler, rustix::fs::FallocateFlags::empty(), size, step).is_ok() {
-            size += step;
+        // By now somebody else may have what was free.
+        match rustix::fs::fallocate(&filler, rustix::fs::FallocateFlags::empty(), size, step) {
+            Ok(()) => size += step,
+            Err(_) if free <= 4096 => return filler,
+            Err(_) => std::thread::yield_now(),
         }
     }
 }

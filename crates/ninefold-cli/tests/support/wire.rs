@@ -58,6 +58,8 @@ struct State {
     pieces: u64,
     event: Option<(At, Deed)>,
     has_happened: bool,
+    /// The deed is not done.
+    is_happening: bool,
     passes: bool,
     takes: bool,
     is_over: bool,
@@ -76,6 +78,7 @@ impl Wire {
             pieces: 0,
             event: None,
             has_happened: false,
+            is_happening: false,
             passes: true,
             takes: true,
             is_over: false,
@@ -102,8 +105,13 @@ impl Wire {
         self.inner.lock().event = Some((at, Box::new(deed)));
     }
 
+    /// Whether it has; a deed that was begun is waited for.
     pub fn has_happened(&self) -> bool {
-        self.inner.lock().has_happened
+        let state = self.inner.lock();
+        let wait = self.inner.changed.wait_timeout_while(state, Duration::from_secs(60), |state| state.is_happening);
+        let (state, waited) = wait.unwrap();
+        assert!(!waited.timed_out(), "what was to happen takes more than a minute");
+        state.has_happened
     }
 
     /// Bytes that went the way of the data, and pieces of the session.
@@ -217,14 +225,17 @@ impl Inner {
                 && let Some((_, deed)) = state.event.take()
             {
                 // Before it is done: whoever it ends may be looked at by then.
-                state.has_happened = true;
+                (state.has_happened, state.is_happening) = (true, true);
                 drop(state);
                 first = passes;
-                if to.write_all(&buffer[..first]).is_err() {
-                    break;
-                }
+                let is_passed = to.write_all(&buffer[..first]).is_ok();
                 let cut = deed();
                 state = self.lock();
+                state.is_happening = false;
+                self.changed.notify_all();
+                if !is_passed {
+                    break;
+                }
                 if let Some(cut) = cut {
                     state.cut(cut);
                 }

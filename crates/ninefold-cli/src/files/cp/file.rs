@@ -80,7 +80,7 @@ pub async fn copy(cx: &Cx<'_>, mut item: Item, slot: &Slot) -> Result<Copied, Tr
         },
     };
     refuse_itself(&source, slot, &facts, old.as_ref())?;
-    let copy = Copy { cx, slot, source: &source, facts: &facts, content: &content, is_last: false };
+    let copy = Copy { cx, slot, source: &source, facts: &facts, content: &content, grew: false };
     if compares
         && !content.is_stream()
         && let Some(old) = &old
@@ -120,14 +120,17 @@ pub async fn copy(cx: &Cx<'_>, mut item: Item, slot: &Slot) -> Result<Copied, Tr
     let result = match result {
         // It is copied as it is by now. One that does not hold still is told, and so is one that has less: it may be about to be written anew.
         Err(failure) if matches!(failure.trouble.cause, Cause::Changed(_)) && !failure.in_place && !cx.strict => {
-            let now = content.facts().await.map_err(Trouble::of(&source, "cannot look at it again"))?;
-            if now.size < facts.size {
-                Err(failure)
-            } else {
-                let content = content.again();
-                cx.progress.found(now.size);
-                let copy = Copy { cx, slot, source: &source, facts: &now, content: &content, is_last: true };
-                copy.run(old, false).await
+            // One that cannot be looked at any more changed, too.
+            let now = content.facts().await.ok().filter(|now| now.size >= facts.size);
+            match now {
+                None => Err(failure),
+                Some(now) => {
+                    let content = content.again();
+                    cx.progress.found(now.size);
+                    let grew = now.size > facts.size;
+                    let copy = Copy { cx, slot, source: &source, facts: &now, content: &content, grew };
+                    copy.run(old, false).await
+                }
             }
         }
         other => other,
@@ -205,7 +208,7 @@ pub async fn small(content: &Content, facts: &Facts) -> Result<Option<Bytes>, Ca
     }
     if pieces > 1 {
         let now = content.facts().await?;
-        if (now.size, now.modified) != (facts.size, facts.modified) {
+        if facts.differs(&now) {
             return Ok(None);
         }
     }
@@ -219,8 +222,8 @@ struct Copy<'a> {
     source: &'a Place,
     facts: &'a Facts,
     content: &'a Content,
-    /// Of a source that changed while it was copied before.
-    is_last: bool,
+    /// Of a source that changed while it was copied before, and was longer then.
+    grew: bool,
 }
 
 /// An attempt that failed, which had begun behind so many bytes.
@@ -348,8 +351,10 @@ impl Copy<'_> {
             let cause = if changed { Cause::Changed(words) } else { Cause::Words(words) };
             return Err(Trouble::new(self.source, "", cause));
         }
-        let grew = self.is_last && now.size > self.facts.size;
-        if changed && (self.cx.strict || begun.in_place.is_none() && !grew) {
+        let grew = self.grew && now.size > self.facts.size;
+        // A program that makes it up gives it the time of day.
+        let is_made_up = self.facts.size == 0 && now.size == 0;
+        if changed && (self.cx.strict || begun.in_place.is_none() && !grew && !is_made_up) {
             let words = "it changed while it was copied: it is not copied".to_owned();
             return Err(Trouble::new(self.source, "", Cause::Changed(words)));
         }

@@ -133,6 +133,11 @@ impl<'a> Pour<'a> {
                     there.file().client().give_up_streams();
                 }
                 self.cx.progress.back(self.shown.take());
+                // Of what was sent the server may still write some, behind what it is told from here on: a record stays what it was, and the part
+                // as long as it makes it, until all of it is there.
+                if let Sink::There(there) = sink {
+                    there.wrote(begun.offset);
+                }
                 self.in_order(sink, &begun).await
             }
             done => done,
@@ -146,7 +151,8 @@ impl<'a> Pour<'a> {
         let Sink::There(there) = sink else { return false };
         let Some(file) = there.streamed().filter(|_| !self.content.is_stream()) else { return false };
         // The server's own word: nobody came with the token.
-        let is_unheard = matches!(cause, Cause::There(_)) && cause.is(ninefold::proto::Errno::ETIMEDOUT);
+        let is_unheard =
+            matches!(cause, Cause::There(Error::Refused(_))) && cause.is(ninefold::proto::Errno::ETIMEDOUT);
         let is_cut = matches!(cause, Cause::There(Error::Stream(Fault::Cut(_))));
         let may_be = self.cannot_write.get() && !self.gets_through.get() && self.sent.get() <= SWALLOWED;
         (is_unheard || is_cut) && may_be && !file.client().is_over()
@@ -198,6 +204,7 @@ impl<'a> Pour<'a> {
                 return Ok(passed);
             }
         }
+        sink.unmark(begun.offset).await.map_err(self.cannot_write())?;
         self.in_order(sink, begun).await
     }
 
@@ -440,7 +447,6 @@ impl<'a> Pour<'a> {
     }
 
     async fn in_order(&self, sink: &mut Sink, begun: &Begun) -> Result<Passed, Trouble> {
-        sink.unmark(begun.offset).await.map_err(self.cannot_write())?;
         let mut passed = Passed { digest: self.cx.how.checksum.then(Digest::new), ..Passed::default() };
         passed.bytes = if passed.digest.is_some() { 0 } else { begun.offset };
         self.moved(passed.bytes);

@@ -63,6 +63,8 @@ pub struct Sink {
 struct Kind {
     /// It gets its name at the end.
     is_part: bool,
+    /// Nobody else writes to it.
+    is_locked: bool,
     is_plain: bool,
     /// Bytes that a file had that is written in place, behind whose new end the old one is cut off.
     old_size: u64,
@@ -198,12 +200,13 @@ impl Sink {
                     plan.dir.walk(&plan.name).await?.open(Mode::WRITE).await?;
                 }
                 match there_part::open(&plan, old).await {
-                    Ok(Part { file, entry, left, blocks }) => {
+                    Ok(Part { file, entry, left, blocks, is_locked }) => {
                         let (offset, metadata) = left.unzip();
                         let (offset, is_marked) = (offset.unwrap_or_default(), blocks.is_some());
                         let begun = Begun { offset, blocks, left: None, in_place: None, skips_from: 0 };
                         let left = (begun.bytes() > 0).then(|| plan.part.clone());
-                        let kind = Kind { is_part: true, is_plain: true, old_size: 0, is_marked, entry, metadata };
+                        let kind =
+                            Kind { is_part: true, is_locked, is_plain: true, old_size: 0, is_marked, entry, metadata };
                         return Ok(Sink::new(plan, file, kind, Begun { left, ..begun }));
                     }
                     Err(cause) if old.is_some() && cause.is_of_the_directory() => {
@@ -233,7 +236,7 @@ impl Sink {
         let metadata = plan.old.as_ref().and_then(|old| old.metadata.clone()).filter(|_| old_size > 0);
         let old_size = if appends { 0 } else { old_size };
         let is_marked = old_size > 0 && mark(&file, old_size.max(plan.source.size)).await?;
-        let kind = Kind { is_part: false, is_plain, old_size, is_marked, entry: None, metadata };
+        let kind = Kind { is_part: false, is_locked: false, is_plain, old_size, is_marked, entry: None, metadata };
         Ok(Sink::new(plan, file, kind, begun))
     }
 
@@ -270,15 +273,22 @@ impl Sink {
     /// What is written will have gaps until all of it is: until then the part has a record of what is there, see [`blocks`]. `false` where the
     /// server does not let it.
     pub async fn mark(&mut self) -> Result<bool, Cause> {
+        if !self.kind.is_locked {
+            return Ok(false);
+        }
         if !self.kind.is_marked {
             let size = self.plan.source.size;
             let length = SetAttr { size: Some(blocks::marked_length(size)), ..SetAttr::default() };
+            // One that is not answered in time may be carried out later.
+            self.kind.is_marked = true;
             match self.file().set(&length).await {
                 Ok(()) => {}
-                Err(Error::Refused(_) | Error::Unsupported { .. }) => return Ok(false),
+                Err(Error::Refused(_) | Error::Unsupported { .. }) => {
+                    self.kind.is_marked = false;
+                    return Ok(false);
+                }
                 Err(e) => return Err(e.into()),
             }
-            self.kind.is_marked = true;
             put(self.file(), size, Bytes::from_static(blocks::opening())).await?;
         }
         Ok(true)
@@ -287,8 +297,8 @@ impl Sink {
     /// All from `offset` on is written anew, in order: a part with a record becomes one without.
     pub async fn unmark(&mut self, offset: u64) -> Result<(), Cause> {
         if self.kind.is_part && self.kind.is_marked {
+            // It is still cut at its end: what was sent of a record may come behind this.
             self.file().set(&SetAttr { size: Some(offset), ..SetAttr::default() }).await?;
-            self.kind.is_marked = false;
         }
         self.wrote(offset);
         Ok(())
@@ -319,6 +329,15 @@ impl Sink {
         let has_other_end = self.at > self.end.max(self.kind.old_size) || self.at < self.kind.old_size;
         if self.kind.is_marked || has_other_end {
             file.set(&SetAttr { size: Some(self.at), ..SetAttr::default() }).await?;
+        }
+        if self.kind.is_part && self.kind.is_marked {
+            let size = file.metadata().await?.size;
+            if size != self.at {
+                return Err(Cause::words(format!(
+                    "it has {size} bytes of {}: is another copy of it under way?",
+                    self.at
+                )));
+            }
         }
         if let Some(expected) = digest.filter(|_| self.kind.is_plain) {
             expected.compare(&self.read_back().await?)?;

@@ -37,6 +37,8 @@ pub struct Part {
     pub left: Option<(u64, Arc<Metadata>)>,
     /// Of one with gaps, what is there.
     pub blocks: Option<Blocks>,
+    /// Nobody else writes to it, who could write behind its end when it has its name.
+    pub is_locked: bool,
 }
 
 /// What has a part's name.
@@ -131,10 +133,12 @@ async fn create(plan: &Plan, old: Option<&Facts>) -> Result<Part, Cause> {
         }
     };
     // Whoever has found it already and is faster has it.
-    if plan.keep && lock(&file).await? == Locked::Others {
+    let locked = if plan.keep { lock(&file).await? } else { Locked::Cannot };
+    if locked == Locked::Others {
         entry.gone();
         return Err(busy());
     }
+    let is_locked = locked == Locked::Mine;
     if let Some(old) = old.filter(|_| !plan.preserve)
         && let Err(e) = make_alike(&file, old).await
     {
@@ -143,10 +147,10 @@ async fn create(plan: &Plan, old: Option<&Facts>) -> Result<Part, Cause> {
     }
     if plan.keep {
         entry.gone();
-        return Ok(Part { file, entry: None, left: None, blocks: None });
+        return Ok(Part { file, entry: None, left: None, blocks: None, is_locked });
     }
     file.remove_on_drop();
-    Ok(Part { file, entry: Some(entry), left: None, blocks: None })
+    Ok(Part { file, entry: Some(entry), left: None, blocks: None, is_locked })
 }
 
 /// What has the name of the part; where an interrupted copy can be gone on with, up to where it can be relied on.
@@ -161,7 +165,9 @@ async fn left(plan: &Plan, old: Option<&Facts>) -> Result<Left, Cause> {
         return Ok(Left::Useless);
     }
     let Ok(file) = node.open(Mode::WRITE).await else { return Ok(Left::Useless) };
-    match lock(&file).await? {
+    let locked = lock(&file).await?;
+    let is_locked = locked == Locked::Mine;
+    match locked {
         Locked::Mine => {}
         Locked::Others => return Err(busy()),
         Locked::Cannot => {
@@ -177,7 +183,7 @@ async fn left(plan: &Plan, old: Option<&Facts>) -> Result<Left, Cause> {
     }
     let facts = Facts::from(file.metadata().await?);
     let is_marked = fits(plan.source.size) && facts.size == marked_length(plan.source.size);
-    let blocks = if plan.resume && is_marked { blocks(plan, &file).await? } else { None };
+    let blocks = if plan.resume && is_marked && is_locked { blocks(plan, &file).await? } else { None };
     if !plan.resume || facts.size > plan.source.size && blocks.is_none() {
         return Ok(Left::Useless);
     }
@@ -193,7 +199,7 @@ async fn left(plan: &Plan, old: Option<&Facts>) -> Result<Left, Cause> {
         None => file.set(&SetAttr { mode: Some(plan.mode), ..SetAttr::default() }).await?,
     }
     match facts.metadata.map(|metadata| (offset, metadata)) {
-        Some(left) => Ok(Left::Part(Part { file, entry: None, left: Some(left), blocks })),
+        Some(left) => Ok(Left::Part(Part { file, entry: None, left: Some(left), blocks, is_locked })),
         None => Ok(Left::Useless),
     }
 }
@@ -216,14 +222,21 @@ async fn blocks(plan: &Plan, written: &File) -> Result<Option<Blocks>, Cause> {
     }
     let Some(mut blocks) = Blocks::parse(size, &record) else { return Ok(None) };
     for (mut at, end) in blocks.runs(true) {
-        while at < end
-            && let Ok(Some(hole)) = file.seek(Extent::Hole, at).await
-            && (at..end).contains(&hole)
-        {
-            // At least a byte of it is one.
-            let data = file.seek(Extent::Data, hole).await.ok().flatten().unwrap_or(end).clamp(hole + 1, end);
-            (hole / BLOCK..data.div_ceil(BLOCK)).for_each(|block| blocks.strike(block as usize));
-            at = data;
+        while at < end {
+            let (from, to) = match file.seek(Extent::Hole, at).await {
+                Ok(Some(hole)) if (at..end).contains(&hole) => {
+                    // At least a byte of it is one.
+                    let data = file.seek(Extent::Data, hole).await.ok().flatten().unwrap_or(end);
+                    (hole, data.clamp(hole + 1, end))
+                }
+                Ok(_) => break,
+                Err(Error::Unsupported { .. }) => break,
+                Err(Error::Refused(said)) if said.errno == Errno::EOPNOTSUPP => break,
+                Err(Error::Refused(_)) => (at, end),
+                Err(e) => return Err(e.into()),
+            };
+            (from / BLOCK..to.div_ceil(BLOCK)).for_each(|block| blocks.strike(block as usize));
+            at = to.next_multiple_of(BLOCK);
         }
     }
     Ok(Some(blocks))
