@@ -17,7 +17,7 @@ use std::sync::Arc;
 use ninefold::client::{Attach, Client, Error, Follow, Mode, Options};
 use ninefold::proto::Dialect;
 use ninefold::transport::{Address, Listener, memory};
-use ninefold_conformance::hostile::{Hostile, Misbehaviour, all, tree};
+use ninefold_conformance::hostile::{Hostile, Misbehaviour, all, streams, tree};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -357,7 +357,7 @@ async fn the_server_says_where_it_listens_and_what_it_can_play() {
     let list = list.await.expect("it runs");
     let lines = String::from_utf8(list.stdout).expect("UTF-8");
     let names: Vec<&str> = lines.lines().filter_map(|line| line.split('\t').next()).collect();
-    assert_eq!(names, all().map(|misbehaviour| misbehaviour.name).collect::<Vec<_>>());
+    assert_eq!(names, all().chain(streams()).map(|misbehaviour| misbehaviour.name).collect::<Vec<_>>());
     let dir = tempfile::tempdir().expect("a directory");
     let (_server, place) = run::hostile("dir-names-odd").await;
     let words = ["cat".to_owned(), format!("{place}/greeting")];

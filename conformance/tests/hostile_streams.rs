@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use Errand::{Read, ReadPart, ReadSmall, Write};
 
 /// The client's bound where the server is silent: it ends the wait.
-const SHORT: Duration = Duration::from_secs(4);
+const SHORT: Duration = Duration::from_secs(12);
 
 /// And where it is not: no wait ends by it, however busy the machine is.
 const LONG: Duration = Duration::from_secs(120);
