@@ -81,7 +81,7 @@ survived! {
         S ALL => r#"Misbehaved(Body { name: "Rstream", error: Short("data") })"#;
         N1 ALL => r#"Misbehaved(Body { name: "Rstream", error: Short("addr") })"#;
     }
-    stream_reply_silent { ANY ALL => "TimedOut(4s)"; }
+    stream_reply_silent { ANY ALL => "TimedOut(12s)"; }
     stream_session_closed {
         ANY READS => "Lost(Closed)";
         ANY [Write] => "Lost(Closed)|Stream(Cut(*))";
@@ -113,8 +113,8 @@ survived! {
         N1 [ReadSmall] => "Stream(Short { got: 14, sent: 6 })";
     }
     stream_unended {
-        N1 READS => "TimedOut(4s)";
-        S [Read, ReadSmall] => "TimedOut(4s)";
+        N1 READS => "TimedOut(12s)";
+        S [Read, ReadSmall] => "TimedOut(12s)";
         S [Write] => "TimedOut(*)";
     }
     stream_drip {}
