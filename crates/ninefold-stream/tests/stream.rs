@@ -453,3 +453,25 @@ fn what_a_socket_could_not_send_is_not_read_from_it() {
     (&theirs).write_all(b"answer").unwrap();
     assert_eq!(&*stream.alloc_in(Mode::Read, 100).unwrap(), b"answer");
 }
+
+#[test]
+fn what_was_freed_out_of_order_is_written_once_and_forgotten() {
+    let directory = directory();
+    let path = directory.path().join("new");
+    let stream = Stream::create(&path).unwrap();
+    let mut regions = [(); 3].map(|()| stream.alloc(2).unwrap());
+    for (n, region) in (b'a'..).zip(&mut regions) {
+        region.fill(n);
+    }
+    let [first, second, third] = regions;
+    second.free().unwrap();
+    third.free().unwrap();
+    first.free().unwrap();
+    let last = stream.alloc(2).unwrap();
+    stream.flush().unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), b"aabbcc");
+    let other = both().open(&path).unwrap();
+    other.alloc_at(SeekFrom::Start(2), 2).unwrap().fill(b'x');
+    assert_eq!(&*Stream::open(&path).unwrap().alloc(100).unwrap(), b"aaxxcc", "the later write is seen");
+    last.free().unwrap();
+}

@@ -76,6 +76,8 @@ impl State {
             extent.end = place + current.used();
             extent.out = current.out;
             extent.first = place + (current.first.addr() - current.base.addr());
+            // A short free knows nothing of these: what is before the first region that is out is free, and perhaps written long ago.
+            extent.forget_settled();
         }
     }
 
