@@ -434,6 +434,10 @@ impl Stream {
         if held.state.write && held.state.flush().is_err() {
             return None; // the longer way meets it, and tells
         }
+        // What is allocated after a region that is out goes to the file after it.
+        if mode == Mode::Write && !held.state.write_all().unwrap_or(false) {
+            return None;
+        }
         let at = held.state.position();
         let (result, moved) = f(held.state.module.plain_file()?, at);
         if moved > 0 {

@@ -475,3 +475,18 @@ fn what_was_freed_out_of_order_is_written_once_and_forgotten() {
     assert_eq!(&*Stream::open(&path).unwrap().alloc(100).unwrap(), b"aaxxcc", "the later write is seen");
     last.free().unwrap();
 }
+
+#[test]
+fn a_copy_goes_to_the_file_after_the_regions_that_were_allocated_before_it() {
+    let directory = directory();
+    let from = Stream::open(file(&directory, &[b'x'; 50])).unwrap();
+    let path = directory.path().join("to");
+    let to = Stream::create(&path).unwrap();
+    let mut out = to.alloc(100).unwrap();
+    out.fill(b'.');
+    to.seek(SeekFrom::Start(0)).unwrap();
+    assert_eq!(copy(&from, &to, 50).unwrap(), 50);
+    out.free().unwrap();
+    to.close().unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), [[b'x'; 50], [b'.'; 50]].concat());
+}

@@ -410,11 +410,16 @@ impl State {
         self.module.flush()
     }
 
-    /// Writes past the buffers, if nothing is in them.
-    pub fn write_direct(&mut self, data: &[u8], written: &mut usize, file: &File) -> Result<bool> {
+    /// Writes all that is free, and tells whether nothing is left in the buffers: no region is out, freed data behind it or not.
+    pub fn write_all(&mut self) -> Result<bool> {
         self.park();
         self.output.drain(&mut *self.module, false)?;
-        if !self.output.extents.is_empty() {
+        Ok(self.output.extents.is_empty())
+    }
+
+    /// Writes past the buffers, if nothing is in them.
+    pub fn write_direct(&mut self, data: &[u8], written: &mut usize, file: &File) -> Result<bool> {
+        if !self.write_all()? {
             return Ok(false);
         }
         if self.position.checked_add(data.len() as u64).is_none_or(|end| end > i64::MAX as u64) {
