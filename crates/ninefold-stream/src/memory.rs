@@ -138,6 +138,11 @@ impl Memory {
         matches!(&self.owner, Owner::Mapping { watch, .. } if watch.is_damaged())
     }
 
+    /// Is it a file's own?
+    pub fn is_mapped(&self) -> bool {
+        matches!(self.owner, Owner::Mapping { .. })
+    }
+
     pub(crate) fn base(&self) -> *mut u8 {
         self.base.as_ptr()
     }
@@ -177,6 +182,10 @@ impl Frozen {
 
     pub fn is_damaged(&self) -> bool {
         self.0.is_damaged()
+    }
+
+    pub fn is_mapped(&self) -> bool {
+        self.0.is_mapped()
     }
 
     pub(crate) fn base(&self) -> *mut u8 {

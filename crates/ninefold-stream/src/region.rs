@@ -121,10 +121,10 @@ impl DerefMut for Region<'_> {
 }
 
 impl Drop for Region<'_> {
-    /// As `free`; an error is the next flush's.
+    /// As `free`; an error of writing is the next flush's, `Shrunk` the next fill's.
     fn drop(&mut self) {
         if self.bytes > 0 {
-            let _ = self.stream.free(self.at, self.bytes, self.mode);
+            self.stream.free_unheard(self.at, self.bytes, self.mode);
         }
     }
 }

@@ -64,7 +64,8 @@ impl Stream {
     /// write mode it is room for data, whose bytes are unspecified until they are written, but never another file's.
     ///
     /// # Errors
-    /// [`Error::Os`]: reading failed, or writing what was freed before, which is kept; [`Error::NoMemory`]. The offset does not move.
+    /// [`Error::Os`]: reading failed, or writing what was freed before, which is kept; [`Error::NoMemory`]; [`Error::Shrunk`], once, if
+    /// zeros were looked at in the place of data and nobody was told. The offset does not move.
     #[inline]
     pub fn alloc(&self, bytes: usize) -> Result<Region<'_>> {
         let core = &*self.core;
@@ -292,14 +293,15 @@ impl Stream {
     /// `flush`, and ends the stream.
     ///
     /// # Errors
-    /// `flush`'s, or close(2)'s: then something may not be in the file. The stream is ended all the same.
+    /// `flush`'s, or close(2)'s: then something may not be in the file; [`Error::Shrunk`], if nobody was told. The stream is ended all
+    /// the same.
     pub fn close(self) -> Result<()> {
         let flushed = self.flush();
-        let module = {
+        let (told, module) = {
             let mut held = self.hold(false);
-            std::mem::replace(&mut held.state.module, Box::new(Closed))
+            (held.state.tell_shrunk(), std::mem::replace(&mut held.state.module, Box::new(Closed)))
         };
-        flushed.and(module.close())
+        flushed.and(told).and(module.close())
     }
 
     /// Enters; with `others` what other streams on the file freed is to be seen.
@@ -327,6 +329,13 @@ impl Stream {
             return Ok(());
         }
         self.free_longer(region, bytes, mode)
+    }
+
+    /// `free`, of who does not listen: an error is told later.
+    pub(crate) fn free_unheard(&self, region: *mut u8, bytes: usize, mode: Mode) {
+        if self.free(region, bytes, mode) == Err(Error::Shrunk) {
+            self.hold(false).state.owe_shrunk();
+        }
     }
 
     #[inline(never)]
@@ -373,6 +382,9 @@ impl Stream {
         if !long || ready || !held.overlay.is_empty() || !held.state.settle().is_empty() {
             return None;
         }
+        if let Err(e) = held.state.tell_shrunk() {
+            return Some(Err(e));
+        }
         let at = held.state.position();
         let read = held.state.module.read_into(at, buffer)?;
         let moved = read.and_then(|n| held.state.seek(at + n as u64, &self.core.file));
@@ -401,6 +413,7 @@ impl Stream {
     pub(crate) fn peek(&self) -> Result<(*const u8, usize)> {
         let mut held = self.hold(true);
         held.state.set_mode(Mode::Read)?;
+        held.state.tell_shrunk()?;
         if !held.state.is_ready(&self.core.file) {
             held.refill(1, &self.core.file)?;
         }

@@ -490,3 +490,62 @@ fn a_copy_goes_to_the_file_after_the_regions_that_were_allocated_before_it() {
     to.close().unwrap();
     assert_eq!(std::fs::read(&path).unwrap(), [[b'x'; 50], [b'.'; 50]].concat());
 }
+
+/// A stream of a mapped file of 3 MiB of which 3 bytes are passed, and what makes the file shorter.
+fn shrinking(directory: &tempfile::TempDir) -> (Stream, impl Fn()) {
+    let path = file(directory, &vec![b'x'; 3 << 20]);
+    let stream = reading().module("mmap").open(&path).unwrap();
+    stream.alloc(3).unwrap().free().unwrap();
+    (stream, move || std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(0).unwrap())
+}
+
+#[test]
+fn zeros_in_the_place_of_data_are_told_to_who_asks_next_if_nobody_was_told() {
+    let directory = directory();
+    let zeros = |data: &[u8]| assert!(data.iter().all(|&b| b == 0));
+
+    let (stream, shrink) = shrinking(&directory);
+    let region = stream.alloc(5000).unwrap();
+    shrink();
+    zeros(&region);
+    drop(region);
+    assert_eq!(stream.alloc(1).err(), Some(Error::Shrunk), "the region was dropped");
+    assert!(stream.alloc(1).unwrap().is_empty(), "it is told once");
+
+    let (mut stream, shrink) = shrinking(&directory);
+    let some = stream.fill_buf().unwrap().len();
+    shrink();
+    zeros(stream.fill_buf().unwrap());
+    stream.consume(some);
+    let told = stream.fill_buf().unwrap_err();
+    assert!(told.get_ref().unwrap().to_string().contains("shorter"));
+    assert_eq!(stream.fill_buf().unwrap(), b"");
+
+    let (stream, shrink) = shrinking(&directory);
+    shrink();
+    assert_eq!(stream.alloc_aligned(5000, 64).err(), Some(Error::Shrunk), "a copy of what is gone");
+    assert!(stream.alloc_aligned(5000, 64).unwrap().is_empty());
+
+    let (stream, shrink) = shrinking(&directory);
+    let region = stream.alloc(5000).unwrap();
+    shrink();
+    zeros(&region);
+    drop(region);
+    assert_eq!((&stream).read(&mut [0; 1 << 16]).unwrap_err().to_string(), told.to_string(), "past the buffers too");
+    assert_eq!((&stream).read(&mut [0; 1 << 16]).unwrap(), 0);
+
+    let (stream, shrink) = shrinking(&directory);
+    let region = stream.alloc(5000).unwrap();
+    shrink();
+    zeros(&region);
+    drop(region);
+    assert_eq!(stream.close(), Err(Error::Shrunk));
+}
+
+#[test]
+fn what_is_gone_is_not_carried_over_into_the_next_buffer() {
+    let directory = directory();
+    let (stream, shrink) = shrinking(&directory);
+    shrink();
+    assert!(stream.alloc(4 << 20).unwrap().is_empty());
+}
