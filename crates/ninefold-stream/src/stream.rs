@@ -228,7 +228,7 @@ impl Stream {
     pub fn sync(&self) -> Result<()> {
         let mut held = self.hold(false);
         held.state.flush()?;
-        let file = held.state.module.plain_file().ok_or(Error::NotSeekable)?;
+        let file = held.state.module.on_disk().ok_or(Error::NotSeekable)?;
         Ok(rustix::fs::fdatasync(file)?)
     }
 

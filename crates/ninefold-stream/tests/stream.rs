@@ -549,3 +549,15 @@ fn what_is_gone_is_not_carried_over_into_the_next_buffer() {
     shrink();
     assert!(stream.alloc(4 << 20).unwrap().is_empty());
 }
+
+#[test]
+fn what_was_appended_can_be_asked_for_of_the_disk() {
+    let directory = directory();
+    let path = directory.path().join("log");
+    let stream = Options::new().append(true).create(true).open(&path).unwrap();
+    stream.alloc(3).unwrap().fill(b'a');
+    stream.sync().unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), b"aaa");
+    let (_from, to) = std::io::pipe().unwrap();
+    assert_eq!(Options::new().take(OwnedFd::from(to)).unwrap().sync(), Err(Error::NotSeekable));
+}
