@@ -144,10 +144,7 @@ impl Stream {
             if current.mode != Mode::Read || !current.live || !current.is_fresh(core.file.changes()) {
                 return None;
             }
-            let bytes = crate::region::find(current, delimiter)?;
-            if bytes > most {
-                return None;
-            }
+            let bytes = crate::region::find(current, delimiter, most)?;
             current.take(bytes, core.file.changes()).map(|region| (region, bytes))
         });
         match quick {
@@ -168,7 +165,7 @@ impl Stream {
             if at_hand < looked {
                 looked = 0; // changed meanwhile: from the beginning
             }
-            let found = memchr::memchr(delimiter, &data[looked..]).map(|n| looked + n + 1);
+            let found = memchr::memchr(delimiter, &data[looked..at_hand.min(most)]).map(|n| looked + n + 1);
             if let Some(bytes) = found.or((at_hand >= most).then_some(most)) {
                 return Ok(self.lend(held.state.take_data(bytes.min(most))));
             }

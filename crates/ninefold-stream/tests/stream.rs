@@ -561,3 +561,19 @@ fn what_was_appended_can_be_asked_for_of_the_disk() {
     let (_from, to) = std::io::pipe().unwrap();
     assert_eq!(Options::new().take(OwnedFd::from(to)).unwrap().sync(), Err(Error::NotSeekable));
 }
+
+#[test]
+fn a_search_looks_at_no_more_than_it_may_take() {
+    let directory = directory();
+    let path = file(&directory, &vec![b'x'; 3 << 20]);
+    let stream = reading().module("mmap").open(&path).unwrap();
+    stream.alloc(1).unwrap().free().unwrap();
+    // What is behind the first page is gone, and who looks there is told.
+    std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(4096).unwrap();
+    for most in [5, 100, 0, 1] {
+        let region = stream.alloc_until(b'\n', most).unwrap();
+        assert_eq!(&*region, vec![b'x'; most]);
+        region.free().unwrap();
+    }
+    stream.close().unwrap();
+}
