@@ -1,7 +1,7 @@
 //! What becomes of a mapped file that is made shorter while it is looked at: zeros and a notice, never a signal.
 //!
 //! The kernel answers such a look with SIGBUS. A handler that is installed before the first mapping finds the mapping by the address,
-//! puts a page of zeros there, tells the [`Notice`], and lets the program look again. A SIGBUS that is not about a watched mapping
+//! puts zeros there, tells the [`Notice`], and lets the program look again. A SIGBUS that is not about a watched mapping
 //! goes to who had the signal before.
 //!
 //! The handler may run at any instant, in any thread: it takes no lock and allocates nothing. It reads a table of fixed length, of
@@ -18,7 +18,7 @@ use crate::memory::PAGE;
 
 /// Who wants to know that part of a mapped file was gone. Called in a signal handler: atomics only.
 pub trait Notice: Send + Sync {
-    /// A page of the mapping is zeros from now on.
+    /// Part of the mapping is zeros from now on.
     fn is_shorter(&self);
 }
 
@@ -60,14 +60,14 @@ impl Place {
         self.version.store(version + 2, Ordering::Release);
     }
 
-    /// The ward, if the address is in the mapping.
-    fn of(&self, address: usize) -> Option<*mut Ward> {
+    /// The end of the mapping and the ward, if the address is in it.
+    fn of(&self, address: usize) -> Option<(usize, *mut Ward)> {
         let version = self.version.load(Ordering::Acquire);
         let (start, end) = (self.start.load(Ordering::Relaxed), self.end.load(Ordering::Relaxed));
         let ward = self.ward.load(Ordering::Relaxed);
         fence(Ordering::SeqCst);
         let steady = version.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == version;
-        (steady && (start..end).contains(&address)).then_some(ward)
+        (steady && (start..end).contains(&address)).then_some((end, ward))
     }
 }
 
@@ -142,7 +142,9 @@ extern "C" fn handler(signal: libc::c_int, info: *mut libc::siginfo_t, context: 
     // SAFETY: set before the handler was, to a record that is never freed.
     let before = unsafe { &*before };
     let function = before.sa_sigaction;
-    if function == libc::SIG_DFL || function == libc::SIG_IGN {
+    if function == libc::SIG_IGN && code <= 0 {
+        // Sent by somebody, and ignored as before. To hand it on would be to give up the signal for good.
+    } else if function == libc::SIG_DFL || function == libc::SIG_IGN {
         // What would have happened happens when the instruction is tried again, or now where the signal was sent.
         // SAFETY: a record that the kernel gave us; raise(3) and sigaction(2) may be called in a handler.
         unsafe {
@@ -165,19 +167,19 @@ extern "C" fn handler(signal: libc::c_int, info: *mut libc::siginfo_t, context: 
 
 /// Puts zeros where the file is gone; false when the address is in no watched mapping.
 fn mend(address: usize) -> bool {
-    let Some(ward) = TABLE.iter().find_map(|place| place.of(address)) else {
+    let Some((end, ward)) = TABLE.iter().find_map(|place| place.of(address)) else {
         return false;
     };
-    let page = std::ptr::without_provenance_mut(address & !(PAGE - 1));
-    // SAFETY: the page is of a mapping that we made and that is looked at now, so it is not unmapped meanwhile; the file's page that
-    // it showed is gone. Bytes before the file's end are in other pages, or in this one and then there is no fault.
-    let mended = unsafe { mmap_anonymous(page, PAGE, ProtFlags::READ, MapFlags::PRIVATE | MapFlags::FIXED) };
-    if mended.is_err() {
-        return false;
-    }
     // SAFETY: the watch of a mapping that is looked at lives, and its ward with it.
     let ward = unsafe { &*ward };
+    // Before the zeros are there: another thread may look at them and ask at once.
     ward.damaged.store(true, Ordering::Release);
     ward.notice.is_shorter();
-    true
+    let page = address & !(PAGE - 1);
+    // To the end of the mapping, of which the file has nothing either: that is one mapping more. Page by page, a program could come to
+    // have as many as it may.
+    let (at, flags) = (std::ptr::without_provenance_mut(page), MapFlags::PRIVATE | MapFlags::FIXED);
+    // SAFETY: the pages are of a mapping that we made and that is looked at now, so it is not unmapped meanwhile; the file's page that
+    // the first one showed is gone. Bytes before the file's end are in other pages, or in this one and then there is no fault.
+    unsafe { mmap_anonymous(at, end - page, ProtFlags::READ, flags) }.is_ok()
 }

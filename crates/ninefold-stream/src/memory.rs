@@ -16,7 +16,8 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use crate::error::{Error, Result};
 use crate::fault::{Notice, Watch};
 
-/// Bytes in a page. Larger pages are multiples of it, and what is aligned for them is aligned for it.
+/// Bytes in a page. Where the system's are larger they are multiples of it, and what is aligned for them is aligned for it; files are
+/// not mapped there.
 pub const PAGE: usize = 4096;
 
 /// Bytes of a pooled buffer: from 64 KiB on a read costs little more than its copy, and two of these lie in a second-level cache.
@@ -106,7 +107,8 @@ impl Memory {
     /// `bytes` of a file from `offset` on, a multiple of [`PAGE`]; they must be in the file now. When the file is made shorter, what is
     /// beyond its end becomes zeros, and `notice` is told. None where that cannot be had, see [`Watch`].
     pub fn map(file: BorrowedFd<'_>, offset: u64, bytes: usize, notice: Arc<dyn Notice>) -> Result<Option<Memory>> {
-        if !crate::fault::is_guarding() {
+        // Pages of another length: offsets and the zeros' places would be wrong.
+        if rustix::param::page_size() != PAGE || !crate::fault::is_guarding() {
             return Ok(None);
         }
         // SAFETY: a new mapping, at no address that anybody has. Nothing writes through it.
@@ -136,6 +138,11 @@ impl Memory {
     /// Was part of the file gone when somebody looked?
     pub fn is_damaged(&self) -> bool {
         matches!(&self.owner, Owner::Mapping { watch, .. } if watch.is_damaged())
+    }
+
+    /// Is it a file's own?
+    pub fn is_mapped(&self) -> bool {
+        matches!(self.owner, Owner::Mapping { .. })
     }
 
     pub(crate) fn base(&self) -> *mut u8 {
@@ -177,6 +184,10 @@ impl Frozen {
 
     pub fn is_damaged(&self) -> bool {
         self.0.is_damaged()
+    }
+
+    pub fn is_mapped(&self) -> bool {
+        self.0.is_mapped()
     }
 
     pub(crate) fn base(&self) -> *mut u8 {

@@ -123,6 +123,11 @@ pub trait StreamModule: Send {
         None
     }
 
+    /// The descriptor, where fdatasync(2) means something.
+    fn on_disk(&self) -> Option<BorrowedFd<'_>> {
+        self.plain_file()
+    }
+
     /// Ends it, and tells what close(2) tells.
     fn close(self: Box<Self>) -> Result<()> {
         Ok(())

@@ -2,6 +2,7 @@
 //! place, made of loom's atomics, and includes `lock.rs` as it is.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::sync::atomic::compiler_fence;
 use std::sync::{OnceLock, PoisonError};
 
@@ -70,25 +71,21 @@ pub fn pause(round: usize) {
     }
 }
 
+thread_local! {
+    static SEAT: Cell<Option<&'static Seat>> = const { Cell::new(None) };
+    static LEASE: Lease = Lease(vacant());
+}
+
 /// This thread's seat. Seats are used again after a thread has ended, so there are as many as there ever were threads at once.
 #[inline(always)]
 pub fn seat() -> &'static Seat {
-    thread_local! {
-        static SEAT: Cell<Option<&'static Seat>> = const { Cell::new(None) };
-    }
     #[cold]
     fn first() -> &'static Seat {
-        thread_local! {
-            static LEASE: Lease = Lease(FREE.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_else(|| {
-                Box::leak(Box::new(Seat::new()))
-            }));
-        }
-        // A thread that is ending, in the destructors of its own, has a seat that nobody gets again.
-        let seat = LEASE.try_with(|lease| lease.0).unwrap_or_else(|_| Box::leak(Box::new(Seat::new())));
-        SEAT.with(|s| s.set(Some(seat)));
+        let seat = LEASE.try_with(|lease| lease.0).unwrap_or_else(|_| late());
+        SEAT.set(Some(seat));
         seat
     }
-    match SEAT.with(Cell::get) {
+    match SEAT.get() {
         Some(seat) => seat,
         None => first(),
     }
@@ -97,11 +94,76 @@ pub fn seat() -> &'static Seat {
 /// Seats of threads that have ended. Who takes one sees all that its last thread did: the mutex orders them.
 static FREE: std::sync::Mutex<Vec<&'static Seat>> = std::sync::Mutex::new(Vec::new());
 
+fn vacant() -> &'static Seat {
+    let free = FREE.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    free.unwrap_or_else(|| Box::leak(Box::new(Seat::new())))
+}
+
+/// Seats of threads that came when they were ending, by process and thread. No two threads that live have one number, so who
+/// finds a seat here is the only one on it; and there are no more of these seats than there are numbers of threads.
+static LATE: std::sync::Mutex<BTreeMap<(u32, i32), &'static Seat>> = std::sync::Mutex::new(BTreeMap::new());
+
+/// A seat for the destructors of a thread that run behind its lease's: nothing runs behind them to give it back.
+fn late() -> &'static Seat {
+    let thread = rustix::thread::gettid().as_raw_nonzero().get();
+    LATE.lock().unwrap_or_else(PoisonError::into_inner).entry((std::process::id(), thread)).or_insert_with(vacant)
+}
+
 /// A thread's right to its seat.
 struct Lease(&'static Seat);
 
 impl Drop for Lease {
     fn drop(&mut self) {
+        // First: destructors that run behind this one must not find a seat that may be another thread's by then.
+        SEAT.set(None);
         FREE.lock().unwrap_or_else(PoisonError::into_inner).push(self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use super::*;
+
+    /// Says which seat its thread has when this is dropped, and waits.
+    struct AtTheEnd(Sender<&'static Seat>, Receiver<()>);
+
+    impl Drop for AtTheEnd {
+        fn drop(&mut self) {
+            self.0.send(seat()).unwrap();
+            assert!(std::ptr::eq(seat(), seat()));
+            let _ = self.1.recv();
+        }
+    }
+
+    thread_local! {
+        static END: RefCell<Option<AtTheEnd>> = const { RefCell::new(None) };
+    }
+
+    #[test]
+    fn a_thread_that_is_ending_shares_its_seat_with_nobody() {
+        let (tell, told) = channel();
+        let (go, wait) = channel();
+        let ending = std::thread::spawn(move || {
+            // Before the seat is taken, so that it is dropped after the lease.
+            END.with_borrow_mut(|end| *end = Some(AtTheEnd(tell, wait)));
+            seat();
+        });
+        let late = told.recv().unwrap();
+        // As many as could have taken what it gave back: all at once, each with a seat.
+        let barrier = std::sync::Barrier::new(4);
+        let others = std::thread::scope(|scope| {
+            let take = || {
+                let seat = std::ptr::from_ref(seat()).addr();
+                barrier.wait();
+                seat
+            };
+            [(); 4].map(|()| scope.spawn(take)).map(|thread| thread.join().unwrap())
+        });
+        assert!(!others.contains(&std::ptr::from_ref(late).addr()));
+        go.send(()).unwrap();
+        ending.join().unwrap();
     }
 }

@@ -121,20 +121,20 @@ impl DerefMut for Region<'_> {
 }
 
 impl Drop for Region<'_> {
-    /// As `free`; an error is the next flush's.
+    /// As `free`; an error of writing is the next flush's, `Shrunk` the next fill's.
     fn drop(&mut self) {
         if self.bytes > 0 {
-            let _ = self.stream.free(self.at, self.bytes, self.mode);
+            self.stream.free_unheard(self.at, self.bytes, self.mode);
         }
     }
 }
 
-/// How many bytes of the data at hand end with the delimiter. For short sections: the buffer is current and read.
+/// How many bytes of the data at hand end with the delimiter, or `most` if they do not. No more than those are looked at. For short sections: the buffer is current and read.
 #[inline(always)]
-pub(crate) fn find(current: &Current, delimiter: u8) -> Option<usize> {
+pub(crate) fn find(current: &Current, delimiter: u8, most: usize) -> Option<usize> {
     // SAFETY: the data at hand of a current buffer in read mode, which its memory keeps and nobody writes.
-    let data = unsafe { std::slice::from_raw_parts(current.at, current.left) };
-    memchr::memchr(delimiter, data).map(|n| n + 1)
+    let data = unsafe { std::slice::from_raw_parts(current.at, current.left.min(most)) };
+    memchr::memchr(delimiter, data).map(|n| n + 1).or((current.left >= most).then_some(most))
 }
 
 /// Data at hand, for as long as nobody can use the stream.

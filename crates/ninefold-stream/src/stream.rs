@@ -64,7 +64,8 @@ impl Stream {
     /// write mode it is room for data, whose bytes are unspecified until they are written, but never another file's.
     ///
     /// # Errors
-    /// [`Error::Os`]: reading failed, or writing what was freed before, which is kept; [`Error::NoMemory`]. The offset does not move.
+    /// [`Error::Os`]: reading failed, or writing what was freed before, which is kept; [`Error::NoMemory`]; [`Error::Shrunk`], once, if
+    /// zeros were looked at in the place of data and nobody was told. The offset does not move.
     #[inline]
     pub fn alloc(&self, bytes: usize) -> Result<Region<'_>> {
         let core = &*self.core;
@@ -143,10 +144,7 @@ impl Stream {
             if current.mode != Mode::Read || !current.live || !current.is_fresh(core.file.changes()) {
                 return None;
             }
-            let bytes = crate::region::find(current, delimiter)?;
-            if bytes > most {
-                return None;
-            }
+            let bytes = crate::region::find(current, delimiter, most)?;
             current.take(bytes, core.file.changes()).map(|region| (region, bytes))
         });
         match quick {
@@ -167,7 +165,7 @@ impl Stream {
             if at_hand < looked {
                 looked = 0; // changed meanwhile: from the beginning
             }
-            let found = memchr::memchr(delimiter, &data[looked..]).map(|n| looked + n + 1);
+            let found = memchr::memchr(delimiter, &data[looked..at_hand.min(most)]).map(|n| looked + n + 1);
             if let Some(bytes) = found.or((at_hand >= most).then_some(most)) {
                 return Ok(self.lend(held.state.take_data(bytes.min(most))));
             }
@@ -227,7 +225,7 @@ impl Stream {
     pub fn sync(&self) -> Result<()> {
         let mut held = self.hold(false);
         held.state.flush()?;
-        let file = held.state.module.plain_file().ok_or(Error::NotSeekable)?;
+        let file = held.state.module.on_disk().ok_or(Error::NotSeekable)?;
         Ok(rustix::fs::fdatasync(file)?)
     }
 
@@ -292,14 +290,15 @@ impl Stream {
     /// `flush`, and ends the stream.
     ///
     /// # Errors
-    /// `flush`'s, or close(2)'s: then something may not be in the file. The stream is ended all the same.
+    /// `flush`'s, or close(2)'s: then something may not be in the file; [`Error::Shrunk`], if nobody was told. The stream is ended all
+    /// the same.
     pub fn close(self) -> Result<()> {
         let flushed = self.flush();
-        let module = {
+        let (told, module) = {
             let mut held = self.hold(false);
-            std::mem::replace(&mut held.state.module, Box::new(Closed))
+            (held.state.tell_shrunk(), std::mem::replace(&mut held.state.module, Box::new(Closed)))
         };
-        flushed.and(module.close())
+        flushed.and(told).and(module.close())
     }
 
     /// Enters; with `others` what other streams on the file freed is to be seen.
@@ -327,6 +326,13 @@ impl Stream {
             return Ok(());
         }
         self.free_longer(region, bytes, mode)
+    }
+
+    /// `free`, of who does not listen: an error is told later.
+    pub(crate) fn free_unheard(&self, region: *mut u8, bytes: usize, mode: Mode) {
+        if self.free(region, bytes, mode) == Err(Error::Shrunk) {
+            self.hold(false).state.owe_shrunk();
+        }
     }
 
     #[inline(never)]
@@ -373,6 +379,9 @@ impl Stream {
         if !long || ready || !held.overlay.is_empty() || !held.state.settle().is_empty() {
             return None;
         }
+        if let Err(e) = held.state.tell_shrunk() {
+            return Some(Err(e));
+        }
         let at = held.state.position();
         let read = held.state.module.read_into(at, buffer)?;
         let moved = read.and_then(|n| held.state.seek(at + n as u64, &self.core.file));
@@ -401,6 +410,7 @@ impl Stream {
     pub(crate) fn peek(&self) -> Result<(*const u8, usize)> {
         let mut held = self.hold(true);
         held.state.set_mode(Mode::Read)?;
+        held.state.tell_shrunk()?;
         if !held.state.is_ready(&self.core.file) {
             held.refill(1, &self.core.file)?;
         }
@@ -433,6 +443,10 @@ impl Stream {
         }
         if held.state.write && held.state.flush().is_err() {
             return None; // the longer way meets it, and tells
+        }
+        // What is allocated after a region that is out goes to the file after it.
+        if mode == Mode::Write && !held.state.write_all().unwrap_or(false) {
+            return None;
         }
         let at = held.state.position();
         let (result, moved) = f(held.state.module.plain_file()?, at);

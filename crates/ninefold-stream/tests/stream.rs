@@ -453,3 +453,127 @@ fn what_a_socket_could_not_send_is_not_read_from_it() {
     (&theirs).write_all(b"answer").unwrap();
     assert_eq!(&*stream.alloc_in(Mode::Read, 100).unwrap(), b"answer");
 }
+
+#[test]
+fn what_was_freed_out_of_order_is_written_once_and_forgotten() {
+    let directory = directory();
+    let path = directory.path().join("new");
+    let stream = Stream::create(&path).unwrap();
+    let mut regions = [(); 3].map(|()| stream.alloc(2).unwrap());
+    for (n, region) in (b'a'..).zip(&mut regions) {
+        region.fill(n);
+    }
+    let [first, second, third] = regions;
+    second.free().unwrap();
+    third.free().unwrap();
+    first.free().unwrap();
+    let last = stream.alloc(2).unwrap();
+    stream.flush().unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), b"aabbcc");
+    let other = both().open(&path).unwrap();
+    other.alloc_at(SeekFrom::Start(2), 2).unwrap().fill(b'x');
+    assert_eq!(&*Stream::open(&path).unwrap().alloc(100).unwrap(), b"aaxxcc", "the later write is seen");
+    last.free().unwrap();
+}
+
+#[test]
+fn a_copy_goes_to_the_file_after_the_regions_that_were_allocated_before_it() {
+    let directory = directory();
+    let from = Stream::open(file(&directory, &[b'x'; 50])).unwrap();
+    let path = directory.path().join("to");
+    let to = Stream::create(&path).unwrap();
+    let mut out = to.alloc(100).unwrap();
+    out.fill(b'.');
+    to.seek(SeekFrom::Start(0)).unwrap();
+    assert_eq!(copy(&from, &to, 50).unwrap(), 50);
+    out.free().unwrap();
+    to.close().unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), [[b'x'; 50], [b'.'; 50]].concat());
+}
+
+/// A stream of a mapped file of 3 MiB of which 3 bytes are passed, and what makes the file shorter.
+fn shrinking(directory: &tempfile::TempDir) -> (Stream, impl Fn()) {
+    let path = file(directory, &vec![b'x'; 3 << 20]);
+    let stream = reading().module("mmap").open(&path).unwrap();
+    stream.alloc(3).unwrap().free().unwrap();
+    (stream, move || std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(0).unwrap())
+}
+
+#[test]
+fn zeros_in_the_place_of_data_are_told_to_who_asks_next_if_nobody_was_told() {
+    let directory = directory();
+    let zeros = |data: &[u8]| assert!(data.iter().all(|&b| b == 0));
+
+    let (stream, shrink) = shrinking(&directory);
+    let region = stream.alloc(5000).unwrap();
+    shrink();
+    zeros(&region);
+    drop(region);
+    assert_eq!(stream.alloc(1).err(), Some(Error::Shrunk), "the region was dropped");
+    assert!(stream.alloc(1).unwrap().is_empty(), "it is told once");
+
+    let (mut stream, shrink) = shrinking(&directory);
+    let some = stream.fill_buf().unwrap().len();
+    shrink();
+    zeros(stream.fill_buf().unwrap());
+    stream.consume(some);
+    let told = stream.fill_buf().unwrap_err();
+    assert!(told.get_ref().unwrap().to_string().contains("shorter"));
+    assert_eq!(stream.fill_buf().unwrap(), b"");
+
+    let (stream, shrink) = shrinking(&directory);
+    shrink();
+    assert_eq!(stream.alloc_aligned(5000, 64).err(), Some(Error::Shrunk), "a copy of what is gone");
+    assert!(stream.alloc_aligned(5000, 64).unwrap().is_empty());
+
+    let (stream, shrink) = shrinking(&directory);
+    let region = stream.alloc(5000).unwrap();
+    shrink();
+    zeros(&region);
+    drop(region);
+    assert_eq!((&stream).read(&mut [0; 1 << 16]).unwrap_err().to_string(), told.to_string(), "past the buffers too");
+    assert_eq!((&stream).read(&mut [0; 1 << 16]).unwrap(), 0);
+
+    let (stream, shrink) = shrinking(&directory);
+    let region = stream.alloc(5000).unwrap();
+    shrink();
+    zeros(&region);
+    drop(region);
+    assert_eq!(stream.close(), Err(Error::Shrunk));
+}
+
+#[test]
+fn what_is_gone_is_not_carried_over_into_the_next_buffer() {
+    let directory = directory();
+    let (stream, shrink) = shrinking(&directory);
+    shrink();
+    assert!(stream.alloc(4 << 20).unwrap().is_empty());
+}
+
+#[test]
+fn what_was_appended_can_be_asked_for_of_the_disk() {
+    let directory = directory();
+    let path = directory.path().join("log");
+    let stream = Options::new().append(true).create(true).open(&path).unwrap();
+    stream.alloc(3).unwrap().fill(b'a');
+    stream.sync().unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), b"aaa");
+    let (_from, to) = std::io::pipe().unwrap();
+    assert_eq!(Options::new().take(OwnedFd::from(to)).unwrap().sync(), Err(Error::NotSeekable));
+}
+
+#[test]
+fn a_search_looks_at_no_more_than_it_may_take() {
+    let directory = directory();
+    let path = file(&directory, &vec![b'x'; 3 << 20]);
+    let stream = reading().module("mmap").open(&path).unwrap();
+    stream.alloc(1).unwrap().free().unwrap();
+    // What is behind the first page is gone, and who looks there is told.
+    std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(4096).unwrap();
+    for most in [5, 100, 0, 1] {
+        let region = stream.alloc_until(b'\n', most).unwrap();
+        assert_eq!(&*region, vec![b'x'; most]);
+        region.free().unwrap();
+    }
+    stream.close().unwrap();
+}

@@ -10,6 +10,8 @@ pub struct Buffer {
     pub length: usize,
     /// Regions out. While the buffer is the current one, [`Current::out`] counts.
     pub out: usize,
+    /// Somebody was told that it is damaged.
+    pub told: bool,
 }
 
 impl Buffer {
@@ -26,12 +28,15 @@ pub struct Input {
     old: Vec<Buffer>,
     /// Memory for the next.
     spare: Option<Memory>,
+    /// Zeros were looked at in the place of data, and nobody was told: the next who asks for data is.
+    pub shrunk: bool,
 }
 
 impl Input {
     /// The buffer is not read from any more.
     pub fn retire(&mut self) {
         if let Some(buffer) = self.buffer.take() {
+            self.shrunk |= buffer.memory.is_damaged() && !buffer.told;
             if buffer.out > 0 {
                 self.old.push(buffer);
             } else {
@@ -62,7 +67,8 @@ impl Input {
         if let Some(buffer) = self.buffer.as_mut().filter(|buffer| buffer.has(region)) {
             let out = if current.has(region, super::current::Mode::Read) { &mut current.out } else { &mut buffer.out };
             *out = out.checked_sub(1)?;
-            return Some(buffer.memory.is_damaged());
+            buffer.told |= buffer.memory.is_damaged();
+            return Some(buffer.told);
         }
         let place = self.old.iter().rposition(|buffer| buffer.has(region))?;
         self.old[place].out -= 1;

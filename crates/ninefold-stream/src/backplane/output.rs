@@ -60,6 +60,12 @@ impl Extent {
         }
     }
 
+    /// Of what was freed, only that counts by itself which is behind a region that is out.
+    pub fn forget_settled(&mut self) {
+        let (out, first) = (self.out, self.first);
+        self.freed.retain(|&(start, _)| out > 0 && start >= first);
+    }
+
     /// # Safety
     /// No region that is out may cover any of it.
     unsafe fn bytes(&self, start: usize, end: usize) -> &[u8] {

@@ -76,6 +76,8 @@ impl State {
             extent.end = place + current.used();
             extent.out = current.out;
             extent.first = place + (current.first.addr() - current.base.addr());
+            // A short free knows nothing of these: what is before the first region that is out is free, and perhaps written long ago.
+            extent.forget_settled();
         }
     }
 
@@ -171,6 +173,16 @@ impl State {
         }
     }
 
+    /// Once, that zeros were looked at in the place of data and nobody was told.
+    pub fn tell_shrunk(&mut self) -> Result<()> {
+        if std::mem::take(&mut self.input.shrunk) { Err(Error::Shrunk) } else { Ok(()) }
+    }
+
+    /// Who frees such a region does not listen: the next who asks for data is told.
+    pub fn owe_shrunk(&mut self) {
+        self.input.shrunk = true;
+    }
+
     /// Makes data current, from the position on: `least` bytes, or what there is.
     pub fn refill(&mut self, least: usize, file: &File, overlay: &Overlay) -> Result<()> {
         let own = self.settle();
@@ -178,7 +190,8 @@ impl State {
         let fresh = self.current.live && self.current.mode == Mode::Read && self.current.is_fresh(file.changes());
         if fresh || (!seekable && self.current.live && self.current.mode == Mode::Read) {
             let buffer = self.input.buffer.as_ref();
-            if let Some(buffer) = buffer.filter(|_| self.current.left > 0) {
+            // What is mapped is mapped again: it may be long, and gone by now.
+            if let Some(buffer) = buffer.filter(|buffer| self.current.left > 0 && !buffer.memory.is_mapped()) {
                 let begin = buffer.start + self.current.used();
                 self.pending.clear();
                 self.pending.extend_from_slice(buffer.memory.bytes(begin..begin + self.current.left));
@@ -188,6 +201,7 @@ impl State {
         }
         self.park();
         self.input.retire();
+        self.tell_shrunk()?;
         let seen = file.changes().load(std::sync::atomic::Ordering::Relaxed);
         let at = self.position;
         let memory = self.input.spare();
@@ -215,7 +229,7 @@ impl State {
             seen,
             loud: self.loud,
         };
-        self.input.buffer = Some(Buffer { memory, start: chunk.start, length: chunk.length, out: 0 });
+        self.input.buffer = Some(Buffer { memory, start: chunk.start, length: chunk.length, out: 0, told: false });
         Ok(())
     }
 
@@ -261,10 +275,14 @@ impl State {
         let bytes = bytes.min(self.current.left);
         let mut memory = Memory::pooled(bytes)?;
         memory.as_mut_slice().unwrap_or_default()[..bytes].copy_from_slice(&self.data()[..bytes]);
+        if let Some(buffer) = self.input.buffer.as_mut().filter(|buffer| buffer.memory.is_damaged()) {
+            buffer.told = true;
+            return Err(Error::Shrunk);
+        }
         self.skip(bytes);
         let memory = Frozen::new(memory);
         let region = memory.base();
-        self.input.lend(Buffer { memory, start: 0, length: bytes, out: 1 });
+        self.input.lend(Buffer { memory, start: 0, length: bytes, out: 1, told: false });
         Ok((region, bytes))
     }
 
@@ -408,11 +426,16 @@ impl State {
         self.module.flush()
     }
 
-    /// Writes past the buffers, if nothing is in them.
-    pub fn write_direct(&mut self, data: &[u8], written: &mut usize, file: &File) -> Result<bool> {
+    /// Writes all that is free, and tells whether nothing is left in the buffers: no region is out, freed data behind it or not.
+    pub fn write_all(&mut self) -> Result<bool> {
         self.park();
         self.output.drain(&mut *self.module, false)?;
-        if !self.output.extents.is_empty() {
+        Ok(self.output.extents.is_empty())
+    }
+
+    /// Writes past the buffers, if nothing is in them.
+    pub fn write_direct(&mut self, data: &[u8], written: &mut usize, file: &File) -> Result<bool> {
+        if !self.write_all()? {
             return Ok(false);
         }
         if self.position.checked_add(data.len() as u64).is_none_or(|end| end > i64::MAX as u64) {

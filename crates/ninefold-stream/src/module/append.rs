@@ -3,7 +3,7 @@
 //! The backplane hands over whole regions, and each call is one write(2), which the kernel puts at the end in one piece. So a region of
 //! one process does not lie within a region of another, but where the disk fills up or a signal ends a write in the middle.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::{Errno, retry_on_intr};
 
@@ -51,6 +51,10 @@ impl StreamModule for Append {
 
     fn length(&mut self) -> Result<u64> {
         descriptor::length(self.fd.as_fd())
+    }
+
+    fn on_disk(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.fd.as_fd())
     }
 
     fn close(self: Box<Self>) -> Result<()> {
