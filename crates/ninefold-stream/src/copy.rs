@@ -55,7 +55,7 @@ fn kernel(from: &Stream, to: &Stream, bytes: u64) -> Option<u64> {
 }
 
 fn region(from: &Stream, to: &Stream, bytes: u64) -> Result<u64> {
-    let data = from.alloc_in(Mode::Read, usize::try_from(bytes).unwrap_or(PIECE).min(PIECE))?;
+    let data = from.alloc_some(Mode::Read, usize::try_from(bytes).unwrap_or(PIECE).min(PIECE))?;
     if data.is_empty() {
         return Ok(0);
     }

@@ -35,6 +35,12 @@ pub enum Error {
     /// An alignment that is not a power of two of at most a page.
     #[error("not an alignment: a power of two up to the size of a page")]
     BadAlignment,
+    /// What is read is not what its module decompresses, or was damaged.
+    #[error("compressed data is damaged, or of another kind")]
+    Corrupt,
+    /// What is decompressed ends before it should.
+    #[error("compressed data ends too early")]
+    Truncated,
     /// No stream module has the name, or the module is not for this kind of file.
     #[error("no such stream module for this file")]
     NoModule,
@@ -56,6 +62,7 @@ impl Error {
             Error::BadOffset | Error::NotLatest | Error::BadAlignment | Error::NoModule => Errno::INVAL,
             Error::Outstanding => Errno::BUSY,
             Error::Shrunk => Errno::IO,
+            Error::Corrupt | Error::Truncated => Errno::BADMSG,
             Error::NoMemory => Errno::NOMEM,
             Error::Directory => Errno::ISDIR,
         }

@@ -16,7 +16,7 @@ impl Read for &Stream {
         {
             return Ok(read?);
         }
-        let region = self.alloc_in(Mode::Read, buffer.len())?;
+        let region = self.alloc_some(Mode::Read, buffer.len())?;
         let bytes = region.len();
         buffer[..bytes].copy_from_slice(&region);
         region.free()?;

@@ -23,6 +23,9 @@ pub const PAGE: usize = 4096;
 /// Bytes of a pooled buffer: from 64 KiB on a read costs little more than its copy, and two of these lie in a second-level cache.
 pub const POOLED: usize = 256 << 10;
 
+/// Bytes of the first memory, for who needs more at once than may ever come: what is needed is believed as it comes.
+pub const BELIEVED: usize = 1 << 20;
+
 /// Buffers of that length kept when nobody uses them, so that opening a small file does not begin with page faults.
 const KEPT: usize = 4;
 
@@ -93,7 +96,24 @@ impl Memory {
         Ok(Self::of(Pages::anonymous(whole)?))
     }
 
-    /// The same, all zeros: for data that will be written, so that bytes of another file never go to this one.
+    /// The same, or memory that is free again if it is long enough.
+    pub fn reused(free: Option<Memory>, bytes: usize) -> Result<Memory> {
+        match free {
+            Some(memory) if memory.capacity() >= bytes => Ok(memory),
+            _ => Self::pooled(bytes),
+        }
+    }
+
+    /// Becomes twice as long, with the first `have` bytes. When it fails nothing is changed.
+    pub fn lengthen(&mut self, have: usize) -> Result<()> {
+        let mut longer = Self::pooled(self.bytes.saturating_mul(2))?;
+        let old = self.as_mut_slice().unwrap_or_default();
+        longer.as_mut_slice().unwrap_or_default()[..have].copy_from_slice(&old[..have]);
+        *self = longer;
+        Ok(())
+    }
+
+    /// Anonymous memory of `bytes` at least, all zeros: for data that will be written, so that bytes of another file never go to this one.
     pub fn zeroed(bytes: usize) -> Result<Memory> {
         let whole =
             bytes.checked_next_multiple_of(PAGE).filter(|&n| n <= isize::MAX as usize).ok_or(Error::NoMemory)?;

@@ -4,6 +4,9 @@
 //! calls it with the stream locked, so it is never called twice at a time. For reading it is asked to `fill`, for writing it is handed
 //! what is free, in the order in which it was allocated, by `write`.
 //!
+//! A module may be pushed on another (§6.1): [`Pushed`]. It has the one below it as its own until it is popped, and the backplane
+//! calls only the one on top.
+//!
 //! | Name | Kind of stream |
 //! |---|---|
 //! | `mmap` | plain files, read only: windows of the file itself |
@@ -14,6 +17,7 @@
 //! | `read-write-random` | the same, never ahead |
 //! | `append` | plain files opened with `O_APPEND`, which other processes append to as well |
 //! | `pipe` | pipes, sockets, terminals and whatever else has no places |
+//! | `gzip` | pushed: what gzip(1) compressed, read only |
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -21,11 +25,17 @@ use std::sync::Arc;
 use crate::calibration::Calibration;
 use crate::error::{Error, Result};
 use crate::fault::Notice;
-use crate::memory::Memory;
+use crate::memory::{Frozen, Memory};
+use below::Below;
+use overlay::Overlays;
 
 mod append;
+pub(crate) mod below;
+mod decompress;
 pub(crate) mod descriptor;
+mod gzip;
 mod mapped;
+pub(crate) mod overlay;
 mod pipe;
 mod pread;
 mod readwrite;
@@ -42,11 +52,13 @@ pub struct Fill<'a> {
     pub memory: Option<Memory>,
     /// Nobody in this process writes the file: what is read may be kept long.
     pub quiet: bool,
+    /// What this process freed and the file does not have: for who reads another module, see [`overlay::fill`].
+    pub overlays: Overlays<'a>,
 }
 
 /// Data, as `fill` answers.
 pub struct Chunk {
-    pub memory: Memory,
+    pub memory: Frozen,
     /// Where in the memory the data begins.
     pub start: usize,
     /// Bytes. It may be more than was asked for, and begin before: a window of a file.
@@ -75,13 +87,23 @@ pub trait StreamModule: Send {
         true
     }
 
+    /// Does data come without waiting for anybody? Then `alloc` gives all that is asked for, but at the end.
+    fn is_prompt(&self) -> bool {
+        self.is_seekable()
+    }
+
+    /// The same as what was pushed; None where it is of a descriptor itself.
+    fn as_pushed(&mut self) -> Option<&mut dyn Pushed> {
+        None
+    }
+
     /// Does what is written go to the end, wherever that is?
     fn appends(&self) -> bool {
         false
     }
 
     /// Data from `at` on, `at` among it; no data is the end. The tail must be among it too where the module cannot read it again. An
-    /// error takes nothing away: the tail stays, and what was read before the error is an answer, the error the next one.
+    /// error takes nothing away: the tail stays, and what was read before the error is had by who asks for no more than that.
     ///
     /// # Errors
     /// [`Error::NotReadable`] where the kind is written only.
@@ -134,7 +156,40 @@ pub trait StreamModule: Send {
     }
 }
 
-/// Makes the module of that name.
+/// A module that reads another. All of them read only: what is written goes to none.
+pub trait Pushed: StreamModule {
+    /// From now on it reads what is below. Told is the position that the stream has then.
+    fn put_on(&mut self, below: Below) -> u64;
+
+    /// Gives back what is below, to be read on from there: `at` is the stream's position, and `untaken` what it has got from there on and
+    /// nobody took. Called once, and nothing is called afterwards.
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`]: then all is as it was.
+    fn take_off(&mut self, at: u64, untaken: &[u8]) -> Result<Below>;
+}
+
+/// What a stream has for a module after `close`, and a pushed one before and after.
+pub struct Closed;
+
+impl StreamModule for Closed {
+    fn name(&self) -> &'static str {
+        "closed"
+    }
+}
+
+/// Makes the module of that name, to be pushed.
+///
+/// # Errors
+/// [`Error::NoModule`] where there is none.
+pub(crate) fn pushed(name: &str) -> Result<Box<dyn Pushed>> {
+    Ok(match name {
+        "gzip" => Box::new(decompress::Decompress::new(gzip::Gzip::new())),
+        _ => return Err(Error::NoModule),
+    })
+}
+
+/// Makes the module of that name, on a descriptor.
 ///
 /// # Errors
 /// [`Error::NoModule`] where there is none, or it is not for what was opened: `mmap` to write, for one.

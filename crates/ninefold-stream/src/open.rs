@@ -26,7 +26,7 @@ pub struct Options {
     create_new: bool,
     truncate: bool,
     random: bool,
-    module: Option<&'static str>,
+    module: Option<String>,
     calibration: Calibration,
 }
 
@@ -62,8 +62,8 @@ impl Options {
 
     /// The stream module by name, in the place of what would be chosen: docs/stream.md has the names.
     #[must_use]
-    pub fn module(mut self, name: &'static str) -> Self {
-        self.module = Some(name);
+    pub fn module(mut self, name: &str) -> Self {
+        self.module = Some(name.to_owned());
         self
     }
 
@@ -117,7 +117,7 @@ impl Options {
         let places = module::descriptor::has_places(&fd)?;
         let file = File::of(plain.then_some((stat.st_dev, stat.st_ino)));
         let begin = if places { rustix::fs::tell(&fd)? } else { 0 };
-        let name = match self.module {
+        let name = match self.module.as_deref() {
             Some(name) => name,
             None if !places => "pipe",
             None if write && append => "append",

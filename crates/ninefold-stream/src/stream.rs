@@ -8,6 +8,7 @@
 //! | `sflush`, `set_stream_mode` | [`Stream::flush`], [`Stream::set_mode`] |
 //! | `Salloc`, `SallocAt` | [`Stream::alloc_in`], [`Stream::alloc_at_in`] |
 //! | `LockAsfStream`, `u_…` | [`Stream::lock`]: while it lives, every call of this thread finds the lock taken |
+//! | push, pop (§6.1) | [`Stream::push`], [`Stream::pop`] |
 
 use std::io::SeekFrom;
 use std::path::Path;
@@ -18,10 +19,11 @@ use parking_lot::ReentrantMutexGuard;
 use crate::backplane::core::{Core, Entered};
 use crate::backplane::current::Mode;
 use crate::backplane::file::File;
-use crate::backplane::state::Overlay;
 use crate::error::{Error, Result};
 use crate::lock::Hold;
 use crate::memory::PAGE;
+use crate::module::overlay::Overlay;
+use crate::module::{self, Closed};
 use crate::open::Options;
 use crate::primitives::{has_heavy_fence, seat};
 use crate::region::Region;
@@ -29,6 +31,17 @@ use crate::region::Region;
 /// A stream of bytes, whatever it is of. Threads may share it; each call is atomic, and data is copied with the stream unlocked.
 pub struct Stream {
     core: Arc<Core>,
+}
+
+/// How much a call that allocates data waits for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Need {
+    /// What is there, one byte at least; of a file all.
+    Some,
+    /// As the module has it: all, where that takes no waiting.
+    AsModule,
+    /// All, or the end.
+    All,
 }
 
 /// A stream that is entered, with the file's lock where several streams of this process are on the file.
@@ -71,7 +84,7 @@ impl Stream {
         let core = &*self.core;
         match core.quick(|current| current.take(bytes, core.file.changes()).map(|region| (region, current.mode))) {
             Some((region, mode)) => Ok(Region::new(self, region, bytes, mode)),
-            None => self.alloc_as(None, None, bytes, 1, false),
+            None => self.alloc_as(None, None, bytes, 1, Need::AsModule),
         }
     }
 
@@ -80,7 +93,7 @@ impl Stream {
     /// # Errors
     /// As `alloc`. What came before an error is a shorter region, and the error the next call's.
     pub fn alloc_full(&self, bytes: usize) -> Result<Region<'_>> {
-        self.alloc_as(None, None, bytes, 1, true)
+        self.alloc_as(None, None, bytes, 1, Need::All)
     }
 
     /// `alloc`, in a mode that the call names (§2, `Salloc`).
@@ -88,12 +101,22 @@ impl Stream {
     /// # Errors
     /// As `alloc`; [`Error::NotReadable`], [`Error::NotWritable`].
     pub fn alloc_in(&self, mode: Mode, bytes: usize) -> Result<Region<'_>> {
+        self.alloc_needed(mode, bytes, Need::AsModule)
+    }
+
+    /// `alloc_in`, for who can do with less: what was read before an error is had before the error.
+    pub(crate) fn alloc_some(&self, mode: Mode, bytes: usize) -> Result<Region<'_>> {
+        self.alloc_needed(mode, bytes, Need::Some)
+    }
+
+    #[inline(always)]
+    fn alloc_needed(&self, mode: Mode, bytes: usize, need: Need) -> Result<Region<'_>> {
         let core = &*self.core;
         let quick =
             core.quick(|current| if current.mode == mode { current.take(bytes, core.file.changes()) } else { None });
         match quick {
             Some(region) => Ok(Region::new(self, region, bytes, mode)),
-            None => self.alloc_as(Some(mode), None, bytes, 1, false),
+            None => self.alloc_as(Some(mode), None, bytes, 1, need),
         }
     }
 
@@ -102,7 +125,7 @@ impl Stream {
     /// # Errors
     /// As `alloc`; [`Error::NotSeekable`], [`Error::BadOffset`].
     pub fn alloc_at(&self, to: SeekFrom, bytes: usize) -> Result<Region<'_>> {
-        self.alloc_as(None, Some(to), bytes, 1, false)
+        self.alloc_as(None, Some(to), bytes, 1, Need::AsModule)
     }
 
     /// `alloc_at`, in a mode that the call names (§2, `SallocAt`).
@@ -110,7 +133,7 @@ impl Stream {
     /// # Errors
     /// As `alloc_at` and `alloc_in`.
     pub fn alloc_at_in(&self, mode: Mode, to: SeekFrom, bytes: usize) -> Result<Region<'_>> {
-        self.alloc_as(Some(mode), Some(to), bytes, 1, false)
+        self.alloc_as(Some(mode), Some(to), bytes, 1, Need::AsModule)
     }
 
     /// `alloc`, at an address that is a multiple of `align`, a power of two up to 4096 (§4.4). Data that lies elsewhere is copied.
@@ -121,7 +144,7 @@ impl Stream {
         if !align.is_power_of_two() || align > PAGE {
             return Err(Error::BadAlignment);
         }
-        self.alloc_as(None, None, bytes, align, false)
+        self.alloc_as(None, None, bytes, align, Need::AsModule)
     }
 
     /// The next line, its `\n` with it; the last may have none. Empty at the end.
@@ -171,7 +194,7 @@ impl Stream {
             }
             looked = at_hand;
             // A line of any length in a number of fills that is its logarithm; a pipe is not waited for beyond its next bytes.
-            let more = if held.state.module.is_seekable() { at_hand } else { 0 };
+            let more = if held.state.module.is_prompt() { at_hand } else { 0 };
             held.refill(at_hand.saturating_add(more).saturating_add(1), &self.core.file)?;
             if held.state.current.left == at_hand {
                 return Ok(self.lend(held.state.take_data(at_hand.min(most))));
@@ -190,7 +213,7 @@ impl Stream {
         to: Option<SeekFrom>,
         bytes: usize,
         align: usize,
-        full: bool,
+        need: Need,
     ) -> Result<Region<'_>> {
         let file = &*self.core.file;
         let mut held = self.hold(true);
@@ -200,7 +223,7 @@ impl Stream {
         if let Some(to) = to {
             held.seek(to, file)?;
         }
-        let allocated = held.alloc(mode, bytes, align, full, file);
+        let allocated = held.alloc(mode, bytes, align, need, file);
         if allocated.is_err() && to.is_some() {
             let _ = held.state.seek(before, file); // it was a place of the stream, so it is one
         }
@@ -266,7 +289,30 @@ impl Stream {
         held.length()
     }
 
-    /// The name of the stream's module.
+    /// Pushes the module of that name on the stream (§6.1): from now on the stream is what the module makes of the one below, and is only
+    /// read. `position` is the module's: the bytes of a decompressed stream count from 0.
+    ///
+    /// Regions that are out stay as they are and are freed as ever. What was read of a stream without places, and not allocated, the
+    /// module reads; of one with places it reads on at the position. On a stream that writes, it is first flushed.
+    ///
+    /// # Errors
+    /// [`Error::NoModule`] where no module that can be pushed has the name; [`Error::NotReadable`]; [`Error::Outstanding`] where a region
+    /// that is written is out; `flush`'s; [`Error::NoMemory`]. Then nothing is changed.
+    pub fn push(&self, name: &str) -> Result<()> {
+        let above = module::pushed(name)?;
+        self.hold(true).state.push(above)
+    }
+
+    /// Takes off the module that was pushed last. The stream below goes on, in the mode that it had, where docs/stream.md says for each
+    /// module: behind what it read to decompress. What it made and nobody allocated is gone; regions that are out stay.
+    ///
+    /// # Errors
+    /// [`Error::NoModule`] where none was pushed; [`Error::NoMemory`]. Then nothing is changed.
+    pub fn pop(&self) -> Result<()> {
+        self.hold(true).state.pop()
+    }
+
+    /// The name of the stream's module: of the one on top.
     pub fn module(&self) -> &'static str {
         self.core.enter().module.name()
     }
@@ -358,7 +404,7 @@ impl Stream {
             Mode::Read if !held.state.module.is_seekable() => Err(Error::NotSeekable),
             Mode::Read => {
                 held.state.seek(begin, file)?;
-                let longer = held.alloc(mode, bytes, 1, false, file);
+                let longer = held.alloc(mode, bytes, 1, Need::AsModule, file);
                 if longer.is_err() {
                     let _ = held.state.seek(begin + old as u64, file);
                 }
@@ -490,14 +536,18 @@ impl Held<'_> {
         self.state.seek(to, file)
     }
 
-    fn alloc(&mut self, mode: Mode, bytes: usize, align: usize, full: bool, file: &File) -> Result<(*mut u8, usize)> {
+    fn alloc(&mut self, mode: Mode, bytes: usize, align: usize, need: Need, file: &File) -> Result<(*mut u8, usize)> {
         if bytes == 0 {
             return Ok((std::ptr::null_mut(), 0));
         }
         if mode == Mode::Write {
             return Ok((self.state.take_room(bytes, align)?, bytes));
         }
-        let whole = full || self.state.module.is_seekable();
+        let whole = match need {
+            Need::Some => self.state.module.is_seekable(),
+            Need::AsModule => self.state.module.is_prompt(),
+            Need::All => true,
+        };
         let ready = self.state.is_ready(file);
         if !ready || (whole && self.state.current.left < bytes) {
             self.refill(if whole { bytes } else { 1 }, file)?;
@@ -524,14 +574,5 @@ impl std::ops::Deref for Locked<'_> {
 
     fn deref(&self) -> &Stream {
         self.stream
-    }
-}
-
-/// What a stream has for a module after `close`.
-struct Closed;
-
-impl crate::module::StreamModule for Closed {
-    fn name(&self) -> &'static str {
-        "closed"
     }
 }

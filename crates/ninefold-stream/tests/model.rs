@@ -1,5 +1,5 @@
 //! Random operations by every interface, on two streams of one file at once, beside a plain model: the bytes of the file, changed as
-//! each written region is freed.
+//! each written region is freed. And on one stream of modules that are pushed and popped, beside the data of each layer.
 //!
 //! `NINEFOLD_STREAM_OPERATIONS` is how many, 20,000 when not given; `NINEFOLD_STREAM_SEED` repeats a run that failed.
 
@@ -9,6 +9,10 @@ use ninefold_stream::{Calibration, Error, Mode, Options, Region, Stream};
 
 /// Longest file, in bytes: short enough that operations meet each other, longer than a small buffer.
 const MOST: u64 = 40_000;
+
+/// Modules for files that are read, and formats that are decompressed.
+const LOWER: [&str; 4] = ["mmap", "pread", "pread-random", "pipe"];
+const FORMATS: [&str; 1] = ["gzip"];
 
 fn setting(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name} is no number: {value}")))
@@ -209,6 +213,161 @@ fn by_std(random: &mut fastrand::Rng, stream: &mut Stream, model: &mut Model, s:
             assert!(*region == *expected, "alloc_until");
             model.at[s] += expected.len() as u64;
         }
+    }
+}
+
+/// A file in layers: some of it plain, and then the next layer, compressed.
+struct Layers {
+    /// The bytes of each, the file's first, and the module that the next needs.
+    layers: Vec<(Vec<u8>, &'static str)>,
+    /// Where in each the next one begins.
+    begins: Vec<usize>,
+}
+
+fn compressed(format: &str, data: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    match format {
+        "gzip" => encoder.write_all(data).and_then(|()| encoder.finish()).unwrap(),
+        other => panic!("no format {other}"),
+    }
+}
+
+fn layers(random: &mut fastrand::Rng) -> Layers {
+    let plain = |random: &mut fastrand::Rng| -> Vec<u8> {
+        let most = if random.bool() { 300 } else { 60_000 };
+        let bytes = random.usize(0..most);
+        std::iter::repeat_with(|| random.choice(*b"aaaaaabcdef\n").unwrap()).take(bytes).collect()
+    };
+    let (mut all, mut begins) = (vec![(plain(random), "")], Vec::new());
+    for _ in 0..random.usize(1..4) {
+        let format = random.choice(FORMATS).unwrap();
+        let mut outer = plain(random);
+        begins.push(outer.len());
+        let inner = &all.last().unwrap().0;
+        if random.bool() {
+            // In two members.
+            let cut = random.usize(0..=inner.len());
+            outer.extend(compressed(format, &inner[..cut]));
+            outer.extend(compressed(format, &inner[cut..]));
+        } else {
+            outer.extend(compressed(format, inner));
+        }
+        all.push((outer, format));
+    }
+    all.reverse();
+    begins.reverse();
+    Layers { layers: all, begins }
+}
+
+/// Random reading, pushing and popping.
+fn play_pushed(random: &mut fastrand::Rng, operations: u64) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    let Layers { layers, begins } = layers(random);
+    std::fs::write(&path, &layers[0].0).unwrap();
+    let calibration = Calibration { map_from: 1, first: 4096, read: 8192, direct: 4096, ..Calibration::default() };
+    let lower = random.choice(LOWER).unwrap();
+    let mut stream = Options::new().read(true).module(lower).calibration(calibration).open(&path).unwrap();
+    let (mut depth, mut at) = (0, 0);
+    let mut left = operations;
+    while left > 0 {
+        let mut out: Vec<(Region<'_>, Vec<u8>)> = Vec::new();
+        let round = left.min(random.u64(1..30));
+        left -= round;
+        for _ in 0..round {
+            let data = &layers[depth].0;
+            let rest = &data[at..];
+            let wanted = if random.u8(0..6) == 0 { random.usize(1..70_000) } else { random.usize(1..300) };
+            let operation = random.u8(0..12);
+            let region = match operation {
+                0 if begins.get(depth) == Some(&at) => {
+                    stream.push(layers[depth].1).unwrap();
+                    (depth, at) = (depth + 1, 0);
+                    continue;
+                }
+                0 | 1 => {
+                    if depth == 0 {
+                        assert_eq!(stream.pop(), Err(Error::NoModule));
+                    } else if random.u8(0..3) == 0 {
+                        stream.pop().unwrap();
+                        depth -= 1;
+                        at = stream.position() as usize;
+                        assert!(at >= begins[depth] && at <= layers[depth].0.len(), "{at} is not where it read");
+                    }
+                    continue;
+                }
+                2 => {
+                    // To where something can be pushed.
+                    let Some(to) = begins.get(depth).and_then(|begin| begin.checked_sub(at)).filter(|&n| n > 0) else {
+                        continue;
+                    };
+                    stream.alloc_full(to).unwrap()
+                }
+                3 => stream.alloc_line().unwrap(),
+                4 => stream.alloc_until(b'a', wanted).unwrap(),
+                5 => stream.alloc_full(wanted).unwrap(),
+                6 => stream.alloc_aligned(wanted, 64).unwrap(),
+                7 if depth == 0 && lower != "pipe" => {
+                    at = random.usize(0..=data.len());
+                    let region = stream.alloc_at(SeekFrom::Start(at as u64), wanted).unwrap();
+                    let expected = &data[at..data.len().min(at + wanted)];
+                    assert!(*region == *expected, "at {at}");
+                    at += region.len();
+                    continue;
+                }
+                8 => {
+                    let mut buffer = vec![0; wanted];
+                    let read = (&stream).read(&mut buffer).unwrap();
+                    assert!(rest.starts_with(&buffer[..read]) && (read > 0 || rest.is_empty()), "read");
+                    at += read;
+                    continue;
+                }
+                9 if !out.is_empty() => {
+                    let (region, bytes) = out.swap_remove(random.usize(0..out.len()));
+                    assert!(*region == *bytes, "a region changed while it was out");
+                    region.free().unwrap();
+                    continue;
+                }
+                _ => stream.alloc(wanted).unwrap(),
+            };
+            assert!(rest.starts_with(&region), "{} bytes at {at} of layer {depth}", region.len());
+            assert!(!region.is_empty() || rest.is_empty(), "the end at {at} of {} in layer {depth}", data.len());
+            let until = |delimiter: u8| rest.iter().position(|&b| b == delimiter).map_or(rest.len(), |n| n + 1);
+            let expected = match operation {
+                2 => region.len().max(1),
+                3 => until(b'\n'),
+                4 => until(b'a').min(wanted),
+                5 => rest.len().min(wanted),
+                _ if lower != "pipe" => rest.len().min(wanted),
+                _ => region.len(),
+            };
+            assert_eq!(region.len(), expected, "operation {operation} at {at} of layer {depth}");
+            at += region.len();
+            assert_eq!(stream.position(), at as u64);
+            let bytes = region.to_vec();
+            out.push((region, bytes));
+        }
+        for (region, bytes) in out.drain(..) {
+            assert!(*region == *bytes, "a region changed while it was out");
+        }
+        drop(out);
+        let data = stream.fill_buf().unwrap();
+        let some = data.len().min(random.usize(0..500));
+        assert!(layers[depth].0[at..].starts_with(data), "what is at hand");
+        stream.consume(some);
+        at += some;
+    }
+    stream.close().unwrap();
+}
+
+#[test]
+fn random_reading_through_modules_that_come_and_go_agrees_with_the_layers() {
+    let operations = setting("NINEFOLD_STREAM_OPERATIONS").unwrap_or(20_000);
+    let seed = setting("NINEFOLD_STREAM_SEED").unwrap_or_else(|| fastrand::u64(..));
+    eprintln!("NINEFOLD_STREAM_SEED={seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    for _ in 0..operations.div_ceil(100) {
+        play_pushed(&mut random, 100);
     }
 }
 

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use super::current::{Current, Mode};
 use super::file::File;
-use super::state::{Overlay, State};
+use super::state::State;
 use crate::lock::{Hold, StreamLock};
+use crate::module::overlay::Overlay;
 use crate::primitives::seat;
 
 pub struct Core {

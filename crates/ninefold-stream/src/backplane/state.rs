@@ -7,10 +7,9 @@ use super::output::Output;
 use crate::calibration::Calibration;
 use crate::error::{Error, Result};
 use crate::memory::{Frozen, Memory, PAGE};
-use crate::module::{Chunk, Fill, StreamModule};
-
-/// Freed data that is not in the file: offset and bytes.
-pub type Overlay = Vec<(u64, Vec<u8>)>;
+use crate::module::below::Below;
+use crate::module::overlay::{self, Overlay, Overlays};
+use crate::module::{Closed, Fill, Pushed, StreamModule};
 
 pub struct State {
     pub current: Current,
@@ -27,6 +26,16 @@ pub struct State {
     pub calibration: Calibration,
     /// Read and not in a buffer: the tail of one, until the next is filled. It begins at `position`.
     pending: Vec<u8>,
+    /// Met behind `pending` by a module that was popped, and told to who asks for more.
+    due: Option<Error>,
+    /// What the stream was before each push, the latest last.
+    before: Vec<Before>,
+}
+
+/// What a pushed module hides.
+struct Before {
+    write: bool,
+    mode: Mode,
 }
 
 impl State {
@@ -43,6 +52,8 @@ impl State {
             loud: read && write,
             calibration,
             pending: Vec::new(),
+            due: None,
+            before: Vec::new(),
         }
     }
 
@@ -202,20 +213,24 @@ impl State {
         self.park();
         self.input.retire();
         self.tell_shrunk()?;
+        let least = least.max(1);
+        if let Some(e) = self.due
+            && least > self.pending.len()
+        {
+            if self.pending.is_empty() {
+                self.due = None;
+            }
+            return Err(e);
+        }
         let seen = file.changes().load(std::sync::atomic::Ordering::Relaxed);
         let at = self.position;
         let memory = self.input.spare();
         let quiet = !self.write && !file.is_shared();
-        let chunk = self.module.fill(Fill { at, least: least.max(1), tail: &self.pending, memory, quiet })?;
+        let overlays = Overlays { own: &own, others: overlay };
+        let chunk = overlay::fill(&mut *self.module, Fill { at, least, tail: &self.pending, memory, quiet, overlays })?;
         self.pending.clear();
-        let chunk = if own.is_empty() && overlay.is_empty() {
-            chunk
-        } else {
-            let length = self.module.length()?;
-            laid_over(chunk, at, least, length, &own, overlay)?
-        };
         let used = usize::try_from(at - chunk.offset).map_err(|_| Error::BadOffset)?;
-        let memory = Frozen::new(chunk.memory);
+        let memory = chunk.memory;
         let base = memory.base().wrapping_add(chunk.start);
         self.current = Current {
             live: true,
@@ -449,42 +464,74 @@ impl State {
         result.map(|()| true)
     }
 
+    /// A module is pushed on the one that there is (§6.1). Regions that are out stay; what was read and not allocated the new module
+    /// reads, or it is read again. When it fails nothing is changed.
+    pub fn push(&mut self, mut above: Box<dyn Pushed>) -> Result<()> {
+        if !self.read {
+            return Err(Error::NotReadable);
+        }
+        let mode = self.mode;
+        if self.write {
+            self.set_mode(Mode::Write)?; // what was read has its place in `pending`
+            let written = match self.write_all() {
+                Ok(true) => self.module.flush(),
+                Ok(false) => Err(Error::Outstanding),
+                Err(e) => Err(e),
+            };
+            if let Err(e) = written {
+                let _ = self.set_mode(mode); // it was the stream's, so it is one
+                return Err(e);
+            }
+        }
+        let mut below = Below::new(Box::new(Closed), self.position());
+        if !self.module.is_seekable()
+            && let Err(e) = below.keep(self.untaken())
+        {
+            let _ = self.set_mode(mode);
+            return Err(e);
+        }
+        self.park();
+        self.input.retire();
+        self.pending.clear();
+        below.due = self.due.take();
+        std::mem::swap(&mut below.module, &mut self.module);
+        self.position = above.put_on(below);
+        self.module = above;
+        self.before.push(Before { write: self.write, mode });
+        self.write = false;
+        self.mode = Mode::Read;
+        Ok(())
+    }
+
+    /// The module that was pushed last is taken off again; the stream goes on where the one below says. When it fails nothing is changed.
+    pub fn pop(&mut self) -> Result<()> {
+        let (at, untaken) = (self.position(), self.untaken().to_vec());
+        let below = self.module.as_pushed().ok_or(Error::NoModule)?.take_off(at, &untaken)?;
+        self.park();
+        self.input.retire();
+        self.pending.clear();
+        self.position = below.at;
+        if !below.module.is_seekable() {
+            self.pending.extend_from_slice(below.data());
+        }
+        self.due = below.due;
+        self.module = below.module;
+        if let Some(before) = self.before.pop() {
+            self.write = before.write;
+            self.mode = before.mode;
+        }
+        Ok(())
+    }
+
+    /// What was read from the position on and nobody allocated.
+    fn untaken(&self) -> &[u8] {
+        if self.current.live && self.current.mode == Mode::Read { self.data() } else { &self.pending }
+    }
+
     /// A place was read or written past the buffers.
     pub fn moved(&mut self, to: u64) {
         self.park();
         self.input_done();
         self.position = to;
     }
-}
-
-/// The same data with what is not in the file yet, in memory of its own. `file` is the file's length.
-fn laid_over(chunk: Chunk, at: u64, least: usize, file: u64, own: &Overlay, others: &Overlay) -> Result<Chunk> {
-    let end_of = |(offset, bytes): &(u64, Vec<u8>)| offset + bytes.len() as u64;
-    let pieces = || own.iter().chain(others).filter(|piece| end_of(piece) > at);
-    let read_end = chunk.offset + chunk.length as u64;
-    let visible = pieces().map(end_of).fold(read_end, u64::max);
-    // Beyond what was read only as far as was asked: the rest is another fill's.
-    let asked = at.saturating_add(least.max(crate::memory::POOLED) as u64);
-    // Where the chunk ends before the file does, what is behind it is the next fill's, and not a gap.
-    let end = if read_end < file { read_end.max(at) } else { read_end.max(visible.min(asked)).max(at) };
-    if end == read_end && pieces().all(|(offset, _)| *offset >= end) {
-        return Ok(chunk);
-    }
-    let length = usize::try_from(end - at).map_err(|_| Error::NoMemory)?;
-    let mut memory = Memory::pooled(length)?;
-    let bytes = memory.as_mut_slice().unwrap_or_default();
-    let read = Frozen::new(chunk.memory);
-    let skip = usize::try_from(at - chunk.offset).map_err(|_| Error::BadOffset)?.min(chunk.length);
-    let have = chunk.length - skip;
-    bytes[..have].copy_from_slice(read.bytes(chunk.start + skip..chunk.start + chunk.length));
-    bytes[have..length].fill(0);
-    for (offset, piece) in pieces() {
-        let from = offset.max(&at);
-        let to = (offset + piece.len() as u64).min(end);
-        if *from < to {
-            let place = |n: u64, base: u64| (n - base) as usize;
-            bytes[place(*from, at)..place(to, at)].copy_from_slice(&piece[place(*from, *offset)..place(to, *offset)]);
-        }
-    }
-    Ok(Chunk { memory, start: 0, length, offset: at })
 }

@@ -8,7 +8,7 @@ use super::{Chunk, Fill, Opened, StreamModule, descriptor};
 use crate::calibration::Calibration;
 use crate::error::Result;
 use crate::fault::Notice;
-use crate::memory::{Memory, PAGE};
+use crate::memory::{Frozen, Memory, PAGE};
 
 pub struct Mapped {
     fd: OwnedFd,
@@ -44,7 +44,7 @@ impl Mapped {
         };
         // A refusal (no address space, a file system that does not map) is no fault: the file is read.
         let memory = Memory::map(self.fd.as_fd(), offset, bytes, self.notice.clone()).ok().flatten();
-        Ok(memory.map(|memory| Chunk { memory, start: 0, length: bytes, offset }))
+        Ok(memory.map(|memory| Chunk { memory: Frozen::new(memory), start: 0, length: bytes, offset }))
     }
 }
 

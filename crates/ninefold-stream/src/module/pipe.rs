@@ -10,10 +10,7 @@ use rustix::net::{SendFlags, send};
 
 use super::{Chunk, Fill, Opened, StreamModule, descriptor};
 use crate::error::{Error, Result};
-use crate::memory::Memory;
-
-/// Bytes of the first memory, for a caller who needs more at once than may ever come: what is needed is believed as it comes.
-const BELIEVED: usize = 1 << 20;
+use crate::memory::{BELIEVED, Frozen, Memory};
 
 pub struct Pipe {
     fd: OwnedFd,
@@ -23,13 +20,22 @@ pub struct Pipe {
     socket: bool,
     /// Bytes of a read.
     bytes: usize,
+    /// Met behind data that was an answer.
+    owed: Option<Errno>,
 }
 
 impl Pipe {
     pub fn new(opened: Opened) -> Self {
         let kind = rustix::fs::fstat(&opened.fd).map(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode));
         let socket = kind == Ok(rustix::fs::FileType::Socket);
-        Pipe { fd: opened.fd, read: opened.read, write: opened.write, socket, bytes: opened.calibration.first }
+        Pipe {
+            fd: opened.fd,
+            read: opened.read,
+            write: opened.write,
+            socket,
+            bytes: opened.calibration.first,
+            owed: None,
+        }
     }
 }
 
@@ -48,28 +54,38 @@ impl StreamModule for Pipe {
         }
         let tail = fill.tail.len();
         let room = tail.saturating_add(fill.least.min(BELIEVED).max(self.bytes));
-        let mut memory = match fill.memory {
-            Some(memory) if memory.capacity() >= room => memory,
-            _ => Memory::pooled(room)?,
-        };
+        let mut memory = Memory::reused(fill.memory, room)?;
         memory.as_mut_slice().unwrap_or_default()[..tail].copy_from_slice(fill.tail);
         let mut have = tail;
         while have < fill.least {
+            if let Some(e) = self.owed {
+                if have > tail {
+                    break;
+                }
+                if tail == 0 {
+                    self.owed = None;
+                }
+                return Err(e.into());
+            }
             if have == memory.capacity() {
-                let mut longer = Memory::pooled(have.saturating_mul(2))?;
-                let old = memory.as_mut_slice().unwrap_or_default();
-                longer.as_mut_slice().unwrap_or_default()[..have].copy_from_slice(old);
-                memory = longer;
+                memory.lengthen(have)?;
             }
             match rustix::io::read(self.fd.as_fd(), &mut memory.as_mut_slice().unwrap_or_default()[have..]) {
                 Ok(0) => break,
                 Ok(n) => have += n,
-                // What came is an answer. The error is met again by who asks for more.
-                Err(_) if have > tail => break,
-                Err(e) => return Err(e.into()),
+                Err(e) => {
+                    // The system tells of a connection that was reset once; who takes what came before is told too.
+                    if have > 0 && !matches!(e, Errno::AGAIN | Errno::INTR) {
+                        self.owed = Some(e);
+                    }
+                    if have > tail {
+                        break;
+                    }
+                    return Err(e.into());
+                }
             }
         }
-        Ok(Chunk { memory, start: 0, length: have, offset: fill.at })
+        Ok(Chunk { memory: Frozen::new(memory), start: 0, length: have, offset: fill.at })
     }
 
     fn write(&mut self, _at: u64, data: &[u8], written: &mut usize) -> Result<()> {

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use super::{Chunk, Fill, Opened, StreamModule, descriptor};
 use crate::calibration::Calibration;
 use crate::error::Result;
-use crate::memory::{Memory, PAGE};
+use crate::memory::{Frozen, Memory, PAGE};
 
 pub struct Pread {
     fd: OwnedFd,
@@ -89,14 +89,11 @@ impl Reader {
         let shift = (from % PAGE as u64) as usize;
         let begin = tail.saturating_sub(shift).next_multiple_of(PAGE) + shift;
         let end = (begin + least.max(ahead)).next_multiple_of(PAGE);
-        let mut memory = match fill.memory {
-            Some(memory) if memory.capacity() >= end => memory,
-            _ => Memory::pooled(end)?,
-        };
+        let mut memory = Memory::reused(fill.memory, end)?;
         let bytes = memory.as_mut_slice().unwrap_or_default();
         bytes[begin - tail..begin].copy_from_slice(fill.tail);
         let read = descriptor::read_at(fd, from, &mut bytes[begin..end], least)?;
         self.next = from + read as u64;
-        Ok(Chunk { memory, start: begin - tail, length: tail + read, offset: fill.at })
+        Ok(Chunk { memory: Frozen::new(memory), start: begin - tail, length: tail + read, offset: fill.at })
     }
 }
