@@ -41,6 +41,9 @@ pub enum Error {
     /// What is decompressed ends before it should.
     #[error("compressed data ends too early")]
     Truncated,
+    /// What is compressed needs a window of more than 128 MiB, which zstd(1) does not take unasked either.
+    #[error("compressed data takes more memory than 128 MiB")]
+    WindowTooLong,
     /// No stream module has the name, or the module is not for this kind of file.
     #[error("no such stream module for this file")]
     NoModule,
@@ -63,7 +66,7 @@ impl Error {
             Error::Outstanding => Errno::BUSY,
             Error::Shrunk => Errno::IO,
             Error::Corrupt | Error::Truncated => Errno::BADMSG,
-            Error::NoMemory => Errno::NOMEM,
+            Error::NoMemory | Error::WindowTooLong => Errno::NOMEM,
             Error::Directory => Errno::ISDIR,
         }
     }

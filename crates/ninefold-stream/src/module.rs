@@ -17,7 +17,7 @@
 //! | `read-write-random` | the same, never ahead |
 //! | `append` | plain files opened with `O_APPEND`, which other processes append to as well |
 //! | `pipe` | pipes, sockets, terminals and whatever else has no places |
-//! | `gzip` | pushed: what gzip(1) compressed, read only |
+//! | `gzip`, `zstd` | pushed: what gzip(1) and zstd(1) compressed, read only |
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -39,6 +39,7 @@ pub(crate) mod overlay;
 mod pipe;
 mod pread;
 mod readwrite;
+mod zstd;
 
 /// What the backplane asks for.
 pub struct Fill<'a> {
@@ -185,6 +186,7 @@ impl StreamModule for Closed {
 pub(crate) fn pushed(name: &str) -> Result<Box<dyn Pushed>> {
     Ok(match name {
         "gzip" => Box::new(decompress::Decompress::new(gzip::Gzip::new())),
+        "zstd" => Box::new(decompress::Decompress::new(zstd::Zstd::new())),
         _ => return Err(Error::NoModule),
     })
 }

@@ -12,7 +12,7 @@ const MOST: u64 = 40_000;
 
 /// Modules for files that are read, and formats that are decompressed.
 const LOWER: [&str; 4] = ["mmap", "pread", "pread-random", "pipe"];
-const FORMATS: [&str; 1] = ["gzip"];
+const FORMATS: [&str; 2] = ["gzip", "zstd"];
 
 fn setting(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name} is no number: {value}")))
@@ -228,6 +228,7 @@ fn compressed(format: &str, data: &[u8]) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     match format {
         "gzip" => encoder.write_all(data).and_then(|()| encoder.finish()).unwrap(),
+        "zstd" => ruzstd::encoding::compress_to_vec(data, ruzstd::encoding::CompressionLevel::Fastest),
         other => panic!("no format {other}"),
     }
 }

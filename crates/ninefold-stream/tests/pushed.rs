@@ -9,6 +9,7 @@ use flate2::write::GzEncoder;
 use flate2::{Compression, GzBuilder};
 use ninefold_stream::{Error, Mode, Options, Stream, copy};
 use rustix::io::Errno;
+use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 
 /// Modules for plain files that are read.
 const LOWER: [&str; 4] = ["mmap", "pread", "pread-random", "pipe"];
@@ -16,12 +17,16 @@ const LOWER: [&str; 4] = ["mmap", "pread", "pread-random", "pipe"];
 /// Compresses as the module decompresses.
 type Compress = fn(&[u8]) -> Vec<u8>;
 
-const FORMATS: [(&str, Compress); 1] = [("gzip", gzip)];
+const FORMATS: [(&str, Compress); 2] = [("gzip", gzip), ("zstd", zstd)];
 
 fn gzip(data: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     encoder.write_all(data).unwrap();
     encoder.finish().unwrap()
+}
+
+fn zstd(data: &[u8]) -> Vec<u8> {
+    compress_to_vec(data, CompressionLevel::Fastest)
 }
 
 fn directory() -> tempfile::TempDir {
@@ -213,20 +218,25 @@ fn what_is_damaged_is_an_error_or_no_different() {
 
 #[test]
 fn bytes_without_sense_cause_no_harm() {
+    let rounds = std::env::var("NINEFOLD_STREAM_ROUNDS").map_or(300, |rounds| rounds.parse().unwrap());
     let directory = directory();
     let mut random = fastrand::Rng::with_seed(7);
-    for (format, compress) in FORMATS {
-        let compressed = compress(&mixed(20_000));
-        for _ in 0..300 {
-            let mut data = compressed.clone();
+    let data = mixed(20_000);
+    let mut cases: Vec<_> = FORMATS.iter().map(|&(format, compress)| (format, compress(&data))).collect();
+    // The programs use more of a format than the crates do.
+    for (format, level) in [("gzip", "-9"), ("zstd", "-19"), ("zstd", "-1")] {
+        cases.extend(by_program(format, &[level], &data).map(|compressed| (format, compressed)));
+    }
+    for (format, compressed) in cases {
+        for _ in 0..rounds {
+            let mut damaged = compressed.clone();
             for _ in 0..random.usize(1..8) {
-                let (place, bytes) = (random.usize(0..data.len()), random.usize(1..9));
-                let end = data.len().min(place + bytes);
-                data[place..end].fill_with(|| random.u8(..));
+                let (place, bytes) = (random.usize(0..damaged.len()), random.usize(1..9));
+                let end = damaged.len().min(place + bytes);
+                damaged[place..end].fill_with(|| random.u8(..));
             }
-            let (got, error) = drain(&opened(&file(&directory, &data), "pread", format), 4000);
-            // It may have become another that is whole, so only its length is judged where sums agree by chance.
-            assert!(error.is_some() || got.len() <= 4 << 20, "{format}");
+            let (got, error) = drain(&opened(&file(&directory, &damaged), "pread", format), 4000);
+            assert!(error.is_some() || got == data, "{format}");
         }
     }
 }
@@ -249,9 +259,10 @@ fn what_is_behind_the_damage_is_an_error_of_who_asks_for_it_and_what_is_before_i
 #[test]
 fn the_stream_below_goes_on_behind_what_was_decompressed() {
     let directory = directory();
-    for (format, compress) in FORMATS {
+    for ((format, compress), tail) in FORMATS.into_iter().flat_map(|format| [(format, &b"tail\n"[..]), (format, b"t")])
+    {
         let data = mixed(200_000);
-        let all = [b"head\n".to_vec(), compress(&data), b"tail\n".to_vec()].concat();
+        let all = [&b"head\n"[..], &compress(&data), tail].concat();
         let path = file(&directory, &all);
         for lower in LOWER {
             let stream = open(&path, lower);
@@ -272,8 +283,8 @@ fn the_stream_below_goes_on_behind_what_was_decompressed() {
             assert!(got == data, "{format} on {lower}");
             assert_eq!(stream.alloc(1).err(), Some(Error::Corrupt), "what follows is not compressed");
             stream.pop().unwrap();
-            assert_eq!((stream.module(), stream.position()), (lower, all.len() as u64 - 5), "{format}");
-            assert_eq!(&*stream.alloc_full(100).unwrap(), b"tail\n", "{format} on {lower}");
+            assert_eq!((stream.module(), stream.position()), (lower, (all.len() - tail.len()) as u64), "{format}");
+            assert_eq!(&*stream.alloc_full(100).unwrap(), tail, "{format} on {lower}");
             assert!(stream.alloc(1).unwrap().is_empty());
         }
     }
@@ -524,7 +535,14 @@ fn by_program(program: &str, arguments: &[&str], data: &[u8]) -> Option<Vec<u8>>
 fn what_the_programs_made_is_read() {
     let directory = directory();
     let data = mixed(3_000_000);
-    let cases: [(&str, &[&str]); 2] = [("gzip", &["-1"]), ("gzip", &["-9"])];
+    let cases: [(&str, &[&str]); 6] = [
+        ("gzip", &["-1"]),
+        ("gzip", &["-9"]),
+        ("zstd", &["-1"]),
+        ("zstd", &["-19", "--no-check"]),
+        ("zstd", &["-3", "--long=27", "--stream-size=3000000"]),
+        ("zstd", &["-B100000", "-T2"]),
+    ];
     for (program, arguments) in cases {
         let Some(compressed) = by_program(program, arguments, &data) else {
             println!("skipped: no {program}(1) here");
@@ -552,4 +570,63 @@ fn a_stream_with_places_is_read_again_after_a_pop() {
         stream.push("gzip").unwrap();
     }
     assert_eq!(drain(&stream, 3), (b"data".to_vec(), None));
+}
+
+/// A frame of zstd with that head behind the magic number, and then blocks: last or not, kind, what is said of its length, body.
+fn frame(head: &[u8], blocks: &[(bool, u32, u32, &[u8])]) -> Vec<u8> {
+    let mut frame = [&0xfd2f_b528_u32.to_le_bytes(), head].concat();
+    for &(last, kind, bytes, body) in blocks {
+        frame.extend(&(u32::from(last) | kind << 1 | bytes << 3).to_le_bytes()[..3]);
+        frame.extend(body);
+    }
+    frame
+}
+
+#[test]
+fn frames_of_zstd_are_held_to_what_they_say_of_themselves() {
+    let directory = directory();
+    let read = |data: &[u8]| drain(&opened(&file(&directory, data), "pread", "zstd"), 1);
+    let corrupt = |data: &[u8], what: &str| assert_eq!(read(data).1, Some(Error::Corrupt), "{what}");
+    let raw: (bool, u32, u32, &[u8]) = (true, 0, 3, b"abc");
+    // A window of 1 KiB, no length, no sum.
+    let (plain, single) = ([0, 0], [0x20, 3]);
+    assert_eq!(read(&frame(&plain, &[raw])), (b"abc".to_vec(), None));
+    assert_eq!(read(&frame(&plain, &[(false, 0, 3, b"abc"), (true, 0, 0, b"")])), (b"abc".to_vec(), None));
+    assert_eq!(read(&frame(&single, &[raw])), (b"abc".to_vec(), None));
+    assert_eq!(read(&frame(&[0, 0], &[(true, 1, 4, b"z")])), (b"zzzz".to_vec(), None), "one byte, repeated");
+    corrupt(&frame(&[0x20, 4], &[raw]), "fewer bytes than it says");
+    corrupt(&frame(&[0x20, 2], &[raw]), "more");
+    corrupt(&frame(&plain, &[(true, 3, 3, b"abc")]), "a kind of block that is none");
+    corrupt(&frame(&plain, &[(true, 0, (128 << 10) + 1, &[0; (128 << 10) + 1])]), "a block that is too long");
+    corrupt(&frame(&[8, 0], &[raw]), "a reserved bit");
+    corrupt(&frame(&[1, 0, 7], &[raw]), "a dictionary that nobody has");
+    corrupt(&[frame(&[4, 0], &[raw]), vec![0; 4]].concat(), "a wrong sum");
+    // Frames to be skipped: between, at the end, of no length, and alone.
+    let skipped =
+        |bytes: u32| [&0x184d_2a5f_u32.to_le_bytes()[..], &bytes.to_le_bytes(), &vec![9; bytes as usize]].concat();
+    let all = [skipped(0), frame(&plain, &[raw]), skipped(70_000), frame(&plain, &[raw]), skipped(3)].concat();
+    assert_eq!(read(&all), (b"abcabc".to_vec(), None));
+    assert_eq!(read(&skipped(5)), (vec![], None));
+    assert_eq!(read(&all[..all.len() - 1]), (b"abcabc".to_vec(), Some(Error::Truncated)));
+    assert_eq!(read(&skipped(u32::MAX >> 12)[..100]).1, Some(Error::Truncated));
+}
+
+#[test]
+fn a_window_is_believed_up_to_a_bound_and_memory_only_as_data_come() {
+    let directory = directory();
+    let raw: (bool, u32, u32, &[u8]) = (true, 0, 3, b"abc");
+    let read = |head: &[u8]| drain(&opened(&file(&directory, &frame(head, &[raw])), "pread", "zstd"), 1);
+    // 2^(10 + n): RFC 8878, 3.1.1.1.2.
+    assert_eq!(read(&[0, 17 << 3]), (b"abc".to_vec(), None), "128 MiB");
+    for head in [&[0, 17 << 3 | 1][..], &[0, 18 << 3], &[0, 31 << 3 | 7]] {
+        assert_eq!(read(head), (vec![], Some(Error::WindowTooLong)), "{head:?}");
+    }
+    let long = [&[0xe0][..], &u64::MAX.to_le_bytes()].concat();
+    assert_eq!(read(&long).1, Some(Error::WindowTooLong), "all of 2^64 bytes at once");
+    // Much of little, through little memory.
+    let bomb = frame(&[0, 0], &vec![(false, 1, 1024, &b"z"[..]); 100_000]);
+    let stream = opened(&file(&directory, &bomb), "pread", "zstd");
+    for _ in 0..1000 {
+        assert!(*stream.alloc(100_000).unwrap() == [b'z'; 100_000]);
+    }
 }

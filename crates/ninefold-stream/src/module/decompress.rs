@@ -26,7 +26,7 @@ pub trait Format: Send {
     /// where the call before it filled the output.
     ///
     /// # Errors
-    /// [`Error::Corrupt`]; it is not called again. What is done before counts.
+    /// [`Error::Corrupt`] and [`Error::WindowTooLong`]; it is not called again. What is done before counts.
     fn step(&mut self, input: &[u8], output: &mut [u8], done: &mut Done) -> Result<()>;
 
     /// May the input end here?
