@@ -16,6 +16,8 @@ pub struct Calibration {
     pub read: usize,
     /// Bytes of each write once much was written: from 64 KiB to 1 MiB a byte's cost falls by a quarter.
     pub write: usize,
+    /// Bytes that `prefetch` has read ahead before it stops: some reads, so that neither side waits for each of the other's.
+    pub ahead: usize,
     /// Reads and writes of this many bytes by `std::io`'s traits go past the stream's memory: the system's copy is the only one.
     pub direct: usize,
 }
@@ -29,6 +31,7 @@ impl Default for Calibration {
             first: 64 << 10,
             read: 256 << 10,
             write: 1 << 20,
+            ahead: 1 << 20,
             direct: 16 << 10,
         }
     }

@@ -18,6 +18,7 @@
 //! | `append` | plain files opened with `O_APPEND`, which other processes append to as well |
 //! | `pipe` | pipes, sockets, terminals and whatever else has no places |
 //! | `gzip`, `zstd` | pushed: what gzip(1) and zstd(1) compressed, read only |
+//! | `prefetch` | pushed: the same, read ahead by a thread, read only |
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -26,10 +27,12 @@ use crate::calibration::Calibration;
 use crate::error::{Error, Result};
 use crate::fault::Notice;
 use crate::memory::{Frozen, Memory};
+use bell::Bell;
 use below::Below;
 use overlay::Overlays;
 
 mod append;
+mod bell;
 pub(crate) mod below;
 mod decompress;
 pub(crate) mod descriptor;
@@ -38,6 +41,7 @@ mod mapped;
 pub(crate) mod overlay;
 mod pipe;
 mod pread;
+mod prefetch;
 mod readwrite;
 mod zstd;
 
@@ -53,6 +57,8 @@ pub struct Fill<'a> {
     pub memory: Option<Memory>,
     /// Nobody in this process writes the file: what is read may be kept long.
     pub quiet: bool,
+    /// How many changes of the file this process was told of. Another count, and what was read before is stale.
+    pub changes: u64,
     /// What this process freed and the file does not have: for who reads another module, see [`overlay::fill`].
     pub overlays: Overlays<'a>,
 }
@@ -91,6 +97,16 @@ pub trait StreamModule: Send {
     /// Does data come without waiting for anybody? Then `alloc` gives all that is asked for, but at the end.
     fn is_prompt(&self) -> bool {
         self.is_seekable()
+    }
+
+    /// Whoever waits for data from now on stops when the bell is rung, with ECANCELED.
+    fn listen(&mut self, bell: Option<&Bell>) {
+        let _ = bell;
+    }
+
+    /// Is there a thread in it, or below? Then no other is put on it.
+    fn has_thread(&self) -> bool {
+        false
     }
 
     /// The same as what was pushed; None where it is of a descriptor itself.
@@ -166,7 +182,7 @@ pub trait Pushed: StreamModule {
     /// nobody took. Called once, and nothing is called afterwards.
     ///
     /// # Errors
-    /// [`Error::NoMemory`]: then all is as it was.
+    /// [`Error::NoMemory`]: then all is as it was, but that nothing is read ahead any more. Those of a module that has lost its thread.
     fn take_off(&mut self, at: u64, untaken: &[u8]) -> Result<Below>;
 }
 
@@ -182,11 +198,12 @@ impl StreamModule for Closed {
 /// Makes the module of that name, to be pushed.
 ///
 /// # Errors
-/// [`Error::NoModule`] where there is none.
-pub(crate) fn pushed(name: &str) -> Result<Box<dyn Pushed>> {
+/// [`Error::NoModule`] where there is none; those of making a thread.
+pub(crate) fn pushed(name: &str, calibration: &Calibration) -> Result<Box<dyn Pushed>> {
     Ok(match name {
         "gzip" => Box::new(decompress::Decompress::new(gzip::Gzip::new())),
         "zstd" => Box::new(decompress::Decompress::new(zstd::Zstd::new())),
+        "prefetch" => Box::new(prefetch::Prefetch::new(calibration.ahead)?),
         _ => return Err(Error::NoModule),
     })
 }

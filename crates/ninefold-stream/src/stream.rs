@@ -296,11 +296,12 @@ impl Stream {
     /// module reads; of one with places it reads on at the position. On a stream that writes, it is first flushed.
     ///
     /// # Errors
-    /// [`Error::NoModule`] where no module that can be pushed has the name; [`Error::NotReadable`]; [`Error::Outstanding`] where a region
+    /// [`Error::NoModule`] where no module that can be pushed has the name, or it is not for what is there; [`Error::NotReadable`]; [`Error::Outstanding`] where a region
     /// that is written is out; `flush`'s; [`Error::NoMemory`]. Then nothing is changed.
     pub fn push(&self, name: &str) -> Result<()> {
-        let above = module::pushed(name)?;
-        self.hold(true).state.push(above)
+        let mut held = self.hold(true);
+        let above = module::pushed(name, &held.state.calibration)?;
+        held.state.push(above)
     }
 
     /// Takes off the module that was pushed last. The stream below goes on, in the mode that it had, where docs/stream.md says for each

@@ -270,6 +270,8 @@ fn play_pushed(random: &mut fastrand::Rng, operations: u64) {
     let lower = random.choice(LOWER).unwrap();
     let mut stream = Options::new().read(true).module(lower).calibration(calibration).open(&path).unwrap();
     let (mut depth, mut at) = (0, 0);
+    // What was pushed: true is `prefetch`, which begins no layer.
+    let mut pushed: Vec<bool> = Vec::new();
     let mut left = operations;
     while left > 0 {
         let mut out: Vec<(Region<'_>, Vec<u8>)> = Vec::new();
@@ -284,12 +286,25 @@ fn play_pushed(random: &mut fastrand::Rng, operations: u64) {
                 0 if begins.get(depth) == Some(&at) => {
                     stream.push(layers[depth].1).unwrap();
                     (depth, at) = (depth + 1, 0);
+                    pushed.push(false);
+                    continue;
+                }
+                0 if random.bool() => {
+                    let again = pushed.contains(&true);
+                    assert_eq!(stream.push("prefetch"), if again { Err(Error::NoModule) } else { Ok(()) });
+                    if !again {
+                        pushed.push(true);
+                    }
                     continue;
                 }
                 0 | 1 => {
-                    if depth == 0 {
+                    if pushed.is_empty() {
                         assert_eq!(stream.pop(), Err(Error::NoModule));
-                    } else if random.u8(0..3) == 0 {
+                    } else if random.u8(0..3) > 0 {
+                    } else if pushed.pop() == Some(true) {
+                        stream.pop().unwrap();
+                        assert_eq!(stream.position(), at as u64);
+                    } else {
                         stream.pop().unwrap();
                         depth -= 1;
                         at = stream.position() as usize;

@@ -227,7 +227,10 @@ impl State {
         let memory = self.input.spare();
         let quiet = !self.write && !file.is_shared();
         let overlays = Overlays { own: &own, others: overlay };
-        let chunk = overlay::fill(&mut *self.module, Fill { at, least, tail: &self.pending, memory, quiet, overlays })?;
+        let chunk = overlay::fill(
+            &mut *self.module,
+            Fill { at, least, tail: &self.pending, memory, quiet, changes: seen, overlays },
+        )?;
         self.pending.clear();
         let used = usize::try_from(at - chunk.offset).map_err(|_| Error::BadOffset)?;
         let memory = chunk.memory;
@@ -469,6 +472,9 @@ impl State {
     pub fn push(&mut self, mut above: Box<dyn Pushed>) -> Result<()> {
         if !self.read {
             return Err(Error::NotReadable);
+        }
+        if above.has_thread() && self.module.has_thread() {
+            return Err(Error::NoModule);
         }
         let mode = self.mode;
         if self.write {

@@ -23,6 +23,20 @@ pub struct Below {
     pub due: Option<Error>,
 }
 
+/// What a module that was pushed passes on of what it was asked.
+#[derive(Clone, Copy)]
+pub struct Ask<'a> {
+    pub quiet: bool,
+    pub changes: u64,
+    pub overlays: Overlays<'a>,
+}
+
+impl<'a> Ask<'a> {
+    pub fn of(fill: &Fill<'a>) -> Ask<'a> {
+        Ask { quiet: fill.quiet, changes: fill.changes, overlays: fill.overlays }
+    }
+}
+
 impl Below {
     pub fn new(module: Box<dyn StreamModule>, at: u64) -> Below {
         Below { module, at, chunk: None, spare: None, due: None }
@@ -67,20 +81,47 @@ impl Below {
     ///
     /// # Errors
     /// Those of the module below, as they are.
-    pub fn more(&mut self, quiet: bool, overlays: Overlays<'_>) -> Result<bool> {
+    pub fn more(&mut self, ask: Ask<'_>) -> Result<bool> {
         if let Some(e) = self.due.take() {
             return Err(e);
         }
         if let Some((memory, _)) = self.chunk.take() {
             self.spare = memory.thaw().filter(|memory| !memory.is_mapped());
         }
-        let ask = Fill { at: self.at, least: 1, tail: &[], memory: self.spare.take(), quiet, overlays };
-        let chunk = overlay::fill(&mut *self.module, ask)?;
+        let fill = Fill {
+            at: self.at,
+            least: 1,
+            tail: &[],
+            memory: self.spare.take(),
+            quiet: ask.quiet,
+            changes: ask.changes,
+            overlays: ask.overlays,
+        };
+        let chunk = overlay::fill(&mut *self.module, fill)?;
         // A window of a file may begin before.
         let before = usize::try_from(self.at - chunk.offset).map_err(|_| Error::BadOffset)?.min(chunk.length);
         let range = chunk.start + before..chunk.start + chunk.length;
         let any = !range.is_empty();
         self.chunk = Some((chunk.memory, range));
         Ok(any)
+    }
+
+    /// What is at hand, and where there is nothing what is read next; None at the end.
+    ///
+    /// # Errors
+    /// As `more`.
+    pub fn piece(&mut self, ask: Ask<'_>) -> Result<Option<Piece>> {
+        if self.data().is_empty() && !self.more(ask)? {
+            return Ok(None);
+        }
+        self.at += self.data().len() as u64;
+        Ok(self.chunk.take())
+    }
+
+    /// Where there are places: it goes on elsewhere.
+    pub fn go_to(&mut self, at: u64) {
+        self.at = at;
+        self.chunk = None;
+        self.due = None;
     }
 }

@@ -4,8 +4,8 @@
 //! is asked for and cannot be had whole, because what is below is damaged, ends too early or fails, is an error of that call, and never a
 //! shorter answer: that would look like the end. What came before it is kept, for who asks for no more than that.
 
-use super::below::Below;
-use super::overlay::Overlays;
+use super::bell::Bell;
+use super::below::{Ask, Below};
 use super::{Chunk, Fill, Pushed, StreamModule};
 use crate::error::{Error, Result};
 use crate::memory::{BELIEVED, Frozen, Memory, POOLED};
@@ -50,14 +50,7 @@ impl<F: Format> Decompress<F> {
     }
 
     /// Makes data behind the `have` bytes of the memory: until there are `least`, and then as much as can be made of what is at hand.
-    fn make(
-        &mut self,
-        memory: &mut Memory,
-        have: &mut usize,
-        least: usize,
-        quiet: bool,
-        overlays: Overlays<'_>,
-    ) -> Result<()> {
+    fn make(&mut self, memory: &mut Memory, have: &mut usize, least: usize, ask: Ask<'_>) -> Result<()> {
         loop {
             if let Some(e) = self.failed {
                 return if *have < least { Err(e) } else { Ok(()) };
@@ -72,7 +65,7 @@ impl<F: Format> Decompress<F> {
                 if *have >= least {
                     return Ok(());
                 }
-                if !self.below.more(quiet, overlays)? {
+                if !self.below.more(ask)? {
                     return if self.format.is_whole() { Ok(()) } else { Err(Error::Truncated) };
                 }
                 continue;
@@ -112,11 +105,20 @@ impl<F: Format> StreamModule for Decompress<F> {
         self.below.module.is_prompt()
     }
 
+    fn listen(&mut self, bell: Option<&Bell>) {
+        self.below.module.listen(bell);
+    }
+
+    fn has_thread(&self) -> bool {
+        self.below.module.has_thread()
+    }
+
     fn as_pushed(&mut self) -> Option<&mut dyn Pushed> {
         Some(self)
     }
 
     fn fill(&mut self, fill: Fill<'_>) -> Result<Chunk> {
+        let ask = Ask::of(&fill);
         let tail = fill.tail.len();
         let mut have = tail + self.kept.len();
         let room = have.saturating_add(fill.least.min(BELIEVED)).max(POOLED);
@@ -124,7 +126,7 @@ impl<F: Format> StreamModule for Decompress<F> {
         let bytes = memory.as_mut_slice().unwrap_or_default();
         bytes[..tail].copy_from_slice(fill.tail);
         bytes[tail..have].copy_from_slice(&self.kept);
-        let made = self.make(&mut memory, &mut have, fill.least, fill.quiet, fill.overlays);
+        let made = self.make(&mut memory, &mut have, fill.least, ask);
         self.kept.clear();
         if let Err(e) = made {
             self.kept.extend_from_slice(&memory.as_mut_slice().unwrap_or_default()[tail..have]);

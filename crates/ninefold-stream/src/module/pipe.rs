@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 
+use super::bell::Bell;
 use super::{Chunk, Fill, Opened, StreamModule, descriptor};
 use crate::error::{Error, Result};
 use crate::memory::{BELIEVED, Frozen, Memory};
@@ -22,6 +23,7 @@ pub struct Pipe {
     bytes: usize,
     /// Met behind data that was an answer.
     owed: Option<Errno>,
+    bell: Option<Bell>,
 }
 
 impl Pipe {
@@ -35,6 +37,19 @@ impl Pipe {
             socket,
             bytes: opened.calibration.first,
             owed: None,
+            bell: None,
+        }
+    }
+}
+
+impl Pipe {
+    /// Waits for data where there is a bell to end that; else the read does. A descriptor that does not wait is not waited for here.
+    fn wait(&self) -> std::result::Result<(), Errno> {
+        match &self.bell {
+            Some(bell) if !rustix::fs::fcntl_getfl(&self.fd)?.contains(rustix::fs::OFlags::NONBLOCK) => {
+                bell.wait(self.fd.as_fd())
+            }
+            _ => Ok(()),
         }
     }
 }
@@ -46,6 +61,10 @@ impl StreamModule for Pipe {
 
     fn is_seekable(&self) -> bool {
         false
+    }
+
+    fn listen(&mut self, bell: Option<&Bell>) {
+        self.bell = bell.cloned();
     }
 
     fn fill(&mut self, fill: Fill<'_>) -> Result<Chunk> {
@@ -70,12 +89,15 @@ impl StreamModule for Pipe {
             if have == memory.capacity() {
                 memory.lengthen(have)?;
             }
-            match rustix::io::read(self.fd.as_fd(), &mut memory.as_mut_slice().unwrap_or_default()[have..]) {
+            let waited = self.wait();
+            match waited.and_then(|()| {
+                rustix::io::read(self.fd.as_fd(), &mut memory.as_mut_slice().unwrap_or_default()[have..])
+            }) {
                 Ok(0) => break,
                 Ok(n) => have += n,
                 Err(e) => {
                     // The system tells of a connection that was reset once; who takes what came before is told too.
-                    if have > 0 && !matches!(e, Errno::AGAIN | Errno::INTR) {
+                    if have > 0 && !matches!(e, Errno::AGAIN | Errno::INTR | Errno::CANCELED) {
                         self.owed = Some(e);
                     }
                     if have > tail {
