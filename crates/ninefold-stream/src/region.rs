@@ -6,6 +6,14 @@ use crate::backplane::current::{Current, Mode};
 use crate::error::{Error, Result};
 use crate::stream::Stream;
 
+/// What a stream lent, on its way to be a region. Short, so that it goes by registers where a call is inlined in part.
+#[derive(Clone, Copy)]
+pub(crate) struct Lent {
+    pub at: *mut u8,
+    pub bytes: usize,
+    pub mode: Mode,
+}
+
 /// Bytes of a stream, until it is freed or dropped. In read mode data; writing to it changes nothing but this region's own bytes (§2,
 /// note 2). In write mode what the stream will write there.
 ///
@@ -25,9 +33,10 @@ unsafe impl Send for Region<'_> {}
 unsafe impl Sync for Region<'_> {}
 
 impl<'s> Region<'s> {
-    /// `at` is what the stream's state lent: `bytes` that stay until they are freed once, by this region.
+    /// What the stream's state lent stays until it is freed once, by this region.
     #[inline(always)]
-    pub(crate) fn new(stream: &'s Stream, at: *mut u8, bytes: usize, mode: Mode) -> Self {
+    pub(crate) fn new(stream: &'s Stream, lent: Lent) -> Self {
+        let Lent { at, bytes, mode } = lent;
         Region { stream, at, bytes, mode, own: None }
     }
 
@@ -122,6 +131,7 @@ impl DerefMut for Region<'_> {
 
 impl Drop for Region<'_> {
     /// As `free`; an error of writing is the next flush's, `Shrunk` the next fill's.
+    #[inline(always)]
     fn drop(&mut self) {
         if self.bytes > 0 {
             self.stream.free_unheard(self.at, self.bytes, self.mode);

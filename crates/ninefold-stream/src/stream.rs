@@ -26,7 +26,7 @@ use crate::module::overlay::Overlay;
 use crate::module::{self, Closed};
 use crate::open::Options;
 use crate::primitives::{has_heavy_fence, seat};
-use crate::region::Region;
+use crate::region::{Lent, Region};
 
 /// A stream of bytes, whatever it is of. Threads may share it; each call is atomic, and data is copied with the stream unlocked.
 pub struct Stream {
@@ -82,10 +82,15 @@ impl Stream {
     #[inline]
     pub fn alloc(&self, bytes: usize) -> Result<Region<'_>> {
         let core = &*self.core;
-        match core.quick(|current| current.take(bytes, core.file.changes()).map(|region| (region, current.mode))) {
-            Some((region, mode)) => Ok(Region::new(self, region, bytes, mode)),
-            None => self.alloc_as(None, None, bytes, 1, Need::AsModule),
-        }
+        let quick = core.quick(|current| {
+            let at = current.take(bytes, core.changes())?;
+            Some(Lent { at, bytes, mode: current.mode })
+        });
+        let lent = match quick {
+            Some(lent) => lent,
+            None => self.alloc_as(None, None, bytes, 1, Need::AsModule)?,
+        };
+        Ok(Region::new(self, lent))
     }
 
     /// `alloc`, but of a stream without places too it waits for all `bytes`, or the end.
@@ -93,7 +98,7 @@ impl Stream {
     /// # Errors
     /// As `alloc`. What came before an error is a shorter region, and the error the next call's.
     pub fn alloc_full(&self, bytes: usize) -> Result<Region<'_>> {
-        self.alloc_as(None, None, bytes, 1, Need::All)
+        Ok(Region::new(self, self.alloc_as(None, None, bytes, 1, Need::All)?))
     }
 
     /// `alloc`, in a mode that the call names (§2, `Salloc`).
@@ -112,12 +117,12 @@ impl Stream {
     #[inline(always)]
     fn alloc_needed(&self, mode: Mode, bytes: usize, need: Need) -> Result<Region<'_>> {
         let core = &*self.core;
-        let quick =
-            core.quick(|current| if current.mode == mode { current.take(bytes, core.file.changes()) } else { None });
-        match quick {
-            Some(region) => Ok(Region::new(self, region, bytes, mode)),
-            None => self.alloc_as(Some(mode), None, bytes, 1, need),
-        }
+        let quick = core.quick(|current| if current.mode == mode { current.take(bytes, core.changes()) } else { None });
+        let lent = match quick {
+            Some(at) => Lent { at, bytes, mode },
+            None => self.alloc_as(Some(mode), None, bytes, 1, need)?,
+        };
+        Ok(Region::new(self, lent))
     }
 
     /// Moves the offset and allocates there, in one step (§2, `sallocAt`): other threads' calls come before or after both.
@@ -125,7 +130,7 @@ impl Stream {
     /// # Errors
     /// As `alloc`; [`Error::NotSeekable`], [`Error::BadOffset`].
     pub fn alloc_at(&self, to: SeekFrom, bytes: usize) -> Result<Region<'_>> {
-        self.alloc_as(None, Some(to), bytes, 1, Need::AsModule)
+        Ok(Region::new(self, self.alloc_as(None, Some(to), bytes, 1, Need::AsModule)?))
     }
 
     /// `alloc_at`, in a mode that the call names (§2, `SallocAt`).
@@ -133,7 +138,7 @@ impl Stream {
     /// # Errors
     /// As `alloc_at` and `alloc_in`.
     pub fn alloc_at_in(&self, mode: Mode, to: SeekFrom, bytes: usize) -> Result<Region<'_>> {
-        self.alloc_as(Some(mode), Some(to), bytes, 1, Need::AsModule)
+        Ok(Region::new(self, self.alloc_as(Some(mode), Some(to), bytes, 1, Need::AsModule)?))
     }
 
     /// `alloc`, at an address that is a multiple of `align`, a power of two up to 4096 (§4.4). Data that lies elsewhere is copied.
@@ -144,7 +149,7 @@ impl Stream {
         if !align.is_power_of_two() || align > PAGE {
             return Err(Error::BadAlignment);
         }
-        self.alloc_as(None, None, bytes, align, Need::AsModule)
+        Ok(Region::new(self, self.alloc_as(None, None, bytes, align, Need::AsModule)?))
     }
 
     /// The next line, its `\n` with it; the last may have none. Empty at the end.
@@ -164,49 +169,50 @@ impl Stream {
     pub fn alloc_until(&self, delimiter: u8, most: usize) -> Result<Region<'_>> {
         let core = &*self.core;
         let quick = core.quick(|current| {
-            if current.mode != Mode::Read || !current.live || !current.is_fresh(core.file.changes()) {
+            if current.mode != Mode::Read || !current.live || !current.is_fresh(core.changes()) {
                 return None;
             }
-            let bytes = crate::region::find(current, delimiter, most)?;
-            current.take(bytes, core.file.changes()).map(|region| (region, bytes))
+            let bytes = crate::region::find(current, delimiter, most).filter(|&bytes| bytes > 0)?;
+            Some(Lent { at: current.lend(bytes), bytes, mode: Mode::Read })
         });
-        match quick {
-            Some((region, bytes)) => Ok(Region::new(self, region, bytes, Mode::Read)),
-            None => self.search(delimiter, most),
-        }
+        let lent = match quick {
+            Some(lent) => lent,
+            None => self.search(delimiter, most)?,
+        };
+        Ok(Region::new(self, lent))
     }
 
     #[cold]
-    fn search(&self, delimiter: u8, most: usize) -> Result<Region<'_>> {
+    #[inline(never)]
+    fn search(&self, delimiter: u8, most: usize) -> Result<Lent> {
+        let data = |(at, bytes)| Lent { at, bytes, mode: Mode::Read };
         let mut held = self.hold(true);
         held.state.set_mode(Mode::Read)?;
         let mut looked = 0;
         loop {
             let ready = held.state.is_ready(&self.core.file);
-            let data = if ready { held.state.data() } else { &[] };
-            let at_hand = data.len();
+            let there = if ready { held.state.data() } else { &[] };
+            let at_hand = there.len();
             if at_hand < looked {
                 looked = 0; // changed meanwhile: from the beginning
             }
-            let found = memchr::memchr(delimiter, &data[looked..at_hand.min(most)]).map(|n| looked + n + 1);
+            let found = memchr::memchr(delimiter, &there[looked..at_hand.min(most)]).map(|n| looked + n + 1);
             if let Some(bytes) = found.or((at_hand >= most).then_some(most)) {
-                return Ok(self.lend(held.state.take_data(bytes.min(most))));
+                return Ok(data(held.state.take_data(bytes.min(most))));
             }
             looked = at_hand;
             // A line of any length in a number of fills that is its logarithm; a pipe is not waited for beyond its next bytes.
             let more = if held.state.module.is_prompt() { at_hand } else { 0 };
             held.refill(at_hand.saturating_add(more).saturating_add(1), &self.core.file)?;
             if held.state.current.left == at_hand {
-                return Ok(self.lend(held.state.take_data(at_hand.min(most))));
+                return Ok(data(held.state.take_data(at_hand.min(most))));
             }
         }
     }
 
-    fn lend(&self, (region, bytes): (*mut u8, usize)) -> Region<'_> {
-        Region::new(self, region, bytes, Mode::Read)
-    }
-
     /// All the longer ways of allocating.
+    #[cold]
+    #[inline(never)]
     fn alloc_as(
         &self,
         mode: Option<Mode>,
@@ -214,7 +220,7 @@ impl Stream {
         bytes: usize,
         align: usize,
         need: Need,
-    ) -> Result<Region<'_>> {
+    ) -> Result<Lent> {
         let file = &*self.core.file;
         let mut held = self.hold(true);
         let mode = mode.unwrap_or(held.state.mode);
@@ -227,8 +233,8 @@ impl Stream {
         if allocated.is_err() && to.is_some() {
             let _ = held.state.seek(before, file); // it was a place of the stream, so it is one
         }
-        let (region, bytes) = allocated?;
-        Ok(Region::new(self, region, bytes, mode))
+        let (at, bytes) = allocated?;
+        Ok(Lent { at, bytes, mode })
     }
 
     /// Everything that was freed is in the file, and safe from the end of this process (§2, `sflush`); not from the machine's, for
@@ -376,12 +382,22 @@ impl Stream {
     }
 
     /// `free`, of who does not listen: an error is told later.
+    #[inline(always)]
     pub(crate) fn free_unheard(&self, region: *mut u8, bytes: usize, mode: Mode) {
-        if self.free(region, bytes, mode) == Err(Error::Shrunk) {
+        if !self.core.quick_free(region, mode) {
+            self.free_unheard_longer(region, bytes, mode);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn free_unheard_longer(&self, region: *mut u8, bytes: usize, mode: Mode) {
+        if self.free_longer(region, bytes, mode) == Err(Error::Shrunk) {
             self.hold(false).state.owe_shrunk();
         }
     }
 
+    #[cold]
     #[inline(never)]
     fn free_longer(&self, region: *mut u8, bytes: usize, mode: Mode) -> Result<()> {
         self.hold(false).state.free(region, bytes, mode, &self.core.file)

@@ -3,9 +3,10 @@
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use super::current::{Current, Mode};
-use super::file::File;
+use super::file::{Changes, File};
 use super::state::State;
 use crate::lock::{Hold, StreamLock};
 use crate::module::overlay::Overlay;
@@ -14,6 +15,8 @@ use crate::primitives::seat;
 pub struct Core {
     pub lock: StreamLock,
     pub file: Arc<File>,
+    /// The file's, one address nearer: each short section looks.
+    changes: Arc<Changes>,
     /// Known to all without the lock.
     pub writes: bool,
     state: UnsafeCell<State>,
@@ -27,7 +30,13 @@ unsafe impl Send for Core {}
 
 impl Core {
     pub fn new(lock: StreamLock, file: Arc<File>, state: State) -> Core {
-        Core { lock, file, writes: state.write, state: UnsafeCell::new(state) }
+        let changes = file.counter();
+        Core { lock, file, changes, writes: state.write, state: UnsafeCell::new(state) }
+    }
+
+    #[inline(always)]
+    pub fn changes(&self) -> &AtomicU64 {
+        &self.changes.0
     }
 
     /// A short section on the current buffer: no call, no wait. None where it is not granted, or `f` gives none.
@@ -58,7 +67,7 @@ impl Core {
     /// A region is freed, shortly if that will do.
     #[inline(always)]
     pub fn quick_free(&self, region: *mut u8, mode: Mode) -> bool {
-        self.quick(|current| current.give(region, mode, self.file.changes()).then_some(())).is_some()
+        self.quick(|current| current.give(region, mode, self.changes()).then_some(())).is_some()
     }
 }
 

@@ -62,6 +62,12 @@ impl Current {
         if bytes > self.left || bytes == 0 || !self.is_fresh(changes) {
             return None;
         }
+        Some(self.lend(bytes))
+    }
+
+    /// The same where it is known that they are there.
+    #[inline(always)]
+    pub fn lend(&mut self, bytes: usize) -> *mut u8 {
         let region = self.at;
         if self.out == 0 {
             self.first = region;
@@ -69,14 +75,15 @@ impl Current {
         self.out += 1;
         self.at = region.wrapping_add(bytes);
         self.left -= bytes;
-        Some(region)
+        region
     }
 
     /// Is it a region of this buffer?
     #[inline(always)]
     pub fn has(&self, region: *mut u8, mode: Mode) -> bool {
         let place = region.addr().wrapping_sub(self.base.addr());
-        self.live && mode == self.mode && place < (self.at.addr() - self.base.addr()) + self.left
+        // Where there is no buffer it has no bytes.
+        mode == self.mode && place < (self.at.addr() - self.base.addr()) + self.left
     }
 
     /// Figure 8, `sfree`: false when more is to be done. Written regions are counted here only while one is out, so that

@@ -63,6 +63,10 @@ impl File {
         &self.changes.0
     }
 
+    pub fn counter(&self) -> Arc<Changes> {
+        self.changes.clone()
+    }
+
     pub fn notice(&self) -> Arc<dyn Notice> {
         self.changes.clone()
     }
