@@ -1,6 +1,6 @@
 //! What the module `prefetch` promises: the stream below, unchanged, and nothing of it lost.
 
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{BufRead, Read, Seek, SeekFrom, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -320,6 +320,29 @@ fn what_this_process_writes_is_seen_although_it_was_read_ahead() {
         writer.close().unwrap();
         assert_eq!(&*reader.alloc(5).unwrap(), [b'd'; 5], "{lower}");
         std::fs::write(&path, [b'.'; 100_000]).unwrap();
+    }
+}
+
+#[test]
+fn what_was_read_ahead_before_a_write_is_not_shown_behind_it() {
+    let directory = directory();
+    let mut data = vec![b'.'; 12 << 20];
+    let path = file(&directory, &data);
+    let mut reader = opened(&path, "pread");
+    let mut at = 0;
+    while at < 10 << 20 {
+        // Each buffer to its end: what comes next is what the thread has by then.
+        for _ in 0..3 {
+            let some = reader.fill_buf().unwrap();
+            assert!(*some == data[at..at + some.len()], "at {at}");
+            let bytes = some.len();
+            reader.consume(bytes);
+            at += bytes;
+        }
+        let writer = Options::new().write(true).open(&path).unwrap();
+        writer.alloc_at(SeekFrom::Start(at as u64), 10).unwrap().fill(b'x');
+        writer.close().unwrap();
+        data[at..at + 10].fill(b'x');
     }
 }
 
