@@ -1,0 +1,43 @@
+//! A stream that a thread reads ahead, in a child of fork(2), which has no such thread. Alone in its program: a child has of the other
+//! threads only the locks that they held.
+
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use ninefold_stream::{Error, Options};
+use nix::libc;
+use rustix::io::Errno;
+
+#[test]
+fn a_child_is_told_and_its_streams_end() {
+    let (from, mut to) = std::io::pipe().unwrap();
+    let stream = Options::new().take(OwnedFd::from(from)).unwrap();
+    stream.push("prefetch").unwrap();
+    to.write_all(b"data").unwrap();
+    assert_eq!(&*stream.alloc(2).unwrap(), b"da");
+    // SAFETY: the child uses the stream, and ends without what the program does at its end. The other threads wait, one for this test
+    // and one for the pipe, with no lock that the child needs.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0);
+    if child == 0 {
+        let here = stream.alloc(2).is_ok_and(|region| *region == *b"ta");
+        let told = stream.alloc(1).err() == Some(Error::Os(Errno::CHILD));
+        let kept = stream.pop() == Err(Error::Os(Errno::CHILD));
+        drop(stream);
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(if here && told && kept { 0 } else { 1 }) };
+    }
+    let (begin, mut status) = (Instant::now(), 0);
+    // SAFETY: a child of ours, and a place for its status.
+    while unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } == 0 {
+        if begin.elapsed() > Duration::from_secs(60) {
+            // SAFETY: a child of ours, which was not waited for.
+            unsafe { libc::kill(child, libc::SIGKILL) };
+        }
+        std::thread::yield_now();
+    }
+    assert_eq!(status, 0, "what wait(2) tells of the child");
+    to.write_all(b"more").unwrap();
+    assert_eq!(&*stream.alloc_full(6).unwrap(), b"tamore", "the parent's goes on");
+}
