@@ -16,6 +16,12 @@ fn a_child_is_told_and_its_streams_end() {
     stream.push("prefetch").unwrap();
     to.write_all(b"data").unwrap();
     assert_eq!(&*stream.alloc(2).unwrap(), b"da");
+    // One that is not asleep may have a lock of the allocator or of the buffers, which nobody would give back in the child.
+    let begin = Instant::now();
+    while !others_sleep() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "the thread waits for the pipe");
+        std::thread::yield_now();
+    }
     // SAFETY: the child uses the stream, and ends without what the program does at its end. The other threads wait, one for this test
     // and one for the pipe, with no lock that the child needs.
     let child = unsafe { libc::fork() };
@@ -40,4 +46,14 @@ fn a_child_is_told_and_its_streams_end() {
     assert_eq!(status, 0, "what wait(2) tells of the child");
     to.write_all(b"more").unwrap();
     assert_eq!(&*stream.alloc_full(6).unwrap(), b"tamore", "the parent's goes on");
+}
+
+/// Whether this thread is the only one that runs (proc_pid_stat(5)).
+fn others_sleep() -> bool {
+    // SAFETY: it tells a number.
+    let this = unsafe { libc::gettid() }.to_string();
+    std::fs::read_dir("/proc/self/task").unwrap().flatten().all(|task| {
+        let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        task.file_name().to_str() == Some(&this) || stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" S"))
+    })
 }

@@ -109,6 +109,16 @@ fn places_stay_places() {
 }
 
 #[test]
+fn what_has_no_length_says_so_and_waits_for_nobody() {
+    let (stream, mut to) = piped();
+    to.write_all(b"some").unwrap();
+    assert_eq!(&*stream.alloc(1).unwrap(), b"s");
+    assert_eq!(stream.length(), Err(Error::NotSeekable));
+    drop(to);
+    assert_eq!(&*stream.alloc(9).unwrap(), b"ome");
+}
+
+#[test]
 fn it_reads_ahead_by_itself_and_within_its_bound() {
     let directory = directory();
     let path = file(&directory, &numbers(8 << 20));

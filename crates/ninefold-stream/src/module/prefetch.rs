@@ -329,6 +329,10 @@ impl StreamModule for Prefetch {
 
     fn length(&mut self) -> Result<u64> {
         self.is_here()?;
+        // The thread may wait for who writes, and he for this call.
+        if !self.is_seekable {
+            return Err(Error::NotSeekable);
+        }
         let mut queue = self.shared.idle();
         queue.below.as_mut().ok_or(Error::Os(Errno::IO))?.module.length()
     }
