@@ -13,8 +13,12 @@ pub mod stream {
     pub const PREFACE: [u8; 8] = *b"9Pstream";
     /// [`PREFACE`] and the token.
     pub const OPENING: usize = 24;
-    /// None is known yet.
-    pub const ALL: u32 = 0;
+    /// The connection does not end with the stream, if all of its bytes went: another stream's preface and token may follow, sent at any time.
+    /// Only of one that is read, and has a length.
+    pub const MORE: u32 = 1;
+    /// What is sent is copied first: whoever changes the file behind that changes nothing of it. Only of one that is read.
+    pub const COPIED: u32 = 2;
+    pub const ALL: u32 = 3;
 }
 
 /// Flags of Tstreamend.

@@ -241,6 +241,10 @@ pub enum Op<'a, F> {
         length: Option<u64>,
         /// Whatever is written goes to the end of the file.
         appends: bool,
+        /// Another stream may follow on the same connection.
+        more: bool,
+        /// What is sent is to be copied first.
+        copied: bool,
     },
     /// `.n1`: tell how the stream ended, when it has; it may be for long that it has not. `abort`: end it now.
     StreamEnd {

@@ -26,6 +26,13 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
                     return refused(Errno::EINVAL, "isread is neither 0 nor 1");
                 }
                 let read = isread == 1;
+                let (more, copied) = (flags.0 & stream::MORE != 0, flags.0 & stream::COPIED != 0);
+                if (more || copied) && !read {
+                    return refused(Errno::EINVAL, "MORE and COPIED are of streams that are read");
+                }
+                if more && length == 0 {
+                    return refused(Errno::EINVAL, "a stream with MORE has a length");
+                }
                 let (id, file) = self.file(fid)?;
                 let Some(handle) = self.fids.get(id) else { return Err(Errno::EBADF.into()) };
                 let access = handle.access()?;
@@ -39,7 +46,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
                 let appends = handle.appends();
                 let length = (length > 0).then_some(length);
                 Ok(Checked {
-                    op: Op::Stream { file, read, offset, length, appends },
+                    op: Op::Stream { file, read, offset, length, appends, more, copied },
                     after: After::N1(AfterN1::Stream),
                     handles: [Some(id), None],
                     exclusive: false,

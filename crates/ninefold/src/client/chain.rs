@@ -38,6 +38,7 @@ use ninefold_proto::stat::{Stat, dm, omode};
 use ninefold_proto::types::{MAXWELEM, Name};
 use ninefold_proto::wire::IO_HEADER;
 use ninefold_proto::{Dialect, Errno, Fid, Qid, R, T};
+use tokio::time::Instant;
 
 use super::client::Client;
 use super::connection::{Call, Handle, Place, Reply, Rooms, Waiting};
@@ -49,7 +50,9 @@ use super::names::REMOVEDIR;
 use super::node::{
     Mode, Node, exclusive, is_there, metadata_of_reply, new_file, own_gid, plan9_perm, setattr_request, unexpected,
 };
+use super::ranges::Width;
 use super::stats::Lane;
+use super::stream::Grant;
 
 /// Requests that are carried out one after another; see the [module](self). At most 64 may be unanswered.
 #[derive(Debug)]
@@ -63,6 +66,9 @@ pub struct Chain {
     /// Room that is kept for what its guard guards.
     rooms: Option<Rooms>,
 }
+
+/// Streams that are asked for with the open of a file: they have room in a chain with all else.
+const GRANTED_MOST: usize = 16;
 
 /// A file that a chain walks to, whether or not it gets there. Its fid is clunked when this is dropped.
 #[derive(Debug)]
@@ -198,11 +204,35 @@ impl Chain {
         self.client.version().is_n1() && self.client.has_streams()
     }
 
+    /// By how many streams of at most `most` a long file should be read, as far as its connection tells how long the way is; and opens
+    /// connections for them. 0 where one is enough, or that costs more than a connection.
+    pub(super) fn prepare_streams(&self, most: usize) -> usize {
+        let dialer = self.client.handle().dialer();
+        let streams = Width::new(dialer.took(), most.min(GRANTED_MOST), Instant::now()).wanted();
+        if most == 0 || streams < 2 || dialer.is_sealed() {
+            return 0;
+        }
+        self.client.prepare_streams(streams);
+        streams
+    }
+
     /// Whether the open file has more than `bytes` bytes: `ENXIO` where it has not; .n1 only.
     pub(super) async fn is_longer(&mut self, spot: &Spot, bytes: u64) -> Result<Promise<()>, Error> {
         // What is behind the last data is a hole (lseek(2)); only behind the end there is none.
         let request = T::Seek { fid: self.own(&spot.fid)?, offset: bytes, whence: seek::HOLE };
         self.issue(request, Bytes::new(), nothing).await
+    }
+
+    /// Asks for a stream of `length` bytes of the open file from `offset` on; .n1 only.
+    pub(super) async fn stream(
+        &mut self,
+        spot: &Spot,
+        offset: u64,
+        length: u64,
+        flags: u32,
+    ) -> Result<Promise<Grant>, Error> {
+        let request = T::Stream { fid: self.own(&spot.fid)?, flags: Octal(flags), isread: 1, offset, length };
+        self.issue(request, Bytes::new(), Grant::read).await
     }
 
     /// Walks from `node`, through no link. The promise is of the qids of the names that there are, at least one when any was

@@ -441,6 +441,8 @@ pub(super) struct Prelude {
     pub offers: u32,
     pub bytes_sent: u64,
     pub bytes_received: u64,
+    /// How long it took to make the connection, where that is known.
+    pub dialled_in: Duration,
 }
 
 impl Handle {
@@ -513,7 +515,7 @@ impl Handle {
             msize: AtomicU32::new(msize),
             timeout,
             windows: Windows::default(),
-            dialer: Dialer::of(&stream),
+            dialer: Dialer::of(&stream, prelude.dialled_in),
         });
         tokio::spawn(Driver::new(shared.clone(), stream, arrived).run());
         Handle(Arc::new(Open { shared }))

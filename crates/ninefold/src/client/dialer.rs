@@ -35,6 +35,8 @@ const PAUSE: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(super) struct Dialer {
     target: Option<Target>,
+    /// How long the session's own took.
+    took: Duration,
     /// One could not be had.
     failed: Mutex<Option<Instant>>,
     pool: Mutex<Pool>,
@@ -115,7 +117,7 @@ impl Target {
 
 impl Dialer {
     /// For the session that `stream` carries.
-    pub fn of(stream: &Stream) -> Arc<Dialer> {
+    pub fn of(stream: &Stream, took: Duration) -> Arc<Dialer> {
         let target = match stream {
             Stream::Tcp(stream) => stream.peer_addr().ok().map(Target::Tcp),
             Stream::Tls(stream) => stream.again().map(|(address, terms)| Target::Tls(address, terms)),
@@ -126,7 +128,17 @@ impl Dialer {
             }
             _ => None,
         };
-        Arc::new(Dialer { target, failed: Mutex::default(), pool: Mutex::default() })
+        Arc::new(Dialer { target, took, failed: Mutex::default(), pool: Mutex::default() })
+    }
+
+    /// How long it took to make the session's connection, in the open one round trip; zero where nobody knows.
+    pub fn took(&self) -> Duration {
+        self.took
+    }
+
+    /// Whether each has TLS to agree on.
+    pub fn is_sealed(&self) -> bool {
+        matches!(self.target, Some(Target::Tls(..)))
     }
 
     /// Whether it is worth asking for one.
@@ -227,7 +239,7 @@ mod tests {
     async fn session() -> (TcpListener, Arc<Dialer>, Stream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stream = Stream::Tcp(transport::dial_tcp(listener.local_addr().unwrap()).await.unwrap());
-        (listener, Dialer::of(&stream), stream)
+        (listener, Dialer::of(&stream, Duration::ZERO), stream)
     }
 
     #[tokio::test]
@@ -336,7 +348,7 @@ mod tests {
     #[tokio::test]
     async fn a_session_in_memory_has_no_other_way_for_data() {
         let (ours, _theirs) = transport::memory::pair(64);
-        let dialer = Dialer::of(&ours);
+        let dialer = Dialer::of(&ours, Duration::ZERO);
         assert!(!dialer.may());
         assert!(dialer.open().await.is_err());
     }

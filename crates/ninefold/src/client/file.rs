@@ -1,7 +1,7 @@
 //! A file that is open.
 
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use bytes::{Bytes, BytesMut};
 use futures_util::future::join;
@@ -18,6 +18,7 @@ use super::fid::OwnedFid;
 use super::metadata::Metadata;
 use super::node::{Mode, metadata, set, unexpected};
 use super::pending::Pending;
+use super::stream::Granted;
 
 /// An open file. Its fid is clunked when it is dropped; [`File::close`] tells whether that went well. What was written behind
 /// and not flushed is given up then: the server may have written it or not.
@@ -34,20 +35,23 @@ pub struct File {
     made: bool,
     /// Boxed, as most files never use it.
     pub(super) behind: Box<Behind>,
+    /// Streams that were asked for with its open, of the beginning.
+    pub(super) granted: Mutex<Vec<Granted>>,
 }
 
 impl File {
     pub(super) fn new(client: Client, fid: OwnedFid, opened: (Qid, u32), mode: Mode, made: bool) -> File {
         let (qid, iounit) = opened;
-        File { client, fid: Arc::new(fid), qid, iounit, mode, made, behind: Box::default() }
+        File { client, fid: Arc::new(fid), qid, iounit, mode, made, behind: Box::default(), granted: Mutex::default() }
     }
 
     /// The same open file once more, for who goes on with it when this is closed: it is clunked when both are gone. What either
     /// writes behind is unknown to the other.
     pub(super) fn share(&self) -> File {
         let File { client, fid, qid, iounit, mode, made, .. } = self;
-        let behind = Box::default();
-        File { client: client.clone(), fid: fid.clone(), qid: *qid, iounit: *iounit, mode: *mode, made: *made, behind }
+        let (behind, granted) = Default::default();
+        let (client, fid) = (client.clone(), fid.clone());
+        File { client, fid, qid: *qid, iounit: *iounit, mode: *mode, made: *made, behind, granted }
     }
 
     /// Whether it was made by the call that opened it.

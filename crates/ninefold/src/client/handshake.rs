@@ -9,6 +9,7 @@ use ninefold_proto::client::{Handshake, Presumption, ServerMisbehaved};
 use ninefold_proto::dialect::{Step, Version};
 use ninefold_proto::wire::frame_size;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use super::connection::{Handle, Prelude};
@@ -72,7 +73,9 @@ async fn connect_within(
     // What a server that is merely slow agrees on in the end is no more than that.
     let mut is_slow = false;
     loop {
+        let since = Instant::now();
         let stream = reach(address).await.map_err(|e| Error::Dial(Arc::new(e)))?;
+        prelude.dialled_in = since.elapsed();
         let negotiated = match negotiate(stream, &mut handshake, &mut prelude, (options, &mut first)).await {
             Err(Error::TimedOut(_)) => {
                 warn!(server = %address.place, "no answer to the first offer of a version; another is offered next");
@@ -98,7 +101,9 @@ async fn connect_within(
 /// Dials a server that agreed on `.n1` and `msize` before, offers that, and waits for nothing.
 pub(super) async fn presume(address: &Address, options: &Options, msize: u32) -> Result<Handle, Error> {
     let presumption = Presumption::new(options.offer(), Version::N1, msize);
+    let since = Instant::now();
     let mut stream = reach(address).await.map_err(|e| Error::Dial(Arc::new(e)))?;
+    let dialled_in = since.elapsed();
     let mut offer = Vec::new();
     presumption.offer(&mut offer);
     let sent = async {
@@ -106,7 +111,7 @@ pub(super) async fn presume(address: &Address, options: &Options, msize: u32) ->
         stream.flush().await
     };
     sent.await.map_err(|e| Error::Lost(Loss::Io(Arc::new(e))))?;
-    let prelude = Prelude { offers: 1, bytes_sent: offer.len() as u64, bytes_received: 0 };
+    let prelude = Prelude { offers: 1, bytes_sent: offer.len() as u64, bytes_received: 0, dialled_in };
     Ok(Handle::presume(stream, presumption, first_fid()?, options.timeout, prelude))
 }
 

@@ -2,13 +2,22 @@
 //! [`Ranges::next`] gives pieces with their places, in the order in which they come.
 //!
 //! How many there are is decided by what is measured ([`width`]): a connection begins slowly, the more so the longer a round trip is,
-//! and after a loss it goes on slowly; another one is opened as long as all of them together bring more than before. Each has a range of
-//! its own. Whoever is done takes half of what the one with most has left, and that one stops there.
+//! and after a loss it goes on slowly; another one is opened as long as all of them together bring more than before.
+//!
+//! Where there are several from the beginning each brings one piece of the file behind another by one connection
+//! ([`Track`]), large ones first and small ones at the end, so that all come to their end together. The next piece is asked for before
+//! the one before it is there. A lone one has all that there is; others that join it, or are done, take half of what the one with most has
+//! left, and that one stops there.
+//!
+//! The last pieces are copies, made by the server, of what is in the file ([`stream::COPIED`](ninefold_proto::n1::stream::COPIED)). What
+//! comes before them are the file's pages, and who changes the file while they are on the way changes what comes. So the file is looked at
+//! when all of those are here ([`Ranges::is_settling`]), while the copies come, of which their streams tell to the end whether the file was changed:
+//! nothing has to be waited for behind the last byte.
 
 mod width;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -19,8 +28,9 @@ use tokio::time::Instant;
 use super::client::Client;
 use super::error::{Error, Fault};
 use super::file::File;
-use super::stream::Stream;
-use width::{Width, interval};
+use super::stream::{Granted, Stream, Track};
+pub(super) use width::Width;
+use width::interval;
 
 /// The shortest range that is worth a connection of its own: 1 MiB, 80 ms at 100 Mbit/s.
 const LEAST: u64 = 1 << 20;
@@ -29,6 +39,31 @@ const LEAST: u64 = 1 << 20;
 /// later, and doubles what it brings from ten segments on (RFC 6928): 0.5 MB in the first seven, while the one that has the range goes on,
 /// with the room of all that have ended. What it sends too much before it knows the way is lost to all of them.
 const TRIPS: u32 = 20;
+
+/// By what a rate is more than the one before, and not by chance.
+const GROWS: f64 = 1.25;
+
+/// The shortest and the longest piece of several, and of what is left in how many pieces each connection should bring it.
+const PIECE: std::ops::RangeInclusive<u64> = 512 << 10..=64 << 20;
+const SHARE: u64 = 3;
+
+/// Round trips that a piece takes at least on a fast way: the next one is asked for that long before.
+const PIECE_TRIPS: u32 = 2;
+
+/// How much of a piece is left when the next one is asked for, in round trips at the rate of its connection: two it takes until that comes.
+/// It is no more than a server waits for a token.
+const AHEAD: u32 = 4;
+/// The same of one that still grows, as a multiple of all that it brought: in two round trips that is three times as much again.
+const GROWTH: u64 = 4;
+/// Pieces that wait on a connection at most.
+const LINE: usize = 8;
+const AHEAD_MOST: Duration = Duration::from_secs(10);
+
+/// Bytes a second of a way of which nothing is known yet.
+const FAST: f64 = 125e6;
+
+/// Round trips before the end from which on copies come: one for the look at the file, and one more for those that are late.
+const SETTLING: u32 = 2;
 
 /// See the module. Dropping it gives up what is on the way.
 pub struct Ranges {
@@ -39,6 +74,14 @@ pub struct Ranges {
     parts: Vec<Option<Part>>,
     /// What no stream has begun with, from where to where.
     queue: VecDeque<(u64, u64)>,
+    /// It goes in pieces, one behind another on each connection.
+    in_pieces: bool,
+    /// Of as many bytes each.
+    even: Option<u64>,
+    /// Only copies are asked for from now on.
+    copies: bool,
+    /// A stream of copies ended, and could not tell whether the file was changed.
+    is_doubtful: bool,
     width: Width,
     trip: Duration,
     /// The file's number when the first began.
@@ -67,6 +110,19 @@ struct Part {
     since: Instant,
     /// Bytes a second in the interval before: a connection is slow at its beginning, and what its whole life says is too little.
     rate: Option<f64>,
+    /// That was more than in the one before it, or there was none.
+    grows: bool,
+    /// Bytes that its connection brought so far.
+    young: u64,
+    /// Its first byte has come.
+    has_begun: bool,
+    /// The file's pages.
+    is_lent: bool,
+    /// The connection, where others may come behind it.
+    track: Option<Arc<Track>>,
+    /// That which is behind it on its connection, and that which is before it.
+    next_part: Option<usize>,
+    before: Option<usize>,
     /// What its requests follow from.
     client: Client,
 }
@@ -81,11 +137,27 @@ impl Part {
         self.next += bytes;
         self.moved += bytes;
         let now = Instant::now();
-        let took = now - self.since;
-        if took >= interval(trip) {
-            self.rate = Some(self.moved as f64 / took.as_secs_f64());
+        if !std::mem::replace(&mut self.has_begun, true) {
+            // It had to wait, for its connection or for the one before it.
             (self.since, self.moved) = (now, 0);
         }
+        self.young += bytes;
+        let took = now - self.since;
+        if took >= interval(trip) {
+            let rate = self.moved as f64 / took.as_secs_f64();
+            self.grows = self.rate.is_none_or(|before| rate > before * GROWS);
+            self.rate = Some(rate);
+            (self.since, self.moved) = (now, 0);
+        }
+    }
+
+    /// Whether so much, of it and what is behind it, is soon there.
+    fn is_near_its_end(&self, left: u64, trip: Duration) -> bool {
+        if self.grows && left <= self.young * GROWTH {
+            return true;
+        }
+        let ahead = (trip * AHEAD).min(AHEAD_MOST).as_secs_f64();
+        self.rate.is_some_and(|rate| left as f64 <= rate * ahead)
     }
 
     /// How long the rest takes if nothing changes.
@@ -99,6 +171,43 @@ impl Part {
         };
         Duration::try_from_secs_f64(self.left() as f64 / rate).unwrap_or(Duration::MAX)
     }
+}
+
+/// What a part comes behind, on the same connection.
+struct Behind {
+    track: Option<Arc<Track>>,
+    /// Its number, if it has not come to its end.
+    before: Option<usize>,
+    rate: Option<f64>,
+    grows: bool,
+    young: u64,
+}
+
+impl From<&Part> for Behind {
+    /// One that has come to its end.
+    fn from(part: &Part) -> Behind {
+        let Part { track, rate, grows, young, .. } = part;
+        Behind { track: track.clone(), before: None, rate: *rate, grows: *grows, young: *young }
+    }
+}
+
+impl Default for Behind {
+    /// Nothing: it gets a connection of its own.
+    fn default() -> Behind {
+        Behind { track: None, before: None, rate: None, grows: true, young: 0 }
+    }
+}
+
+/// How a part's stream is had.
+enum Opening {
+    /// It was asked for with the open of the file.
+    Granted(Granted),
+    /// On a connection that others have before it, or will have behind it.
+    OnTrack {
+        behind: Option<Arc<Track>>,
+        copied: bool,
+    },
+    Alone,
 }
 
 /// What came of a part.
@@ -150,6 +259,10 @@ impl File {
             waiting: FuturesUnordered::new(),
             parts: Vec::new(),
             queue: VecDeque::new(),
+            in_pieces: false,
+            even: None,
+            copies: false,
+            is_doubtful: false,
             width: Width::new(trip, most, Instant::now()),
             trip,
             modrev: None,
@@ -160,27 +273,78 @@ impl File {
         };
         let all = extents.iter().fold(0u64, |all, (offset, end)| all.saturating_add(end.saturating_sub(*offset)));
         let streams = self.streams_for(all, most);
-        for &(offset, end) in extents {
-            let length = end.saturating_sub(offset);
-            // Each has its share of the streams. A server may say any size.
-            let parts = ((u128::from(length) * streams as u128 / u128::from(all.max(1))) as u64).max(1);
-            let start = |part: u64| offset + length / parts * part + length % parts * part / parts;
-            ranges.queue.extend((0..parts).map(|part| (start(part), start(part + 1))));
+        ranges.queue.extend(extents.iter().filter(|(offset, end)| offset < end));
+        // By .s nobody is told that another stream comes behind one.
+        ranges.in_pieces = streams > 1 && self.client.version().is_n1();
+        let mut granted = std::mem::take(&mut *self.granted.lock().unwrap_or_else(PoisonError::into_inner));
+        // Those that lie elsewhere, or are too many, are given up.
+        granted.truncate(if ranges.in_pieces { streams } else { 0 });
+        for one in granted {
+            ranges.begin_granted(one);
         }
-        let streams = streams.min(ranges.queue.len());
         // What is asked for together waits for its connections together.
-        self.client.prepare_streams(streams);
-        for (offset, end) in ranges.queue.drain(..streams).collect::<Vec<_>>() {
-            ranges.begin(offset, end);
+        self.client.prepare_streams(streams - ranges.streams());
+        while ranges.streams() < streams
+            && let Some((offset, end)) = ranges.take_piece(streams)
+        {
+            ranges.begin(offset, end, Behind::default());
         }
         ranges
     }
 }
 
 impl Ranges {
-    /// How many streams there are.
+    /// How many streams there are, those not counted that wait for the one before them.
     pub fn streams(&self) -> usize {
-        self.parts.iter().flatten().count()
+        self.parts.iter().flatten().filter(|part| !self.waits(part)).count()
+    }
+
+    /// Whether the one before it on its connection is still on its way.
+    fn waits(&self, part: &Part) -> bool {
+        part.before.is_some_and(|before| self.parts[before].is_some())
+    }
+
+    /// The next piece for one of so many streams.
+    fn take_piece(&mut self, streams: usize) -> Option<(u64, u64)> {
+        let left = self.queue.iter().fold(0u64, |left, (from, to)| left.saturating_add(to - from));
+        let first = self.queue.front_mut()?;
+        let mut length = if self.in_pieces && !self.is_in_band {
+            let streams = streams.max(1) as u64;
+            let least = FAST * (self.trip * PIECE_TRIPS).as_secs_f64() / streams as f64;
+            let least = (least as u64).clamp(*PIECE.start(), *PIECE.end());
+            // What all grow through together is parted evenly.
+            let is_short = left <= streams * least * 2;
+            if is_short && self.parts.is_empty() {
+                self.even = Some(left.div_ceil(streams));
+            }
+            self.even.unwrap_or_else(|| (left / (streams * SHARE)).clamp(least, *PIECE.end()))
+        } else {
+            u64::MAX
+        };
+        // No rest that is not worth it.
+        if first.1 - first.0 < length.saturating_add(length / 2) {
+            length = first.1 - first.0;
+        }
+        let piece = (first.0, first.0 + length);
+        first.0 = piece.1;
+        if first.0 == first.1 {
+            self.queue.pop_front();
+        }
+        let rate = self.width.rate().max(FAST);
+        self.copies |= self.in_pieces && (left - length) as f64 <= rate * (self.trip * SETTLING).as_secs_f64();
+        Some(piece)
+    }
+
+    /// Whether all that came, and all that is under way without being a copy, is here: from now on only copies come, whose streams tell
+    /// whether the file is changed. Who looks at the file now, and finds it as it was, need not look again at the end
+    /// ([`Ranges::is_settled`]).
+    pub fn is_settling(&self) -> bool {
+        self.copies && self.is_watched() && !self.parts.iter().flatten().any(|part| part.is_lent)
+    }
+
+    /// Behind the end: whether nothing was changed from the moment from which on only copies came.
+    pub fn is_settled(&self) -> bool {
+        self.is_settling() && !self.is_doubtful
     }
 
     /// Whether every stream so far began at a file of the same number, which tells of changes from then on. It ceases to be so where the
@@ -224,10 +388,14 @@ impl Ranges {
             self.is_in_band |= is_in_band;
             let (stream, data) = match what? {
                 What::Opened(stream) => {
+
                     // The streams that go beside the messages are compared with each other.
                     if !is_in_band {
                         let modrev = stream.modrev();
                         self.is_changed |= *self.modrev.get_or_insert(modrev) != modrev;
+                    }
+                    if let Some(part) = &mut self.parts[number] {
+                        part.track = stream.track();
                     }
                     self.wait_for(number, stream);
                     continue;
@@ -236,11 +404,16 @@ impl Ranges {
                 What::End { is_changed, is_vouched_for } => {
                     let ended = self.parts[number].take();
                     // What the file had and has no more.
-                    if ended.is_some_and(|part| part.left() > 0) {
+                    if ended.as_ref().is_some_and(|part| part.left() > 0) {
                         return Err(Fault::Changed.into());
                     }
                     self.is_changed |= is_changed;
                     self.is_unchanged = is_vouched_for;
+                    self.is_doubtful |= ended.as_ref().is_some_and(|part| !part.is_lent) && !is_vouched_for;
+                    // Its connection goes on, if there is anything left for it.
+                    if let Some(part) = ended.filter(|part| part.next_part.is_none()) {
+                        self.follow(Behind::from(&part));
+                    }
                     self.widen();
                     continue;
                 }
@@ -256,6 +429,7 @@ impl Ranges {
                 self.parts[number] = None;
             } else {
                 self.wait_for(number, stream);
+                self.go_on_behind(number);
             }
             self.width.moved(length);
             self.is_unchanged &= length == 0;
@@ -267,18 +441,95 @@ impl Ranges {
         Ok(None)
     }
 
-    fn begin(&mut self, offset: u64, end: u64) {
+    /// A piece whose stream was asked for with the open of the file, unless it is not what is left next.
+    fn begin_granted(&mut self, granted: Granted) {
+        let Some(first) = self.queue.front_mut() else { return };
+        let end = granted.offset.saturating_add(granted.length);
+        if first.0 != granted.offset || first.1 < end {
+            return;
+        }
+        first.0 = end;
+        if first.0 == first.1 {
+            self.queue.pop_front();
+        }
+        self.start((granted.offset, end), Behind::default(), Opening::Granted(granted));
+    }
+
+    /// By a connection of its own, or behind another part on that one's.
+    fn begin(&mut self, offset: u64, end: u64, behind: Behind) {
+        let opening = match self.in_pieces {
+            true => Opening::OnTrack { behind: behind.track.clone(), copied: self.copies },
+            false => Opening::Alone,
+        };
+        self.start((offset, end), behind, opening);
+    }
+
+    fn start(&mut self, (offset, end): (u64, u64), behind: Behind, opening: Opening) {
         let number = self.parts.len();
         let file = self.file.clone();
         // Its requests follow from what was done before it, and not from what the others do meanwhile.
         let client = file.client.fork();
-        let (since, moved, rate) = (Instant::now(), 0, None);
-        self.parts.push(Some(Part { next: offset, end, until: end, moved, since, rate, client: client.clone() }));
+        let Behind { track, before, rate, grows, young } = behind;
+        self.parts.push(Some(Part {
+            next: offset,
+            end,
+            until: end,
+            moved: 0,
+            since: Instant::now(),
+            rate,
+            grows,
+            young,
+            has_begun: false,
+            is_lent: matches!(opening, Opening::Alone | Opening::OnTrack { copied: false, .. }),
+            track,
+            next_part: None,
+            before,
+            client: client.clone(),
+        }));
         self.waiting.push(Box::pin(async move {
-            let opened = file.stream_read_as(&client, offset, Some(end - offset)).await;
+            let opened = match opening {
+                Opening::Granted(granted) => file.stream_granted(&client, granted).await,
+                Opening::OnTrack { behind, copied } => {
+                    file.stream_on_track(&client, (offset, end - offset), behind, copied).await
+                }
+                Opening::Alone => file.stream_read_as(&client, offset, Some(end - offset)).await,
+            };
             let is_in_band = opened.as_ref().is_ok_and(Stream::is_in_band);
             Came { part: number, is_in_band, what: opened.map(What::Opened) }
         }));
+    }
+
+    /// Asks for another piece where what was asked for on the connection of a part is near its end.
+    fn go_on_behind(&mut self, number: usize) {
+        let part = |number: usize| self.parts[number].as_ref();
+        let Some(first) = part(number) else { return };
+        let (mut last, mut left, mut line) = (number, first.left(), 0);
+        while let Some(next) = part(last).and_then(|part| part.next_part) {
+            (last, line) = (next, line + 1);
+            left += part(next).map_or(0, Part::left);
+        }
+        // One that was cut short ends its connection.
+        if first.end < first.until || line == LINE || !first.is_near_its_end(left, self.trip) {
+            return;
+        }
+        let behind = Behind { before: Some(last), ..Behind::from(first) };
+        let next = self.parts.len();
+        if self.follow(behind)
+            && let Some(part) = &mut self.parts[last]
+        {
+            part.next_part = Some(next);
+        }
+    }
+
+    /// Begins with a piece on a connection that there is. Whether there was one.
+    fn follow(&mut self, behind: Behind) -> bool {
+        if behind.track.is_none() || self.is_in_band {
+            return false;
+        }
+        let wanted = self.width.wanted();
+        let Some((offset, end)) = self.take_piece(wanted) else { return false };
+        self.begin(offset, end, behind);
+        true
     }
 
     fn wait_for(&mut self, part: usize, mut stream: Stream) {
@@ -307,21 +558,25 @@ impl Ranges {
     fn widen(&mut self) {
         let wanted = if self.is_in_band { 1 } else { self.width.at(Instant::now()).max(1) };
         while self.streams() < wanted
-            && let Some((offset, end)) = self.queue.pop_front()
+            && let Some((offset, end)) = self.take_piece(wanted)
         {
-            self.begin(offset, end);
+            self.begin(offset, end, Behind::default());
         }
         if self.is_in_band {
             return;
         }
         for _ in self.streams()..wanted {
-            let worth = |part: &&mut Part| part.left() >= 2 * LEAST && part.lasts(self.trip) > self.trip * TRIPS;
+            // What is behind another on its connection comes when that has come, and both fail with it.
+            let is_free = |part: &Part| part.next_part.is_none() && (part.has_begun || part.before.is_none());
+            let worth = |part: &&mut Part| {
+                is_free(part) && part.left() >= 2 * LEAST && part.lasts(self.trip) > self.trip * TRIPS
+            };
             let Some(most) = self.parts.iter_mut().flatten().filter(worth).max_by_key(|part| part.left()) else {
                 return;
             };
             let (middle, end) = (most.next + most.left() / 2, most.end);
             most.end = middle;
-            self.begin(middle, end);
+            self.begin(middle, end, Behind::default());
         }
     }
 }

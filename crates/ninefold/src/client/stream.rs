@@ -10,7 +10,11 @@
 //! [`Stream::is_in_band`].
 
 mod beside;
+mod granted;
 mod inband;
+mod track;
+
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use ninefold_proto::Errno;
@@ -19,8 +23,10 @@ use ninefold_proto::open::Access;
 use super::client::Client;
 use super::error::{Error, Fault};
 use super::file::File;
-use beside::Beside;
+use beside::{Ask, Beside, Sharing, give_up};
 use inband::{Reading, Writing};
+pub(super) use granted::{Grant, Granted};
+pub(super) use track::Track;
 
 /// Bytes of one read of a data connection that is handed on without a copy: enough that system calls are nothing beside the copying.
 const CHUNK: usize = 256 * 1024;
@@ -84,14 +90,48 @@ impl File {
         if self.mode().access == Access::Write {
             return Err(Errno::EBADF.into());
         }
+        self.stream_by(client, Ask::alone(true, offset, length)).await
+    }
+
+    /// The same of `length` bytes by a connection on which others are to come behind it: that of `behind`, or a new one. `copied`: what
+    /// comes are no pages of the file, which may change on the way.
+    pub(super) async fn stream_on_track(
+        &self,
+        client: &Client,
+        (offset, length): (u64, u64),
+        behind: Option<Arc<Track>>,
+        copied: bool,
+    ) -> Result<Stream, Error> {
+        let sharing = behind.map_or(Sharing::First, Sharing::Behind);
+        self.stream_by(client, Ask { read: true, offset, length: Some(length), copied, sharing }).await
+    }
+
+    /// The same that was asked for with the open of the file.
+    pub(super) async fn stream_granted(&self, client: &Client, granted: Granted) -> Result<Stream, Error> {
+        let ask = Ask {
+            read: true,
+            offset: granted.offset,
+            length: Some(granted.length),
+            copied: true,
+            sharing: Sharing::First,
+        };
+        let Some(grant) = granted.take() else { return self.stream_by(client, ask).await };
+        let file = self.share_as(client);
+        let opened = Beside::granted(&file, &ask, grant).await?;
+        Ok(Stream::of_reading(file, opened, &ask))
+    }
+
+    async fn stream_by(&self, client: &Client, ask: Ask) -> Result<Stream, Error> {
         self.behind.settle(self).await;
+        let file = self.share_as(client);
+        let opened = Beside::open(&file, &ask).await?;
+        Ok(Stream::of_reading(file, opened, &ask))
+    }
+
+    fn share_as(&self, client: &Client) -> File {
         let mut file = self.share();
         file.client = client.clone();
-        let way = match Beside::open(&file, true, offset, length).await? {
-            Some(beside) => Way::Beside(Box::new(beside)),
-            None => Way::Reading(Box::new(Reading::new(file, offset, length))),
-        };
-        Ok(Stream { way, moved: 0, length, buffer: BytesMut::new() })
+        file
     }
 
     /// Writes from `offset` on, to be ended after `length` bytes if that is told: more is `EFBIG`, less an error at the end. An error of
@@ -103,7 +143,7 @@ impl File {
         }
         offset.checked_add(length.unwrap_or_default()).ok_or(Errno::EFBIG)?;
         self.behind.end_in_order(self).await?;
-        let way = match Beside::open(self, false, offset, length).await? {
+        let way = match Beside::open(self, &Ask::alone(false, offset, length)).await? {
             Some(beside) => Way::Beside(Box::new(beside)),
             None => Way::Writing(Box::new(Writing::new(self.share(), offset))),
         };
@@ -112,6 +152,15 @@ impl File {
 }
 
 impl Stream {
+    /// In messages where there is no data connection.
+    fn of_reading(file: File, beside: Option<Beside>, ask: &Ask) -> Stream {
+        let way = match beside {
+            Some(beside) => Way::Beside(Box::new(beside)),
+            None => Way::Reading(Box::new(Reading::new(file, ask.offset, ask.length))),
+        };
+        Stream { way, moved: 0, length: ask.length, buffer: BytesMut::new() }
+    }
+
     /// Whether the bytes go in messages of 9P: the server has no streams, or this one could not be had.
     pub fn is_in_band(&self) -> bool {
         !matches!(self.way, Way::Beside(_))
@@ -120,6 +169,11 @@ impl Stream {
     /// The number that the file had when the stream began, which changes whenever the file does; 0 where the server cannot tell.
     pub(crate) fn modrev(&self) -> u64 {
         if let Way::Beside(beside) = &self.way { beside.modrev() } else { 0 }
+    }
+
+    /// The connection, where others may come behind it.
+    pub(super) fn track(&self) -> Option<Arc<Track>> {
+        if let Way::Beside(beside) = &self.way { beside.track().cloned() } else { None }
     }
 
     /// Whether what its end said of changes of the file was said by who knows.
@@ -177,7 +231,37 @@ impl Stream {
 
     /// Finds another way for the bytes that did not come, where there may be one.
     async fn go_on(&mut self, e: Error) -> Result<(), Error> {
-        if self.moved > 0 { self.begin_again(e).await } else { self.fall_back(e) }
+        let is_behind = matches!(&self.way, Way::Beside(beside) if beside.is_behind());
+        match self.moved {
+            0 if is_behind => self.begin_alone(e).await,
+            0 => self.fall_back(e),
+            _ => self.begin_again(e).await,
+        }
+    }
+
+    /// What was before it on its connection may be what failed: it gets one of its own.
+    async fn begin_alone(&mut self, e: Error) -> Result<(), Error> {
+        let Way::Beside(beside) = &self.way else { return Err(e) };
+        if !is_of_the_way(&e) {
+            return Err(e);
+        }
+        tracing::debug!("a stream gets a connection of its own: {e}");
+        let (file, modrev, id) = (beside.file().share(), beside.modrev(), beside.id());
+        if let Some(id) = id {
+            give_up(&file.client, id).await;
+        }
+        let Way::Beside(beside) = &self.way else { return Err(e) };
+        let ask = Ask::alone(true, beside.offset(), self.length);
+        match Box::pin(Beside::open(&file, &ask)).await? {
+            Some(mut next) => {
+                if modrev != 0 && next.modrev() != modrev {
+                    next.goes_on_behind(true);
+                }
+                self.way = Way::Beside(Box::new(next));
+                Ok(())
+            }
+            None => self.fall_back(e),
+        }
     }
 
     /// A server ends a stream on which nothing moves (docs/protocol.md, "Streams"), and who takes its bytes may have taken his time: another
@@ -192,7 +276,8 @@ impl Stream {
         let (file, modrev, was_changed) = (beside.file().share(), beside.modrev(), beside.is_of_another_state());
         let offset = beside.offset().saturating_add(beside.moved());
         let left = self.length.map(|length| length.saturating_sub(self.moved));
-        let Some(mut next) = Box::pin(Beside::open(&file, true, offset, left)).await? else { return Err(e) };
+        let ask = Ask::alone(true, offset, left);
+        let Some(mut next) = Box::pin(Beside::open(&file, &ask)).await? else { return Err(e) };
         next.goes_on_behind(was_changed || next.modrev() != modrev);
         tracing::debug!("a stream goes on behind {} bytes: {e}", self.moved);
         self.way = Way::Beside(Box::new(next));
@@ -203,11 +288,7 @@ impl Stream {
     /// file's own.
     fn fall_back(&mut self, e: Error) -> Result<(), Error> {
         let Way::Beside(beside) = &self.way else { return Err(e) };
-        let is_of_the_way = matches!(
-            e,
-            Error::Refused(_) | Error::TimedOut(_) | Error::Stream(Fault::Cut(_) | Fault::Short { got: 0, .. })
-        );
-        if self.moved > 0 || !is_of_the_way {
+        if self.moved > 0 || !is_of_the_way(&e) {
             return Err(e);
         }
         tracing::debug!("nothing came by a data connection: {e}");
@@ -273,6 +354,11 @@ impl Stream {
         // As a server of .n1 says it.
         if is_short { Err(Errno::EPIPE.into()) } else { Ok(written) }
     }
+}
+
+/// Whether it may be that nothing gets through by a data connection.
+fn is_of_the_way(e: &Error) -> bool {
+    matches!(e, Error::Refused(_) | Error::TimedOut(_) | Error::Stream(Fault::Cut(_) | Fault::Short { got: 0, .. }))
 }
 
 fn check_length(moved: u64, length: Option<u64>, bytes: usize) -> Result<(), Error> {

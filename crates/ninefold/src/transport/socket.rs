@@ -17,6 +17,15 @@ pub(crate) enum Socket {
     Unix(UnixStream),
 }
 
+impl From<Socket> for Stream {
+    fn from(socket: Socket) -> Stream {
+        match socket {
+            Socket::Tcp(socket) => Stream::Tcp(socket),
+            Socket::Unix(socket) => Stream::Unix(socket),
+        }
+    }
+}
+
 impl Stream {
     /// The socket that it is, where this process survives that its peer is gone; else itself.
     pub(crate) fn into_socket(self) -> Result<Socket, Box<Stream>> {
@@ -66,6 +75,14 @@ impl Socket {
         if let Socket::Tcp(socket) = self {
             // Where it cannot be set, small segments do no harm.
             let _ = socket.set_nodelay(false);
+        }
+    }
+
+    /// What waits to fill a segment leaves now.
+    pub(crate) fn send_rest(&self) {
+        if let Socket::Tcp(socket) = self {
+            // Where it cannot be set, it leaves when the peer has acknowledged what was sent before.
+            let _ = socket.set_nodelay(true);
         }
     }
 

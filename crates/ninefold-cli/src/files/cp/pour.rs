@@ -7,11 +7,12 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::future::try_join_all;
+use futures_util::future::{Fuse, FusedFuture, FutureExt, try_join_all};
 use ninefold::client::{Error, Fault, File, Stream};
 use rustix::buffer::spare_capacity;
 use rustix::io::{Errno, pread};
@@ -271,19 +272,37 @@ impl<'a> Pour<'a> {
             next = Some((0, first));
         }
         let mut ranges = file.ranges_of(&gaps, most);
+        // What the file is like while the last of it comes, of which its streams tell to the end whether it was changed.
+        let mut look = pin!(Fuse::terminated());
+        let mut seen = None;
         loop {
+            if seen.is_none() && look.is_terminated() && ranges.is_settling() {
+                look.set(self.content.facts().fuse());
+            }
             let piece = match next.take() {
                 Some(piece) => Some(piece),
                 // All of it is here, and how the streams ended is on its way: so is what the file is like now.
-                None if passed.bytes == self.facts.size => {
+                None if passed.bytes == self.facts.size && seen.is_none() && look.is_terminated() => {
                     let (piece, now) = tokio::join!(ranges.next(), self.content.facts());
                     passed.now = now.ok();
                     piece.map_err(|e| self.cannot_read_there(e))?
                 }
-                None => ranges.next().await.map_err(|e| self.cannot_read_there(e))?,
+                None => loop {
+                    tokio::select! {
+                        biased;
+                        facts = &mut look, if !look.is_terminated() => seen = facts.ok(),
+                        piece = ranges.next() => break piece.map_err(|e| self.cannot_read_there(e))?,
+                    }
+                },
             };
             let Some((offset, data)) = piece else {
                 passed.is_changed = ranges.is_changed();
+                if passed.now.is_none() && ranges.is_settled() {
+                    if !look.is_terminated() {
+                        seen = look.await.ok();
+                    }
+                    passed.now = seen;
+                }
                 return Ok(passed);
             };
             let length = data.len() as u64;

@@ -180,7 +180,10 @@ impl Top {
                 // What is not to be gone into is opened, and begun to be read, in the same round trip: whatever else it is, is found below.
                 let is_read = !cx.recursive && !cx.dry_run && !cx.how.resume && !source.says_directory();
                 if is_read {
-                    let how = BeginRead { most: STREAMED, plain: true, ..BeginRead::default() };
+                    // What comes here comes by several streams, unless it is digested on its way.
+                    let is_there = matches!(&slot.at, At::Entry(Dest::There(_), _));
+                    let streams = if is_there || cx.how.checksum { 0 } else { cx.streams };
+                    let how = BeginRead { most: STREAMED, plain: true, streams, ..BeginRead::default() };
                     let begin = async |client: &Client| turn::fork(client).begin_read_as(&address.path, how).await;
                     if let Ok(begun) = cx.world.servers.first(address, begin).await?.1
                         && let Some(item) = Item::begun(source.clone(), begun)

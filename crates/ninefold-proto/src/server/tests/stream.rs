@@ -3,6 +3,7 @@
 use super::super::op::Streaming;
 use super::*;
 use crate::dialect::Version;
+use crate::n1::stream;
 use crate::types::StreamToken;
 
 const TOKEN: StreamToken = StreamToken([0xab; 16]);
@@ -51,16 +52,23 @@ fn op(b: &mut Bench, line: &str) -> String {
 fn a_stream_needs_a_plain_file_that_is_open_for_it() {
     let mut b = bench("9P2000.L.n1");
     let asked = op(&mut b, &n1_line(1, 0, 1, 7, 0));
-    assert!(asked.starts_with("Stream {") && asked.ends_with("read: true, offset: 7, length: None, appends: false }"));
+    assert!(asked.starts_with("Stream {") && asked.ends_with("read: true, offset: 7, length: None, appends: false, more: false, copied: false }"));
     let asked = op(&mut b, &n1_line(4, 0, 0, 0, 5));
-    assert!(asked.ends_with("read: false, offset: 0, length: Some(5), appends: false }"), "{asked}");
+    assert!(asked.ends_with("read: false, offset: 0, length: Some(5), appends: false, more: false, copied: false }"), "{asked}");
+    let asked = op(&mut b, &n1_line(1, stream::MORE | stream::COPIED, 1, 0, 9));
+    assert!(asked.ends_with("more: true, copied: true }"), "{asked}");
+    let asked = op(&mut b, &n1_line(1, stream::COPIED, 1, 0, 0));
+    assert!(asked.ends_with("more: false, copied: true }"), "{asked}");
     for (line, errno) in [
         (n1_line(9, 0, 1, 0, 0), Errno::EBADF),
         (n1_line(2, 0, 1, 0, 0), Errno::EBADF),
         (n1_line(3, 0, 0, 0, 0), Errno::EBADF),
         (n1_line(4, 0, 1, 0, 0), Errno::EBADF),
         (n1_line(0, 0, 1, 0, 0), Errno::EBADF),
-        (n1_line(1, 1, 1, 0, 0), Errno::EINVAL),
+        (n1_line(1, 4, 1, 0, 9), Errno::EINVAL),
+        (n1_line(1, stream::MORE, 1, 0, 0), Errno::EINVAL),
+        (n1_line(1, stream::MORE, 0, 0, 9), Errno::EINVAL),
+        (n1_line(1, stream::COPIED, 0, 0, 9), Errno::EINVAL),
         (n1_line(1, 0, 2, 0, 0), Errno::EINVAL),
         (n1_line(1, 0, 1, 1 << 63, 0), Errno::EINVAL),
         (n1_line(1, 0, 0, 1, i64::MAX as u64), Errno::EINVAL),

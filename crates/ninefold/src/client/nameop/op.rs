@@ -3,10 +3,13 @@
 //! A [`NameOp`] is issued behind a walk whose result is not known, and taken when that came to the file; or done to a file that
 //! was walked to before. Either way it does the same. Those on a name in a directory are given the directory's path.
 
+use std::sync::PoisonError;
+
 use bytes::Bytes;
 use futures_util::future::join;
 use ninefold_proto::attr::SetAttr;
 use ninefold_proto::dialect::Version;
+use ninefold_proto::n1::stream;
 use ninefold_proto::wire::IO_HEADER;
 use ninefold_proto::{Errno, Qid};
 
@@ -16,6 +19,7 @@ use super::super::file::File;
 use super::super::metadata::{FileType, Metadata};
 use super::super::node::{Mode, Node, metadata, told};
 use super::super::resolve::Follow;
+use super::super::stream::{Grant, Granted};
 
 /// See the [module](self).
 pub(crate) trait NameOp: Sync {
@@ -576,12 +580,28 @@ pub struct BeginRead {
     pub most: u64,
     /// Anything but a plain file is `EINVAL`. Its open is not waited for, as that of a FIFO waits for who writes to it.
     pub plain: bool,
+    /// Streams by which a long file will be read at most ([`File::ranges`]): they are asked for at once, and connections opened for
+    /// them, where the way is long. 0: it will not.
+    pub streams: usize,
 }
+
+/// What was issued to begin to read a file.
+pub(crate) struct ReadPromised {
+    spot: Spot,
+    opened: Promise<Opened>,
+    metadata: Promise<Metadata>,
+    longer: Option<Promise<()>>,
+    read: Promise<Bytes>,
+    granted: Vec<Promise<Grant>>,
+}
+
+/// Bytes of each stream that is asked for before anybody knows how long the file is: what takes a connection six round trips.
+const GRANTED: u64 = 1 << 20;
 
 impl Default for BeginRead {
     /// As much as one message holds, of any file.
     fn default() -> BeginRead {
-        BeginRead { count: u32::MAX, most: u64::MAX, plain: false }
+        BeginRead { count: u32::MAX, most: u64::MAX, plain: false, streams: 0 }
     }
 }
 
@@ -593,7 +613,7 @@ impl BeginRead {
 }
 
 impl NameOp for BeginRead {
-    type Promised = (Spot, Promise<Opened>, Promise<Metadata>, Option<Promise<()>>, Promise<Bytes>);
+    type Promised = ReadPromised;
     type Output = Begun;
 
     fn follow(&self) -> Follow {
@@ -612,7 +632,8 @@ impl NameOp for BeginRead {
         // Looked at before it is read: what changes it from then on is seen by who looks again. And before it is opened, which may take long.
         let metadata = chain.stat(&spot).await?;
         let opened = chain.open(&spot, Mode::READ).await?;
-        let longer = if self.most < u64::MAX && chain.may_stream() {
+        let may_stream = self.most < u64::MAX && chain.may_stream();
+        let longer = if may_stream {
             // What the guard says to itself, the requests behind it say too.
             drop(chain.unless(2).await?);
             Some(chain.is_longer(&spot, self.most).await?)
@@ -620,10 +641,21 @@ impl NameOp for BeginRead {
             None
         };
         let read = chain.read(&spot, 0, self.count).await?;
-        Ok((spot, opened, metadata, longer, read))
+        let streams = if may_stream { chain.prepare_streams(self.streams) } else { 0 };
+        let mut granted = Vec::with_capacity(streams);
+        if streams > 0 {
+            // None of a file that has not as many bytes.
+            drop(chain.all_or_stop(streams as u16 + 1).await?);
+            drop(chain.is_longer(&spot, streams as u64 * GRANTED).await?);
+            for number in 0..streams as u64 {
+                granted.push(chain.stream(&spot, number * GRANTED, GRANTED, stream::MORE | stream::COPIED).await?);
+            }
+        }
+        Ok(ReadPromised { spot, opened, metadata, longer, read, granted })
     }
 
-    async fn take(&self, (spot, opened, metadata, longer, read): Self::Promised, qid: Qid) -> Result<Begun, Error> {
+    async fn take(&self, promised: ReadPromised, qid: Qid) -> Result<Begun, Error> {
+        let ReadPromised { spot, opened, metadata, longer, read, granted } = promised;
         // Before the open, which may be refused to a directory in other words.
         if qid.is_dir() {
             return Err(Errno::EISDIR.into());
@@ -641,7 +673,17 @@ impl NameOp for BeginRead {
             Some(longer) if longer.as_ref().err().is_none_or(|e| e.errno() == Errno::ECANCELED) => None,
             _ => Some(read?),
         };
-        Ok(Begun { file: spot.into_file(opened, Mode::READ)?, data, metadata })
+        let mut grants = Vec::with_capacity(granted.len());
+        for grant in granted {
+            // Why it is not is told by who asks for another.
+            if let Ok(grant) = grant.take().await {
+                grants.push(grant);
+            }
+        }
+        let file = spot.into_file(opened, Mode::READ)?;
+        let grants = (0..).zip(grants).map(|(number, grant)| Granted::new(&file.client, number * GRANTED, GRANTED, grant));
+        *file.granted.lock().unwrap_or_else(PoisonError::into_inner) = grants.collect();
+        Ok(Begun { file, data, metadata })
     }
 
     async fn step(&self, node: Node) -> Result<Begun, Error> {

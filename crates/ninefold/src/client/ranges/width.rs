@@ -30,7 +30,7 @@ pub(super) fn interval(trip: Duration) -> Duration {
 
 /// See the [module](self).
 #[derive(Debug)]
-pub(super) struct Width {
+pub(in crate::client) struct Width {
     most: usize,
     wanted: usize,
     interval: Duration,
@@ -53,6 +53,11 @@ impl Width {
 
     pub fn wanted(&self) -> usize {
         self.wanted
+    }
+
+    /// Bytes a second, of the best interval.
+    pub fn rate(&self) -> f64 {
+        self.best
     }
 
     pub fn moved(&mut self, bytes: u64) {

@@ -21,7 +21,11 @@ use ninefold_proto::{Errno, R, T};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::Instant;
 
+use super::granted::Grant;
+use super::track::{Track, Turn, opening};
+use crate::client::client::Client;
 use crate::client::connection::Waiting;
+use crate::client::dialer::Dialer;
 use crate::client::error::{Error, Fault};
 use crate::client::file::File;
 use crate::client::node::unexpected;
@@ -41,7 +45,7 @@ const IN_SOCKET: u64 = 4 << 20;
 #[derive(Debug)]
 pub(super) struct Beside {
     file: File,
-    socket: Socket,
+    carrier: Carrier,
     read: bool,
     offset: u64,
     length: Option<u64>,
@@ -55,6 +59,65 @@ pub(super) struct Beside {
     /// It goes on where another one ended: that data connections get through is known, and so is whether the file was changed since.
     goes_on: Option<Gone>,
     is_vouched_for: bool,
+}
+
+/// What its bytes come or go by.
+#[derive(Debug)]
+enum Carrier {
+    /// A connection of its own.
+    Own(Socket),
+    /// One that it has between others, of which it reads its own bytes.
+    Turn(Turn),
+}
+
+impl Carrier {
+    async fn read_buf(&mut self, buf: &mut impl BufMut) -> io::Result<usize> {
+        match self {
+            Carrier::Own(socket) => socket.read_buf(buf).await,
+            Carrier::Turn(turn) => turn.read_buf(buf).await,
+        }
+    }
+
+    /// The connection of a stream that has one of its own.
+    fn own(&mut self) -> io::Result<&mut Socket> {
+        match self {
+            Carrier::Own(socket) => Ok(socket),
+            Carrier::Turn(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+}
+
+/// How a stream that is read shares its connection with others.
+#[derive(Clone, Debug)]
+pub(super) enum Sharing {
+    /// It has it alone.
+    Alone,
+    /// Others are to come behind it.
+    First,
+    Behind(Arc<Track>),
+}
+
+/// What is asked of the server.
+#[derive(Clone, Debug)]
+pub(super) struct Ask {
+    pub read: bool,
+    pub offset: u64,
+    pub length: Option<u64>,
+    /// Not pages of the file, which may change on the way.
+    pub copied: bool,
+    pub sharing: Sharing,
+}
+
+impl Ask {
+    /// One that has a connection of its own.
+    pub fn alone(read: bool, offset: u64, length: Option<u64>) -> Ask {
+        Ask { read, offset, length, copied: false, sharing: Sharing::Alone }
+    }
+
+    fn flags(&self) -> u32 {
+        let more = if matches!(self.sharing, Sharing::Alone) { 0 } else { stream::MORE };
+        more | if self.copied { stream::COPIED } else { 0 }
+    }
 }
 
 /// What is known of the one that a stream goes on behind.
@@ -89,7 +152,8 @@ enum Given {
 impl Beside {
     /// Asks for a stream of `file`; `None` where the server has none for it, or no connection to it can be had: the same bytes can be
     /// had in messages.
-    pub async fn open(file: &File, read: bool, offset: u64, length: Option<u64>) -> Result<Option<Beside>, Error> {
+    pub async fn open(file: &File, ask: &Ask) -> Result<Option<Beside>, Error> {
+        let &Ask { read, offset, length, .. } = ask;
         let client = &file.client;
         let (handle, version) = (client.handle(), client.version());
         // On the wire a length of 0 is to the end.
@@ -98,13 +162,14 @@ impl Beside {
         }
         let request = T::Stream {
             fid: file.fid.fid(),
-            flags: Octal(0),
+            flags: Octal(ask.flags()),
             isread: read.into(),
             offset,
             length: length.unwrap_or_default(),
         };
         // Where the connection goes is known in .n1: it is made meanwhile.
-        let dial = async { if version.is_n1() { Some(handle.dialer().open().await) } else { None } };
+        let dials = version.is_n1() && !matches!(ask.sharing, Sharing::Behind(_));
+        let dial = async { if dials { Some(handle.dialer().open().await) } else { None } };
         let (given, dialled) = match unless_refused(client.call(request), dial).await {
             Ok((reply, dialled)) => match reply.message()? {
                 R::Stream { data, .. } if version.streams => {
@@ -121,25 +186,48 @@ impl Beside {
             Err(Error::Refused(_) | Error::Unsupported { .. }) => return Ok(None),
             Err(e) => return Err(e),
         };
-        let opened = match (&given, dialled) {
-            (Given::Port(host, port) | Given::Token { elsewhere: Some((host, port)), .. }, _) => {
-                handle.dialer().open_at(host, *port).await
+        Beside::begin(file, ask, given, dialled).await
+    }
+
+    /// The same of one that was asked for with the open of the file, and is the first of its connection.
+    pub async fn granted(file: &File, ask: &Ask, grant: Grant) -> Result<Option<Beside>, Error> {
+        let Grant { id, token, modrev, elsewhere } = grant;
+        if elsewhere {
+            give_up(&file.client, id).await;
+            return Ok(None);
+        }
+        let dialled = file.client.handle().dialer().open().await;
+        let given = Given::Token { id, token, modrev, elsewhere: None };
+        Beside::begin(file, ask, given, Some(dialled)).await
+    }
+
+    async fn begin(
+        file: &File,
+        ask: &Ask,
+        given: Given,
+        dialled: Option<io::Result<Socket>>,
+    ) -> Result<Option<Beside>, Error> {
+        let &Ask { read, offset, length, .. } = ask;
+        let (client, handle) = (&file.client, file.client.handle());
+        let carrier = match (&ask.sharing, &given) {
+            (Sharing::Behind(track), Given::Token { token, elsewhere: None, .. }) => {
+                track.follow(token).await.map(Carrier::Turn)
             }
-            (_, Some(opened)) => opened,
-            (_, None) => Err(io::ErrorKind::Unsupported.into()),
-        };
-        let opened = match (opened, &given) {
-            (Ok(mut socket), Given::Token { token, .. }) => introduce(&mut socket, token).await.map(|()| socket),
-            (opened, _) => opened,
+            (Sharing::Behind(_), _) => Err(io::ErrorKind::Unsupported.into()),
+            (Sharing::First, _) => connect(handle.dialer(), &given, dialled).await.map(Track::begin).map(Carrier::Turn),
+            (Sharing::Alone, _) => connect(handle.dialer(), &given, dialled).await.map(Carrier::Own),
         };
         let lane = &client.lane;
-        let socket = match opened {
-            Ok(socket) => socket,
+        let carrier = match carrier {
+            Ok(carrier) => carrier,
             Err(e) => {
                 tracing::debug!("no data connection: {e}");
-                handle.dialer().give_up();
+                // Another one may be had where it is that of the streams before it that is gone.
+                if !matches!(ask.sharing, Sharing::Behind(_)) {
+                    handle.dialer().give_up();
+                }
                 if let Given::Token { id, .. } = given {
-                    let _ = client.call(T::Streamend { id, flags: Octal(streamend::ABORT) }).await;
+                    give_up(client, id).await;
                 }
                 return Ok(None);
             }
@@ -157,7 +245,7 @@ impl Beside {
         let (file, began) = (file.share(), Instant::now());
         Ok(Some(Beside {
             file,
-            socket,
+            carrier,
             read,
             offset,
             length,
@@ -235,20 +323,26 @@ impl Beside {
         if let Some(ended) = &self.ended {
             return ended.clone().map(|()| 0);
         }
-        let arrived = match (&self.end, self.length) {
-            // A server of .s sends all that there is: the rest is nobody's.
-            (End::Unsaid, Some(length)) if self.moved == length => Ok(0),
-            (End::Unsaid, Some(length)) => {
+        // A server of .s sends all that there is: the rest is nobody's. And behind this stream another may come.
+        let has_more = matches!(self.end, End::Unsaid) || matches!(self.carrier, Carrier::Turn(_));
+        let arrived = match self.length.filter(|_| has_more) {
+            Some(length) if self.moved == length => Ok(0),
+            Some(length) => {
                 let left = usize::try_from(length - self.moved).unwrap_or(usize::MAX);
                 self.arrive(&mut buf.limit(left)).await
             }
-            _ => self.arrive(buf).await,
+            None => self.arrive(buf).await,
         };
         let result = match arrived {
             Ok(0) => self.check_end().await.map(|()| 0),
             Ok(bytes) => {
                 self.file.client.lane.raise(self.depth);
                 self.moved += bytes as u64;
+                if let Carrier::Turn(turn) = &mut self.carrier
+                    && self.length == Some(self.moved)
+                {
+                    turn.pass();
+                }
                 match self.length.filter(|&length| self.moved > length) {
                     Some(length) => Err(Fault::Beyond { asked: length }.into()),
                     None => Ok(bytes),
@@ -266,12 +360,13 @@ impl Beside {
 
     /// Bytes as they come, or the server's word that there will be none.
     async fn arrive(&mut self, buf: &mut impl BufMut) -> Result<usize, Error> {
+        self.come_to_turn().await?;
         let patience = self.patience();
-        let Beside { socket, end, .. } = self;
+        let Beside { carrier, end, .. } = self;
         let read = async {
             tokio::select! {
                 biased;
-                read = socket.read_buf(buf) => Ok(read),
+                read = carrier.read_buf(buf) => Ok(read),
                 e = end.failed() => Err(e),
             }
         };
@@ -283,6 +378,31 @@ impl Beside {
         }
     }
 
+    /// Waits for the stream before it on its connection, whose waits have bounds of their own.
+    async fn come_to_turn(&mut self) -> Result<(), Error> {
+        let Beside { carrier: Carrier::Turn(turn), end, .. } = self else { return Ok(()) };
+        tokio::select! {
+            biased;
+            came = turn.wait() => came.map_err(|e| Fault::Cut(Arc::new(e)).into()),
+            e = end.failed() => Err(of_the_way(e)),
+        }
+    }
+
+    /// Whether it is behind another on its connection, which may have been what failed.
+    pub fn is_behind(&self) -> bool {
+        matches!(&self.carrier, Carrier::Turn(turn) if turn.is_behind())
+    }
+
+    /// The connection, where others may come behind it.
+    pub fn track(&self) -> Option<&Arc<Track>> {
+        if let Carrier::Turn(turn) = &self.carrier { Some(&turn.track) } else { None }
+    }
+
+    /// The number by which the server knows it, if it has not told its end.
+    pub fn id(&self) -> Option<u32> {
+        if let End::Asked { id, .. } = self.end { Some(id) } else { None }
+    }
+
     /// Writes all of it into the socket.
     pub async fn write(&mut self, mut data: &[u8]) -> Result<(), Error> {
         if let Some(Err(e)) = &self.ended {
@@ -290,12 +410,13 @@ impl Beside {
         }
         let patience = self.patience();
         while !data.is_empty() {
-            let Beside { socket, end, .. } = self;
+            let Beside { carrier, end, .. } = self;
             let write = async {
+                let socket = carrier.own();
                 tokio::select! {
                     biased;
                     e = end.failed() => Err(e),
-                    written = socket.write(data) => Ok(written),
+                    written = async { socket?.write(data).await } => Ok(written),
                 }
             };
             let result = match tokio::time::timeout(patience, write).await {
@@ -326,7 +447,8 @@ impl Beside {
         }
         // Behind TLS bytes may be left that the socket had no room for.
         let patience = self.patience();
-        match tokio::time::timeout(patience, self.socket.shutdown()).await {
+        let carrier = &mut self.carrier;
+        match tokio::time::timeout(patience, async { carrier.own()?.shutdown().await }).await {
             Ok(Ok(())) => {}
             Ok(Err(e)) => return Err(self.broke(e).await),
             Err(_) => return Err(Error::TimedOut(patience)),
@@ -351,7 +473,8 @@ impl Beside {
     async fn finish_unsaid(mut self, patience: Duration) -> Result<u64, Error> {
         let cut = |e: io::Error| Error::from(Fault::Cut(Arc::new(e)));
         let mut none = [0];
-        match tokio::time::timeout(patience, self.socket.read(&mut none)).await {
+        let carrier = &mut self.carrier;
+        match tokio::time::timeout(patience, async { carrier.own()?.read(&mut none).await }).await {
             Ok(Ok(0)) => {}
             Ok(Ok(_)) => return Err(Fault::Beyond { asked: 0 }.into()),
             Ok(Err(e)) => return Err(cut(e)),
@@ -381,8 +504,10 @@ impl Beside {
             };
         }
         // The server looks at the file when we have acknowledged its end: at once with ours, and not when TCP would by itself.
-        if moved > 0 {
-            let _ = tokio::time::timeout(LAST_WORD, self.socket.shutdown()).await;
+        if moved > 0
+            && let Carrier::Own(socket) = &mut self.carrier
+        {
+            let _ = tokio::time::timeout(LAST_WORD, socket.shutdown()).await;
         }
         // Nothing at all came perhaps because the connection did not get through: then nobody answers, and there is another way.
         let patience = self.patience();
@@ -421,8 +546,10 @@ impl Beside {
     }
 
     /// Closes its connection by a reset.
-    pub fn reset(self) {
-        self.socket.reset_on_close();
+    pub fn reset(mut self) {
+        if let Ok(socket) = self.carrier.own() {
+            socket.reset_on_close();
+        }
     }
 
     /// The end before the end.
@@ -533,12 +660,24 @@ fn said(reply: Result<crate::client::connection::Reply, Error>) -> Result<(u64, 
     }
 }
 
-/// Says which stream a connection is for, in one segment.
-async fn introduce(socket: &mut Socket, token: &StreamToken) -> io::Result<()> {
-    let mut opening = Vec::with_capacity(stream::OPENING);
-    opening.extend_from_slice(&stream::PREFACE);
-    opening.extend_from_slice(&token.0);
-    socket.write_all(&opening).await
+/// Tells the server that nobody will come for the stream's bytes.
+pub(super) async fn give_up(client: &Client, id: u32) {
+    let _ = client.call(T::Streamend { id, flags: Octal(streamend::ABORT) }).await;
+}
+
+/// The data connection of what was given, which was told whose it is.
+async fn connect(dialer: &Dialer, given: &Given, dialled: Option<io::Result<Socket>>) -> io::Result<Socket> {
+    let mut socket = match (given, dialled) {
+        (Given::Port(host, port) | Given::Token { elsewhere: Some((host, port)), .. }, _) => {
+            dialer.open_at(host, *port).await?
+        }
+        (_, Some(opened)) => opened?,
+        (_, None) => return Err(io::ErrorKind::Unsupported.into()),
+    };
+    if let Given::Token { token, .. } = given {
+        socket.write_all(&opening(token)).await?;
+    }
+    Ok(socket)
 }
 
 #[cfg(test)]

@@ -1,17 +1,18 @@
 //! How a data connection is closed: by a reset, until all of its stream went well.
 //!
 //! That is set on the socket as soon as the connection is known for one of a stream, so that whatever closes it first, an error, a
-//! task that is lost or the end of the process, gives its peer no end that could be taken for that of a whole file. A Unix socket
-//! has no reset.
+//! task that is lost or the end of the process, gives its peer no end that could be taken for that of a whole file. It stays so where
+//! the connection goes on with another stream. A Unix socket has no reset.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use ninefold_proto::Error;
 use rustix::net::sockopt::set_socket_linger;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use super::life::Bounds;
+use super::life::{Bounds, of_peer};
 use crate::transport::{Socket, Stream};
 
 /// What carries the bytes of a stream.
@@ -27,6 +28,32 @@ impl Way {
         match stream.into_socket() {
             Ok(socket) => Way::Socket(Arc::new(socket)),
             Err(stream) => Way::Stream(stream),
+        }
+    }
+
+    /// Ends our direction behind all that was sent; or, where the way goes on with another stream, lets the last of it leave at once.
+    pub async fn end_sending(&mut self, goes_on: bool, bounds: &Bounds) -> Result<(), Error> {
+        match self {
+            Way::Socket(socket) if goes_on => socket.send_rest(),
+            Way::Socket(socket) => {
+                socket.shutdown().map_err(|error| of_peer(&error))?;
+                by_end_of(socket);
+            }
+            // What writes to it flushes it.
+            Way::Stream(_) if goes_on => {}
+            Way::Stream(stream) => {
+                bounds.wait(stream.shutdown()).await?;
+                by_end(stream);
+            }
+        }
+        Ok(())
+    }
+
+    /// For another stream.
+    pub fn into_stream(self) -> Option<Stream> {
+        match self {
+            Way::Socket(socket) => Arc::into_inner(socket).map(Stream::from),
+            Way::Stream(stream) => Some(*stream),
         }
     }
 
@@ -52,7 +79,7 @@ pub(super) fn by_reset(stream: &Stream) {
 }
 
 /// Closed, it gives its peer what was sent, and an end.
-pub(super) fn by_end(stream: &Stream) {
+fn by_end(stream: &Stream) {
     match stream {
         Stream::Tcp(socket) => linger(Some(socket), None),
         Stream::Tls(sealed) => linger(sealed.tcp(), None),
@@ -61,7 +88,7 @@ pub(super) fn by_end(stream: &Stream) {
 }
 
 /// The same.
-pub(super) fn by_end_of(socket: &Socket) {
+fn by_end_of(socket: &Socket) {
     if let Socket::Tcp(socket) = socket {
         linger(Some(socket), None);
     }

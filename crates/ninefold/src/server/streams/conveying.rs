@@ -5,7 +5,6 @@ use bytes::{Bytes, BytesMut};
 use ninefold_proto::{Errno, Error};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::closing;
 use super::life::{Bounds, cut_short};
 use crate::server::conduit::{Seen, Sink, Source};
 use crate::server::dispatch::outlive;
@@ -43,10 +42,8 @@ pub(super) async fn to_peer(
         sent += bytes.len() as u64;
         tokio::task::yield_now().await;
     }
-    // The peer takes its end for that of the whole: first the source's last word.
+    // The peer takes the end of the connection for that of the whole: first the source's last word.
     let seen = bounds.unless_aborted(outlive(async { source.finish().await })).await?;
-    bounds.wait(stream.shutdown()).await?;
-    closing::by_end(stream);
     Ok((sent, seen))
 }
 

@@ -14,7 +14,6 @@ use ninefold_proto::{Errno, Error};
 use rustix::io::{Errno as Os, preadv, pwrite};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::closing;
 use super::descriptor::Descriptor;
 use super::life::{Bounds, aborted, cut_short};
 use crate::server::cx::{Cancel, Parking};
@@ -160,10 +159,6 @@ pub(super) async fn to_peer(
     for (_, read) in reads {
         // What it brings is of no use any more.
         let _ = read.await;
-    }
-    if sent.is_ok() {
-        bounds.wait(stream.shutdown()).await?;
-        closing::by_end(stream);
     }
     sent
 }

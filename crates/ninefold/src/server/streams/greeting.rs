@@ -13,6 +13,7 @@ use ninefold_proto::n1::stream::{OPENING, PREFACE};
 use tokio::io::AsyncReadExt;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
+use tracing::debug;
 
 use super::closing;
 use super::origin::Origin;
@@ -121,12 +122,36 @@ pub(in crate::server) async fn receive(server: Arc<Server>, mut stream: Stream, 
         Heard::Ended => None,
     };
     closing::by_reset(&stream);
-    let Some(token) = token else { return };
-    let claimed = server.streams.tokens.claim(&token, &peer);
+    if let Some(token) = token {
+        hand_over(&server, stream, &peer, &token);
+    }
+}
+
+/// The same of a data connection that goes on behind a stream: with another one, or not at all.
+pub(super) async fn receive_next(server: Arc<Server>, mut stream: Stream, peer: Peer) {
+    match hear(&server, &mut stream, &peer, Instant::now()).await {
+        Heard::Stream(token) => hand_over(&server, stream, &peer, &token),
+        // It was ended.
+        Heard::Session(bytes) if bytes.is_empty() => {}
+        Heard::Session(_) => {
+            server.streams.refuse();
+            server.streams.tell(&peer, "data connection closed: what came behind a stream is not the preface of another");
+        }
+        Heard::Silent => {
+            server.streams.unheard.fetch_add(1, Ordering::Relaxed);
+            debug!(%peer, "data connection closed: no other stream came behind the one that it was for");
+        }
+        Heard::Ended => {}
+    }
+}
+
+/// Gives a data connection to the stream of its token, or closes it.
+fn hand_over(server: &Server, stream: Stream, peer: &Peer, token: &[u8; 16]) {
+    let claimed = server.streams.tokens.claim(token, peer);
     let handed = claimed.is_some_and(|waiting| waiting.send(stream).is_ok());
     if !handed {
         server.streams.refuse();
-        server.streams.tell(&peer, "data connection closed: its token is good for no stream");
+        server.streams.tell(peer, "data connection closed: its token is good for no stream");
     }
 }
 

@@ -19,7 +19,7 @@ use super::places::Place;
 use super::port::Port;
 use super::table::{Ended, Entry, Hold};
 use super::tokens::Ticket;
-use super::{StreamLimits, copying, moving};
+use super::{StreamLimits, copying, greeting, moving};
 use crate::server::conduit::Seen;
 use crate::server::dispatch::{Handle, outlive, survive};
 use crate::server::{Cx, Server};
@@ -52,6 +52,10 @@ pub(super) struct Life {
     pub appends: bool,
     /// Somebody may ask how it ended.
     pub is_asked_after: bool,
+    /// The connection may go on with another stream.
+    pub more: bool,
+    /// What is sent is to be copied first.
+    pub copied: bool,
 }
 
 /// What bounds the moving of bytes.
@@ -164,9 +168,11 @@ pub(super) fn cut_short() -> Error {
 
 impl Life {
     pub async fn run(self, server: Arc<Server>, place: Place, entry: Entry) {
-        let Life { peer, modrev, moves, arrival, read, offset, length, appends, is_asked_after } = self;
+        let Life { peer, modrev, moves, arrival, read, offset, length, appends, is_asked_after, more, copied } = self;
         let bounds = Bounds::new(entry.aborted(), server.clone());
         let stream = arrive(arrival, &server, &bounds);
+        // What ends before its length ends the connection: the peer is to know it by that.
+        let goes_on = |count| more && length == Some(count);
         // What fails drops its connection, which resets it, before anything else is waited for.
         let moved = match moves {
             Moves::InKernel(file) => {
@@ -175,9 +181,7 @@ impl Life {
                     let host = || Backing::Host(file.clone());
                     let count = match (&mut way, read) {
                         (Way::Socket(socket), true) => {
-                            let count = moving::to_peer(&file, socket, offset, length, &bounds).await?;
-                            is_taken = !is_asked_after || moving::wait_until_taken(socket, &bounds).await?;
-                            count
+                            moving::to_peer(&file, socket, offset, length, copied, &bounds).await?
                         }
                         (Way::Socket(socket), false) => {
                             moving::from_peer(&file, socket, offset, length, &bounds).await?
@@ -189,6 +193,13 @@ impl Life {
                             copying::from_peer(&host(), stream, offset, length, false, &bounds).await?
                         }
                     };
+                    if read {
+                        way.end_sending(goes_on(count), &bounds).await?;
+                    }
+                    if let Way::Socket(socket) = &way && read && is_asked_after && !copied {
+                        // Behind it others are sent, of which some are always on the way.
+                        is_taken = !goes_on(count) && moving::wait_until_taken(socket, &bounds).await?;
+                    }
                     Ok::<_, Error>((count, way, is_taken))
                 };
                 let moved = moved.await;
@@ -209,6 +220,10 @@ impl Life {
                             (count, Seen::Unchanged)
                         }
                     };
+                    let mut way = Way::Stream(Box::new(stream));
+                    if read {
+                        way.end_sending(goes_on(count), &bounds).await?;
+                    }
                     // All of it is there: who cannot say what became of the file since does not know.
                     let last = modrev_of(&hold.file).await.unwrap_or(0);
                     let last = match seen {
@@ -220,7 +235,7 @@ impl Life {
                         Seen::Unknown if last == modrev => 0,
                         _ => last,
                     };
-                    Ok((Ended { count, modrev: last }, Way::Stream(Box::new(stream))))
+                    Ok((Ended { count, modrev: last }, way))
                 };
                 // The conduit is gone by then, whatever it ended by.
                 let moved = moved.await;
@@ -235,8 +250,12 @@ impl Life {
                         true => copying::to_peer(&backing, &mut stream, offset, length, &bounds).await?,
                         false => copying::from_peer(&backing, &mut stream, offset, length, appends, &bounds).await?,
                     };
+                    let mut way = Way::Stream(Box::new(stream));
+                    if read {
+                        way.end_sending(goes_on(count), &bounds).await?;
+                    }
                     let last = modrev_of(&hold.file).await?;
-                    Ok((Ended { count, modrev: last }, Way::Stream(Box::new(stream))))
+                    Ok((Ended { count, modrev: last }, way))
                 };
                 let moved = moved.await;
                 // A file that is written at its clunk tells here that it was not.
@@ -244,10 +263,13 @@ impl Life {
                 moved.and_then(|ended| released.map(|()| ended))
             }
         };
+        let mut next = None;
         let end = match moved {
             Ok((ended, way)) => {
                 if !read {
                     way.close_whole(&bounds).await;
+                } else if goes_on(ended.count) {
+                    next = way.into_stream();
                 }
                 Ok(ended)
             }
@@ -256,6 +278,9 @@ impl Life {
         server.streams.count_end(&peer, end.as_ref().err());
         drop(place);
         entry.end(end, is_asked_after);
+        if let Some(stream) = next {
+            server.streams.tasks.spawn(greeting::receive_next(server.clone(), stream, peer));
+        }
     }
 }
 

@@ -4,7 +4,8 @@
 //! `.s`, a port ([`port`]), and a task ([`life`]) that waits for the data connection and then moves the bytes: between file and
 //! socket in the kernel where the file server gives a [`Descriptor`] ([`moving`]), by its conduits where it has them ([`conveying`]), else
 //! by its reads and writes ([`copying`]).
-//! Every fresh connection is heard first by [`greeting`], which tells data connections from sessions. Tstreamend comes to [`end`].
+//! Every fresh connection is heard first by [`greeting`], which tells data connections from sessions, and again when it goes on
+//! behind a stream. Tstreamend comes to [`end`].
 //!
 //! Whatever happens, a stream ends, its place at the server is free again, and its end is told once. One that ends in an error
 //! resets its connection ([`closing`]): nobody takes what he has, or has sent, for the whole.
@@ -195,6 +196,10 @@ pub(super) struct Ask {
     pub offset: u64,
     pub length: Option<u64>,
     pub appends: bool,
+    /// The connection may go on with another stream.
+    pub more: bool,
+    /// What is sent is to be copied first.
+    pub copied: bool,
 }
 
 /// Tstream. `of`: the streams of its connection.
@@ -264,8 +269,8 @@ pub(super) fn open(
         };
         let streaming = Streaming { id: entry.id(), token, modrev, address };
         let is_asked_after = ask.dialect == Dialect::Linux;
-        let Ask { read, offset, length, .. } = ask;
-        let life = Life { peer, modrev, moves, arrival, read, offset, length, appends, is_asked_after };
+        let Ask { read, offset, length, more, copied, .. } = ask;
+        let life = Life { peer, modrev, moves, arrival, read, offset, length, appends, is_asked_after, more, copied };
         server.streams.opened.fetch_add(1, Ordering::Relaxed);
         server.streams.tasks.spawn(life.run(server.clone(), place, entry));
         Ok(Done::Streaming(streaming))

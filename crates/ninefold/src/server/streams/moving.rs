@@ -18,7 +18,6 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-use super::closing;
 use super::descriptor::Descriptor;
 use super::life::{Bounds, cut_short, of_peer};
 use crate::server::{Answer, sock_diag};
@@ -63,21 +62,20 @@ fn os(error: Os) -> Error {
     Errno(error.raw_os_error().cast_unsigned()).into()
 }
 
-/// Sends the file from `offset` on: `length` bytes, or fewer where it ends before. Answers how many.
+/// Sends the file from `offset` on: `length` bytes, or fewer where it ends before. Answers how many. `is_copied`: not its pages,
+/// which may change on the way.
 pub(super) async fn to_peer(
     file: &File,
     socket: &Arc<Socket>,
     offset: u64,
     length: Option<u64>,
+    is_copied: bool,
     bounds: &Bounds,
 ) -> Result<u64, Error> {
     socket.fill_segments();
-    let sent = send_all(file, socket, offset, length, bounds).await;
+    let sent = send_all(file, socket, offset, length, is_copied, bounds).await;
     // The peer must not take what it has for all.
-    let sent = sent.inspect_err(|_| socket.reset_on_close())?;
-    socket.shutdown().map_err(|error| of_peer(&error))?;
-    closing::by_end_of(socket);
-    Ok(sent)
+    sent.inspect_err(|_| socket.reset_on_close())
 }
 
 /// Waits until the peer has all that was sent. Until then pages of the file lie in the socket, and who changes the file changes
@@ -128,6 +126,7 @@ async fn send_all(
     socket: &Arc<Socket>,
     offset: u64,
     length: Option<u64>,
+    is_copied: bool,
     bounds: &Bounds,
 ) -> Result<u64, Error> {
     // Advice is free to be refused.
@@ -142,16 +141,16 @@ async fn send_all(
             cached_to = at + want as u64;
         }
         let is_here = at < cached_to;
+        let call = if by_memory || is_copied { send_copied } else { send };
         let count = if is_here { want.min((cached_to - at) as usize) } else { want };
         let sent = if is_here {
-            send(file, socket, at, count)
+            call(file, socket, at, count)
         } else {
             if at + AHEAD / 2 > asked_to && !by_memory && !file.is_slow() {
                 let _ = fadvise(file.fd(), asked_to.max(at), NonZeroU64::new(AHEAD), Advice::WillNeed);
                 asked_to = asked_to.max(at) + AHEAD;
             }
             let (file, socket) = (file.clone(), socket.clone());
-            let call = if by_memory { send_copied } else { send };
             let send = Answer::blocking(move || Ok(call(&file, &socket, at, count)));
             send.wait().await?
         };
@@ -167,7 +166,7 @@ async fn send_all(
                 }
             }
             Err(error) if is_no_matter(&error) => {}
-            Err(error) if !by_memory && cannot_move(&error) => (by_memory, cached_to) = (true, at),
+            Err(error) if !by_memory && !is_copied && cannot_move(&error) => (by_memory, cached_to) = (true, at),
             Err(error) => return Err(of_peer(&error)),
         }
     }

@@ -1,0 +1,60 @@
+//! A stream that was asked for in one round trip with the open of its file, before anybody knew how long that is.
+//!
+//! Dropped before somebody came for its bytes, it tells the server that nobody will.
+
+use ninefold_proto::R;
+use ninefold_proto::types::StreamToken;
+
+use super::beside::give_up;
+use crate::client::client::Client;
+use crate::client::connection::Reply;
+use crate::client::error::Error;
+use crate::client::node::unexpected;
+
+/// What the server says to a Tstream of `.n1`.
+#[derive(Clone, Debug)]
+pub(in crate::client) struct Grant {
+    pub id: u32,
+    pub token: StreamToken,
+    pub modrev: u64,
+    /// Where its data connection goes if not to where the session's does.
+    pub elsewhere: bool,
+}
+
+impl Grant {
+    pub fn read(reply: Reply) -> Result<Grant, Error> {
+        match reply.message()? {
+            R::Stream { id, token, modrev, addr, .. } => Ok(Grant { id, token, modrev, elsewhere: !addr.is_empty() }),
+            _ => Err(unexpected()),
+        }
+    }
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(in crate::client) struct Granted {
+    pub offset: u64,
+    pub length: u64,
+    grant: Option<Grant>,
+    client: Client,
+}
+
+impl Granted {
+    pub fn new(client: &Client, offset: u64, length: u64, grant: Grant) -> Granted {
+        Granted { offset, length, grant: Some(grant), client: client.clone() }
+    }
+
+    /// For who comes for it.
+    pub fn take(mut self) -> Option<Grant> {
+        self.grant.take()
+    }
+}
+
+impl Drop for Granted {
+    fn drop(&mut self) {
+        if let (Some(grant), Ok(runtime)) = (self.grant.take(), tokio::runtime::Handle::try_current()) {
+            let client = self.client.clone();
+            runtime.spawn(async move { give_up(&client, grant.id).await });
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! A data connection that streams have one after another: who has come to its end hands it to the next, whose token was sent while
+//! the one before was still on its way. So a connection that has found its rate brings one part of a file behind the other, without a
+//! pause.
+//!
+//! Locks: `line` alone, while a few bytes are given to the socket. In whatever order replies bring the tokens, turns come in the order in which
+//! they were sent.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ninefold_proto::n1::stream;
+use ninefold_proto::types::StreamToken;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::sync::{Mutex, oneshot};
+
+use crate::transport::Stream as Socket;
+
+/// The longest wait for room for a token: the server takes it when it has come to it, and until then the kernel does.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+type Reading = ReadHalf<Socket>;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(in crate::client) struct Track {
+    line: Mutex<Line>,
+}
+
+#[derive(Debug)]
+struct Line {
+    write: WriteHalf<Socket>,
+    /// Where the last of its streams will leave it. `None` where somebody could not get in line.
+    end: Option<oneshot::Receiver<Reading>>,
+}
+
+/// A stream's place on a track.
+#[derive(Debug)]
+pub(super) struct Turn {
+    pub track: Arc<Track>,
+    reading: Option<Reading>,
+    /// Its turn has not come.
+    before: Option<oneshot::Receiver<Reading>>,
+    next: Option<oneshot::Sender<Reading>>,
+    is_behind: bool,
+}
+
+impl Track {
+    /// Of a connection whose first stream has it.
+    pub(super) fn begin(socket: Socket) -> Turn {
+        let (reading, write) = tokio::io::split(socket);
+        let (next, end) = oneshot::channel();
+        let track = Track { line: Mutex::new(Line { write, end: Some(end) }) };
+        Turn { track: Arc::new(track), reading: Some(reading), before: None, next: Some(next), is_behind: false }
+    }
+
+    /// Sends the token of the stream that is the next one.
+    pub(super) async fn follow(self: &Arc<Track>, token: &StreamToken) -> io::Result<Turn> {
+        let mut line = self.line.lock().await;
+        let before = line.end.take().ok_or(io::ErrorKind::NotConnected)?;
+        let say = async {
+            line.write.write_all(&opening(token)).await?;
+            line.write.flush().await
+        };
+        match tokio::time::timeout(PATIENCE, say).await {
+            Ok(said) => said?,
+            Err(_) => return Err(io::ErrorKind::TimedOut.into()),
+        }
+        let (next, end) = oneshot::channel();
+        line.end = Some(end);
+        Ok(Turn { track: self.clone(), reading: None, before: Some(before), next: Some(next), is_behind: true })
+    }
+}
+
+impl Turn {
+    /// Waits for the stream before it; an error where that did not come to its end.
+    pub async fn wait(&mut self) -> io::Result<()> {
+        if let Some(before) = &mut self.before {
+            let reading = before.await;
+            self.before = None;
+            self.reading = Some(reading.map_err(|_| io::ErrorKind::UnexpectedEof)?);
+        }
+        Ok(())
+    }
+
+    /// The bytes that come, of which the caller takes no more than are its own.
+    pub async fn read_buf(&mut self, buf: &mut impl bytes::BufMut) -> io::Result<usize> {
+        match &mut self.reading {
+            Some(reading) => reading.read_buf(buf).await,
+            None => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+
+    /// All its bytes came: the next one may go on.
+    pub fn pass(&mut self) {
+        if let (Some(reading), Some(next)) = (self.reading.take(), self.next.take()) {
+            // Where nobody is in line it lies there until the track ends, or somebody is.
+            let _ = next.send(reading);
+        }
+    }
+
+    /// Whether it is not the first of its track.
+    pub fn is_behind(&self) -> bool {
+        self.is_behind
+    }
+}
+
+/// What a data connection says of the stream that it is for: at best in one segment.
+pub(super) fn opening(token: &StreamToken) -> Vec<u8> {
+    let mut opening = Vec::with_capacity(stream::OPENING);
+    opening.extend_from_slice(&stream::PREFACE);
+    opening.extend_from_slice(&token.0);
+    opening
+}
