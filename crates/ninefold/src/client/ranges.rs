@@ -47,6 +47,9 @@ const GROWS: f64 = 1.25;
 const PIECE: std::ops::RangeInclusive<u64> = 512 << 10..=64 << 20;
 const SHARE: u64 = 3;
 
+/// Bytes that are worth a stream of a connection that there is.
+const EVEN_LEAST: u64 = 128 << 10;
+
 /// Round trips that a piece takes at least on a fast way: the next one is asked for that long before.
 const PIECE_TRIPS: u32 = 2;
 
@@ -94,6 +97,12 @@ pub struct Ranges {
     /// Since the last byte came, a stream has come to its end and found the file as it was.
     is_unchanged: bool,
     failed: Option<Error>,
+}
+
+/// Bytes of the shortest piece where so many streams bring one behind another.
+fn least_piece(trip: Duration, streams: u64) -> u64 {
+    let bytes = FAST * (trip * PIECE_TRIPS).as_secs_f64() / streams.max(1) as f64;
+    (bytes as u64).clamp(*PIECE.start(), *PIECE.end())
 }
 
 /// One range.
@@ -282,6 +291,11 @@ impl File {
         for one in granted {
             ranges.begin_granted(one);
         }
+        // What is come to the end of while all connections still grow is parted evenly.
+        let left = ranges.queued();
+        if left <= 2 * streams as u64 * least_piece(trip, streams as u64) {
+            ranges.even = Some(left.div_ceil(streams as u64).max(EVEN_LEAST));
+        }
         // What is asked for together waits for its connections together.
         self.client.prepare_streams(streams - ranges.streams());
         while ranges.streams() < streams
@@ -304,20 +318,19 @@ impl Ranges {
         part.before.is_some_and(|before| self.parts[before].is_some())
     }
 
+    /// Bytes that no stream has begun with.
+    fn queued(&self) -> u64 {
+        self.queue.iter().fold(0, |left, (from, to)| left.saturating_add(to - from))
+    }
+
     /// The next piece for one of so many streams.
     fn take_piece(&mut self, streams: usize) -> Option<(u64, u64)> {
-        let left = self.queue.iter().fold(0u64, |left, (from, to)| left.saturating_add(to - from));
+        let left = self.queued();
         let first = self.queue.front_mut()?;
         let mut length = if self.in_pieces && !self.is_in_band {
             let streams = streams.max(1) as u64;
-            let least = FAST * (self.trip * PIECE_TRIPS).as_secs_f64() / streams as f64;
-            let least = (least as u64).clamp(*PIECE.start(), *PIECE.end());
-            // What all grow through together is parted evenly.
-            let is_short = left <= streams * least * 2;
-            if is_short && self.parts.is_empty() {
-                self.even = Some(left.div_ceil(streams));
-            }
-            self.even.unwrap_or_else(|| (left / (streams * SHARE)).clamp(least, *PIECE.end()))
+            let share = (left / (streams * SHARE)).clamp(least_piece(self.trip, streams), *PIECE.end());
+            self.even.unwrap_or(share)
         } else {
             u64::MAX
         };
@@ -398,6 +411,9 @@ impl Ranges {
                         part.track = stream.track();
                     }
                     self.wait_for(number, stream);
+                    if self.even.is_some() {
+                        self.go_on_behind(number);
+                    }
                     continue;
                 }
                 What::Data(stream, data) => (stream, data),
@@ -509,7 +525,10 @@ impl Ranges {
             left += part(next).map_or(0, Part::left);
         }
         // One that was cut short ends its connection.
-        if first.end < first.until || line == LINE || !first.is_near_its_end(left, self.trip) {
+        if first.end < first.until || line == LINE {
+            return;
+        }
+        if self.even.is_none() && !first.is_near_its_end(left, self.trip) {
             return;
         }
         let behind = Behind { before: Some(last), ..Behind::from(first) };
