@@ -19,6 +19,11 @@ pub trait Descriptor: Send + Sync + 'static {
     /// Whether it may answer from another machine or program, so that no thread of the reactor may wait for it.
     fn is_slow(&self) -> bool;
 
+    /// Whether its bytes lie in memory alone, so that none of them is waited for.
+    fn is_in_memory(&self) -> bool {
+        false
+    }
+
     /// Has a slow one write out what its file system holds back until a close(2), and tells why not. May wait.
     fn flush(&self) -> Result<(), Error> {
         Ok(())

@@ -137,7 +137,7 @@ async fn send_all(
     while at < end {
         bounds.wait(socket.ready(Interest::WRITABLE)).await?;
         let want = usize::try_from(end - at).unwrap_or(usize::MAX).min(SENT);
-        if at >= cached_to && !by_memory && !file.is_slow() && is_cached(file, at, at + want as u64) {
+        if at >= cached_to && !by_memory && !file.is_slow() && is_cached(&**file, at, at + want as u64) {
             cached_to = at + want as u64;
         }
         let is_here = at < cached_to;
@@ -199,7 +199,10 @@ fn send_copied(file: &File, socket: &Socket, at: u64, count: usize) -> io::Resul
 }
 
 /// Whether reading need not wait, as far as a few bytes tell: sendfile(2) has no flag that forbids waiting.
-fn is_cached(file: &File, from: u64, to: u64) -> bool {
+fn is_cached(file: &dyn Descriptor, from: u64, to: u64) -> bool {
+    if file.is_in_memory() {
+        return true;
+    }
     let has = |at: u64| preadv2(file.fd(), &mut [IoSliceMut::new(&mut [0])], at, ReadWriteFlags::NOWAIT).is_ok();
     let any = (from..to).step_by(STEP as usize).map(|at| at + fastrand::u64(..STEP.min(to - at)));
     any.chain([from, to - 1]).all(has)
@@ -287,7 +290,11 @@ async fn take_all(
                 turn.take().ok_or_else(|| Error::new(Errno::EIO))
             }
         };
-        let turn = if file.is_slow() { Answer::blocking(turn) } else { Answer::in_place(turn) };
+        let turn = match &**file {
+            file if file.is_slow() => Answer::blocking(turn),
+            file if file.is_in_memory() => Answer::Now(turn()),
+            _ => Answer::in_place(turn),
+        };
         let Turn { moved, is_dry, is_over, by_memory: cannot_move } = turn.wait().await?;
         at += moved as u64;
         bounds.moved(moved as u64);

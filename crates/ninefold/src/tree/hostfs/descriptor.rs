@@ -13,13 +13,23 @@ use crate::server::Descriptor;
 pub(super) struct Held {
     open: Arc<OpenFile>,
     who: Identity,
+    in_memory: bool,
 }
+
+/// File systems that are nowhere but in memory, by statfs(2)'s f_type (linux/magic.h: TMPFS_MAGIC, RAMFS_MAGIC): they know no RWF_NOWAIT,
+/// and need none.
+const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
 
 impl Held {
     /// `None` for what is no plain file, and for one that is read and written past the page cache (O_DIRECT): the kernel's own
     /// calls do not suit it.
     pub(super) fn of(open: Arc<OpenFile>, who: Identity) -> Option<Box<dyn Descriptor>> {
-        (open.is_plain() && !open.is_direct()).then(|| Box::new(Held { open, who }) as Box<dyn Descriptor>)
+        if !open.is_plain() || open.is_direct() {
+            return None;
+        }
+        let is_known = |fs: rustix::fs::StatFs| IN_MEMORY.contains(&fs.f_type);
+        let in_memory = !open.slow && rustix::fs::fstatfs(&open.fd).is_ok_and(is_known);
+        Some(Box::new(Held { open, who, in_memory }))
     }
 }
 
@@ -37,6 +47,10 @@ impl Descriptor for Held {
 
     fn is_slow(&self) -> bool {
         self.open.slow
+    }
+
+    fn is_in_memory(&self) -> bool {
+        self.in_memory
     }
 
     fn flush(&self) -> Result<(), Error> {
