@@ -216,10 +216,10 @@ impl Chain {
         streams
     }
 
-    /// Whether the open file has more than `bytes` bytes: `ENXIO` where it has not; .n1 only.
+    /// Whether the open file has more than `bytes` bytes: `ENXIO` where it has not, or nothing but a hole behind them; .n1 only.
     pub(super) async fn is_longer(&mut self, spot: &Spot, bytes: u64) -> Result<Promise<()>, Error> {
-        // What is behind the last data is a hole (lseek(2)); only behind the end there is none.
-        let request = T::Seek { fid: self.own(&spot.fid)?, offset: bytes, whence: seek::HOLE };
+        // A hole is there behind every file (lseek(2)), but is looked for page by page in some.
+        let request = T::Seek { fid: self.own(&spot.fid)?, offset: bytes, whence: seek::DATA };
         self.issue(request, Bytes::new(), nothing).await
     }
 
