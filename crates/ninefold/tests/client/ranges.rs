@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use ninefold::client::{Client, Error, Fault, File, Follow, Mode, Options, Ranges};
+use ninefold::client::{BeginRead, Client, Error, Fault, File, Follow, Mode, Options, Ranges};
 use ninefold::proto::Dialect;
 use ninefold::proto::dialect::Version;
 use ninefold::server::Server;
@@ -27,17 +27,26 @@ const SOON: Duration = Duration::from_secs(60);
 /// Half of a round trip: one of 40 ms is long enough for eight streams from the beginning on.
 const DELAY: Duration = Duration::from_millis(20);
 
+/// A file that goes in pieces, several to a stream: at 1 Gbit/s more than two round trips of eight.
+const LONG: usize = 40_000_003;
+
 /// A directory with the file `f`, and where it is served.
 struct Scene {
     dir: tempfile::TempDir,
     address: SocketAddr,
-    _server: Arc<Server>,
+    server: Arc<Server>,
+    /// Connections that were made to [`Scene::far`].
+    made: Arc<AtomicU64>,
 }
 
 impl Scene {
     async fn new() -> Scene {
+        Scene::of(SIZE).await
+    }
+
+    async fn of(size: usize) -> Scene {
         let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join("f"), content(0, SIZE)).unwrap();
+        std::fs::write(dir.path().join("f"), content(0, size)).unwrap();
         let server = Server::builder().export("", Arc::new(HostFs::open(dir.path()).unwrap()), false).build();
         let listener = Listener::bind(&"9p://127.0.0.1:0".parse().unwrap()).await.unwrap();
         let address = listener.local_address().unwrap().to_string().trim_start_matches("9p://").parse().unwrap();
@@ -48,17 +57,18 @@ impl Scene {
                 tokio::spawn(serving.serve(stream, peer));
             }
         });
-        Scene { dir, address, _server: server }
+        Scene { dir, address, server, made: Arc::default() }
     }
 
     /// The server behind a way on which each byte takes [`DELAY`]; the connections but the first end when `most` bytes have come back by
     /// one of them.
     async fn far(&self, most: u64) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (address, server) = (listener.local_addr().unwrap(), self.address);
+        let (address, server, made) = (listener.local_addr().unwrap(), self.address, self.made.clone());
         tokio::spawn(async move {
             for number in 0.. {
                 let Ok((near, _)) = listener.accept().await else { return };
+                made.fetch_add(1, Ordering::Relaxed);
                 let far = TcpStream::connect(server).await.unwrap();
                 let ((near_read, near_write), (far_read, far_write)) = (near.into_split(), far.into_split());
                 tokio::spawn(carry(near_read, far_write, DELAY));
@@ -108,6 +118,98 @@ async fn over_a_distance_a_file_comes_by_several_streams_and_nearby_by_one() {
         // They take no more than they may.
         assert!(gather(&mut file.ranges(0, SIZE as u64, 2), 0, SIZE).await.unwrap() <= 2);
     }
+}
+
+#[tokio::test]
+async fn a_long_file_comes_in_pieces_one_behind_another_on_each_connection() {
+    let scene = Scene::of(LONG).await;
+    let client = client(scene.far(u64::MAX).await, Version::N1).await;
+    let file = open(&client).await;
+    for (from, to) in [(0, LONG), (3, LONG - 1)] {
+        let before = (client.stats().messages["Tstream"], scene.made.load(Ordering::Relaxed));
+        let mut ranges = file.ranges(from as u64, to as u64, 8);
+        gather(&mut ranges, from, to).await.unwrap();
+        let made = scene.made.load(Ordering::Relaxed) - before.1;
+        assert!(made <= 8, "{made} connections");
+        let streams = client.stats().messages["Tstream"] - before.0;
+        assert!(streams > 8, "{streams} pieces");
+        assert!(ranges.is_watched() && ranges.is_unchanged() && ranges.is_settled());
+    }
+}
+
+#[tokio::test]
+async fn a_change_while_the_last_of_a_long_file_comes_is_told_by_its_streams() {
+    let scene = Scene::of(LONG).await;
+    let client = client(scene.far(u64::MAX).await, Version::N1).await;
+    let file = std::fs::OpenOptions::new().write(true).open(scene.dir.path().join("f")).unwrap();
+    let mut ranges = open(&client).await.ranges(0, LONG as u64, 8);
+    let (mut came, mut asked) = (0, None);
+    while let Some((_, data)) = timeout(SOON, ranges.next()).await.expect("a piece in time").unwrap() {
+        came += data.len();
+        // Whoever looks at the file by then finds it as it was.
+        if ranges.is_settling() && asked.is_none() {
+            std::os::unix::fs::FileExt::write_all_at(&file, b"another", 5).unwrap();
+            asked = Some(client.stats().messages["Tstream"]);
+        }
+    }
+    assert_eq!(came, LONG);
+    let asked = asked.expect("only copies came in the end");
+    // A stream that began or ended behind it has seen it. Where none did, all of the file had left before.
+    assert_eq!(ranges.is_settled(), !ranges.is_changed());
+    assert!(ranges.is_changed() || client.stats().messages["Tstream"] == asked);
+}
+
+#[tokio::test]
+async fn the_streams_of_a_long_file_are_asked_for_with_its_open() {
+    let scene = Scene::new().await;
+    let address: Address = format!("9p://{}", scene.far(u64::MAX).await).parse().unwrap();
+    let how = BeginRead { most: 1 << 20, streams: 8, ..BeginRead::default() };
+    let options = Options { memory: None, ..Options::default() };
+    let begin = async |client: &Client| client.begin_read_as("/f", how).await;
+    let (client, begun) = timeout(SOON, Client::first(&address, options, begin)).await.unwrap().unwrap();
+    let begun = begun.unwrap();
+    assert!(begun.data.is_none(), "streams will bring it");
+    let stats = client.stats();
+    assert_eq!((stats.messages["Tstream"], stats.round_trips), (8, 2), "the version, and all else");
+    let mut ranges = begun.file.ranges(0, SIZE as u64, 8);
+    gather(&mut ranges, 0, SIZE).await.unwrap();
+    assert!(ranges.is_settled());
+    // The session's own, and those that were opened ahead.
+    assert_eq!(scene.made.load(Ordering::Relaxed), 9);
+}
+
+#[tokio::test]
+async fn streams_that_were_asked_for_with_an_open_and_are_not_wanted_are_given_up() {
+    let scene = Scene::new().await;
+    let address: Address = format!("9p://{}", scene.far(u64::MAX).await).parse().unwrap();
+    let how = BeginRead { most: 1 << 20, streams: 8, ..BeginRead::default() };
+    let options = Options { memory: None, ..Options::default() };
+    let begin = async |client: &Client| client.begin_read_as("/f", how).await;
+    let (client, begun) = timeout(SOON, Client::first(&address, options, begin)).await.unwrap().unwrap();
+    let begun = begun.unwrap();
+    assert_eq!(client.stats().messages["Tstream"], 8);
+    // From another place than they are of.
+    gather(&mut begun.file.ranges(5, SIZE as u64, 8), 5, SIZE).await.unwrap();
+    drop(begun);
+    timeout(SOON, async {
+        while scene.server.streams() > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await
+    .expect("no stream is left");
+}
+
+#[tokio::test]
+async fn of_a_short_file_no_stream_is_asked_for_with_its_open() {
+    let scene = Scene::of(100_000).await;
+    let address: Address = format!("9p://{}", scene.far(u64::MAX).await).parse().unwrap();
+    let how = BeginRead { most: 1 << 20, streams: 8, ..BeginRead::default() };
+    let options = Options { memory: None, ..Options::default() };
+    let begin = async |client: &Client| client.begin_read_as("/f", how).await;
+    let (_client, begun) = timeout(SOON, Client::first(&address, options, begin)).await.unwrap().unwrap();
+    assert_eq!(begun.unwrap().data.map(|data| data.len()), Some(100_000));
+    assert_eq!(scene.server.stream_counts().opened, 0);
 }
 
 #[tokio::test]

@@ -233,7 +233,17 @@ impl Session {
     pub async fn stream(&mut self, fid: u32, read: bool, offset: u64, length: u64) -> Result<Opened, u32> {
         let isread = u8::from(read);
         let line = format!("Tstream tag 1 fid {fid} flags 0 isread {isread} offset {offset} length {length}");
-        self.send(&line).await;
+        self.stream_by(&line).await
+    }
+
+    /// The same that is read, with flags.
+    pub async fn stream_as(&mut self, flags: u32, fid: u32, offset: u64, length: u64) -> Result<Opened, u32> {
+        let line = format!("Tstream tag 1 fid {fid} flags {flags} isread 1 offset {offset} length {length}");
+        self.stream_by(&line).await
+    }
+
+    async fn stream_by(&mut self, line: &str) -> Result<Opened, u32> {
+        self.send(line).await;
         let frame = self.frame().await;
         let (header, body) = split_frame(&frame).unwrap();
         match R::decode(header.kind, body, self.version).unwrap() {

@@ -11,4 +11,5 @@ mod old;
 mod slow;
 mod tls;
 mod tokens;
+mod tracks;
 mod unix;

@@ -1,0 +1,170 @@
+//! Streams that go one behind another on one data connection (MORE), and those that are copies (COPIED).
+
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+use ninefold::server::{Limits, StreamLimits};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::bed::{Bed, all, is_reset, opening, soon};
+
+const MORE: u32 = 1;
+const COPIED: u32 = 2;
+const MIB: u64 = 1 << 20;
+
+async fn exactly(data: &mut TcpStream, bytes: u64) -> Vec<u8> {
+    let mut got = vec![0; bytes as usize];
+    soon("the data", data.read_exact(&mut got)).await.unwrap();
+    got
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_come_one_behind_another_on_one_connection() {
+    let bed = Bed::new();
+    // By the kernel, and by the tree's own reads.
+    for tree in ["host", "mem"] {
+        let bytes = bed.file("f", 9 * MIB as usize);
+        let mut s = bed.session("9P2000.L.n1", tree).await;
+        if tree == "mem" {
+            s.create(1, "f").await;
+            let opened = s.stream(1, false, 0, bytes.len() as u64).await.unwrap();
+            bed.data(&opened.token).await.write_all(&bytes).await.unwrap();
+            assert_eq!(s.end(opened.id, 0).await.unwrap().0, bytes.len() as u64);
+        } else {
+            s.open_file(1, "f", 0).await;
+        }
+        let mut data = bed.bare().await;
+        let mut ids = Vec::new();
+        // All are asked for, and their tokens sent, before anything is read; and not in the order of the file.
+        let parts = [(5 * MIB, 4 * MIB), (0, 5 * MIB - 1), (7, 1)];
+        for (offset, length) in parts {
+            let opened = s.stream_as(MORE | COPIED, 1, offset, length).await.unwrap();
+            data.write_all(&opening(&opened.token)).await.unwrap();
+            ids.push(opened);
+        }
+        for (offset, length) in parts {
+            let got = exactly(&mut data, length).await;
+            assert!(got == bytes[offset as usize..(offset + length) as usize], "{tree} {offset}");
+        }
+        for (opened, (_, length)) in ids.iter().zip(parts) {
+            assert_eq!(s.end(opened.id, 0).await, Ok((length, opened.modrev)), "{tree}");
+        }
+        // Another one after a while, and the last, behind which there is no more.
+        let opened = s.stream_as(MORE, 1, 1, 2).await.unwrap();
+        data.write_all(&opening(&opened.token)).await.unwrap();
+        assert_eq!(exactly(&mut data, 2).await, bytes[1..3]);
+        let opened = s.stream_as(0, 1, 3, 4).await.unwrap();
+        data.write_all(&opening(&opened.token)).await.unwrap();
+        assert_eq!(all(&mut data).await.unwrap(), bytes[3..7]);
+    }
+    bed.quiet().await;
+    let counts = bed.server.stream_counts();
+    assert_eq!((counts.refused, counts.silent, counts.failed), (0, 0, 0), "{counts:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_ends_a_connection_behind_its_streams_is_no_error() {
+    let bed = Bed::new();
+    let bytes = bed.file("f", 1000);
+    let mut s = bed.session("9P2000.L.n1", "host").await;
+    s.open_file(1, "f", 0).await;
+    let opened = s.stream_as(MORE, 1, 0, 1000).await.unwrap();
+    let mut data = bed.data(&opened.token).await;
+    assert!(exactly(&mut data, 1000).await == bytes);
+    assert_eq!(s.end(opened.id, 0).await.unwrap().0, 1000);
+    data.shutdown().await.unwrap();
+    // Nothing but the connection's end follows.
+    assert!(all(&mut data).await.map_or(true, |rest| rest.is_empty()));
+    bed.quiet().await;
+    let counts = bed.server.stream_counts();
+    assert_eq!((counts.completed, counts.refused, counts.silent), (1, 0, 0), "{counts:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_ends_before_the_stream_ends_its_connection_whatever_is_behind() {
+    let bed = Bed::new();
+    let bytes = bed.file("f", 1000);
+    let mut s = bed.session("9P2000.L.n1", "host").await;
+    s.open_file(1, "f", 0).await;
+    let first = s.stream_as(MORE, 1, 900, 200).await.unwrap();
+    let second = s.stream_as(MORE, 1, 0, 10).await.unwrap();
+    let mut data = bed.data(&first.token).await;
+    data.write_all(&opening(&second.token)).await.unwrap();
+    let mut got = Vec::new();
+    // What was sent behind it is in nobody's hands any more: the connection may end by a reset.
+    let _ = soon("the data", data.read_to_end(&mut got)).await;
+    assert_eq!(got, bytes[900..]);
+    assert_eq!(s.end(first.id, 0).await.unwrap().0, 100);
+    // The other may come by another connection.
+    let mut data = bed.data(&second.token).await;
+    assert_eq!(exactly(&mut data, 10).await, bytes[..10]);
+    drop(data);
+    bed.quiet().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_comes_behind_a_stream_and_is_not_anothers_token_is_refused() {
+    let bed = Bed::new();
+    bed.file("f", 1000);
+    let mut s = bed.session("9P2000.L.n1", "host").await;
+    s.open_file(1, "f", 0).await;
+    for (count, behind) in (1..).zip([opening(&[7; 16]), b"no preface at all, but bytes".to_vec()]) {
+        let opened = s.stream_as(MORE, 1, 0, 1000).await.unwrap();
+        let mut data = bed.data(&opened.token).await;
+        exactly(&mut data, 1000).await;
+        data.write_all(&behind).await.unwrap();
+        is_reset(&mut data).await;
+        bed.counts("a refusal", |counts| counts.refused == count).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_stays_silent_behind_its_stream_is_closed() {
+    let limits = Limits { handshake: Duration::from_millis(200), ..Limits::default() };
+    let bed = Bed::with(limits, StreamLimits::default());
+    bed.file("f", 1000);
+    let mut s = bed.session("9P2000.L.n1", "host").await;
+    s.open_file(1, "f", 0).await;
+    let opened = s.stream_as(MORE, 1, 0, 1000).await.unwrap();
+    let mut data = bed.data(&opened.token).await;
+    exactly(&mut data, 1000).await;
+    is_reset(&mut data).await;
+    bed.counts("a silent one", |counts| counts.silent == 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn copies_are_vouched_for_at_once_and_pages_with_others_behind_them_are_not() {
+    let bed = Bed::new();
+    bed.file("f", 1000);
+    let mut s = bed.session("9P2000.L.n1", "host").await;
+    s.open_file(1, "f", 0).await;
+    for (flags, is_vouched_for) in [(MORE, false), (MORE | COPIED, true), (COPIED, true), (0, true)] {
+        let opened = s.stream_as(flags, 1, 0, 1000).await.unwrap();
+        let mut data = bed.data(&opened.token).await;
+        exactly(&mut data, 1000).await;
+        let modrev = if is_vouched_for { opened.modrev } else { 0 };
+        assert_eq!(s.end(opened.id, 0).await, Ok((1000, modrev)), "{flags}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_copied_is_not_changed_by_who_changes_the_file_behind_it() {
+    let bed = Bed::new();
+    let len = 64 * MIB;
+    let bytes = bed.file("f", len as usize);
+    let mut s = bed.session("9P2000.L.n1", "host").await;
+    s.open_file(1, "f", 0).await;
+    let opened = s.stream_as(COPIED, 1, 0, len).await.unwrap();
+    let mut data = bed.data(&opened.token).await;
+    // Some of it lies in the sockets.
+    let mut some = [0; 1];
+    soon("the first byte", data.peek(&mut some)).await.unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(bed.path("f")).unwrap();
+    file.write_all_at(&vec![0; len as usize], 0).unwrap();
+    let got = all(&mut data).await.unwrap();
+    assert_eq!(got.len() as u64, len);
+    assert!(got[..16384] == bytes[..16384], "what had left was changed");
+    let (count, modrev) = s.end(opened.id, 0).await.unwrap();
+    assert!(count == len && modrev != opened.modrev, "and its end tells of the change");
+}
