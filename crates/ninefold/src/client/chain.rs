@@ -139,6 +139,11 @@ impl Client {
 }
 
 impl Spot {
+    /// The connection that it is of.
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
     pub(super) fn fid(&self) -> Fid {
         self.fid.fid()
     }
@@ -208,8 +213,11 @@ impl Chain {
     /// connections for them. 0 where one is enough, or that costs more than a connection.
     pub(super) fn prepare_streams(&self, most: usize) -> usize {
         let dialer = self.client.handle().dialer();
+        if most == 0 || dialer.is_sealed() {
+            return 0;
+        }
         let streams = Width::new(dialer.took(), most.min(GRANTED_MOST), Instant::now()).wanted();
-        if most == 0 || streams < 2 || dialer.is_sealed() {
+        if streams < 2 {
             return 0;
         }
         self.client.prepare_streams(streams);

@@ -185,18 +185,29 @@ impl Dialer {
             return;
         }
         let Some(target) = &self.target else { return };
-        self.lock().under_way += connections;
-        for _ in 0..connections {
+        let wanted = {
+            let mut pool = self.lock();
+            // Those that are there, or on their way and waited for by nobody, are for whoever comes.
+            let free = pool.idle.len() + (pool.under_way - pool.waiters.len().min(pool.under_way));
+            let wanted = connections.saturating_sub(free);
+            pool.under_way += wanted;
+            wanted
+        };
+        for _ in 0..wanted {
             let (dialer, target) = (self.clone(), target.clone());
             tokio::spawn(async move {
                 let since = Instant::now();
                 let dialled = target.dial().await;
-                let mut pool = dialer.lock();
-                pool.came(since, dialled);
-                // Nobody takes it any more.
-                if !dialer.may() {
-                    pool.idle.clear();
+                {
+                    let mut pool = dialer.lock();
+                    pool.came(since, dialled);
+                    // Nobody takes it any more.
+                    if !dialer.may() {
+                        pool.idle.clear();
+                    }
                 }
+                tokio::time::sleep(IDLE).await;
+                dialer.lock().idle.retain(|(since, _)| since.elapsed() < IDLE);
             });
         }
     }

@@ -1,7 +1,7 @@
 //! A file that is open.
 
 use std::ops::Deref;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::{Bytes, BytesMut};
 use futures_util::future::join;
@@ -52,6 +52,11 @@ impl File {
         let (behind, granted) = Default::default();
         let (client, fid) = (client.clone(), fid.clone());
         File { client, fid, qid: *qid, iounit: *iounit, mode: *mode, made: *made, behind, granted }
+    }
+
+    /// Gives up streams that were asked for with its open ([`BeginRead::streams`](super::BeginRead)): for who reads it in another way.
+    pub fn give_up_granted(&self) {
+        self.granted.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     /// Whether it was made by the call that opened it.

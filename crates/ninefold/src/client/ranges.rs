@@ -16,7 +16,7 @@
 
 mod width;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -54,13 +54,13 @@ const EVEN_LEAST: u64 = 128 << 10;
 const PIECE_TRIPS: u32 = 2;
 
 /// How much of a piece is left when the next one is asked for, in round trips at the rate of its connection: two it takes until that comes.
-/// It is no more than a server waits for a token.
 const AHEAD: u32 = 4;
 /// The same of one that still grows, as a multiple of all that it brought: in two round trips that is three times as much again.
 const GROWTH: u64 = 4;
 /// Pieces that wait on a connection at most.
-const LINE: usize = 8;
-const AHEAD_MOST: Duration = Duration::from_secs(10);
+const LINE: usize = 4;
+/// In what time it ought to come: a token is good for 30 s (docs/protocol.md, "Streams"), and a connection may become slower.
+const SOON: Duration = Duration::from_secs(6);
 
 /// Bytes a second of a way of which nothing is known yet.
 const FAST: f64 = 125e6;
@@ -73,8 +73,10 @@ pub struct Ranges {
     file: Arc<File>,
     /// What is waited for of each part.
     waiting: FuturesUnordered<BoxFuture<'static, Came>>,
-    /// By number; those that are done are `None`.
-    parts: Vec<Option<Part>>,
+    /// Those that are not done, by number.
+    parts: BTreeMap<usize, Part>,
+    /// The number of the next one.
+    next: usize,
     /// What no stream has begun with, from where to where.
     queue: VecDeque<(u64, u64)>,
     /// It goes in pieces, one behind another on each connection.
@@ -123,6 +125,8 @@ struct Part {
     grows: bool,
     /// Bytes that its connection brought so far.
     young: u64,
+    /// When the first of them came.
+    first_at: Option<Instant>,
     /// Its first byte has come.
     has_begun: bool,
     /// The file's pages.
@@ -149,23 +153,33 @@ impl Part {
         if !std::mem::replace(&mut self.has_begun, true) {
             // It had to wait, for its connection or for the one before it.
             (self.since, self.moved) = (now, 0);
+            self.first_at.get_or_insert(now);
         }
         self.young += bytes;
         let took = now - self.since;
         if took >= interval(trip) {
             let rate = self.moved as f64 / took.as_secs_f64();
-            self.grows = self.rate.is_none_or(|before| rate > before * GROWS);
+            // Once it does not it has come to what the way holds.
+            self.grows &= self.rate.is_none_or(|before| rate > before * GROWS);
             self.rate = Some(rate);
             (self.since, self.moved) = (now, 0);
         }
     }
 
-    /// Whether so much, of it and what is behind it, is soon there.
+    /// Whether so much, of it and what is behind it, is there long before the token of what is asked for now has grown too old. Nobody knows
+    /// before a connection has brought bytes for a round trip.
+    fn comes_soon(&self, left: u64, trip: Duration) -> bool {
+        let Some(took) = self.first_at.map(|first| first.elapsed()).filter(|&took| took >= trip) else { return false };
+        let mean = self.young as f64 / took.as_secs_f64();
+        left as f64 <= mean.min(self.rate.unwrap_or(mean)) * SOON.as_secs_f64()
+    }
+
+    /// Whether so much, of it and what is behind it, is so near its end that the next one is to be asked for.
     fn is_near_its_end(&self, left: u64, trip: Duration) -> bool {
         if self.grows && left <= self.young * GROWTH {
             return true;
         }
-        let ahead = (trip * AHEAD).min(AHEAD_MOST).as_secs_f64();
+        let ahead = (trip * AHEAD).as_secs_f64();
         self.rate.is_some_and(|rate| left as f64 <= rate * ahead)
     }
 
@@ -190,20 +204,22 @@ struct Behind {
     rate: Option<f64>,
     grows: bool,
     young: u64,
+    first_at: Option<Instant>,
 }
 
 impl From<&Part> for Behind {
     /// One that has come to its end.
     fn from(part: &Part) -> Behind {
-        let Part { track, rate, grows, young, .. } = part;
-        Behind { track: track.clone(), before: None, rate: *rate, grows: *grows, young: *young }
+        let Part { track, rate, grows, young, first_at, .. } = part;
+        let (track, before) = (track.clone(), None);
+        Behind { track, before, rate: *rate, grows: *grows, young: *young, first_at: *first_at }
     }
 }
 
 impl Default for Behind {
     /// Nothing: it gets a connection of its own.
     fn default() -> Behind {
-        Behind { track: None, before: None, rate: None, grows: true, young: 0 }
+        Behind { track: None, before: None, rate: None, grows: true, young: 0, first_at: None }
     }
 }
 
@@ -266,7 +282,8 @@ impl File {
         let mut ranges = Ranges {
             file: Arc::new(self.share()),
             waiting: FuturesUnordered::new(),
-            parts: Vec::new(),
+            parts: BTreeMap::new(),
+            next: 0,
             queue: VecDeque::new(),
             in_pieces: false,
             even: None,
@@ -310,12 +327,12 @@ impl File {
 impl Ranges {
     /// How many streams there are, those not counted that wait for the one before them.
     pub fn streams(&self) -> usize {
-        self.parts.iter().flatten().filter(|part| !self.waits(part)).count()
+        self.parts.values().filter(|part| !self.waits(part)).count()
     }
 
     /// Whether the one before it on its connection is still on its way.
     fn waits(&self, part: &Part) -> bool {
-        part.before.is_some_and(|before| self.parts[before].is_some())
+        part.before.is_some_and(|before| self.parts.contains_key(&before))
     }
 
     /// Bytes that no stream has begun with.
@@ -352,7 +369,7 @@ impl Ranges {
     /// whether the file is changed. Who looks at the file now, and finds it as it was, need not look again at the end
     /// ([`Ranges::is_settled`]).
     pub fn is_settling(&self) -> bool {
-        self.copies && self.is_watched() && !self.parts.iter().flatten().any(|part| part.is_lent)
+        self.copies && self.is_watched() && !self.parts.values().any(|part| part.is_lent)
     }
 
     /// Behind the end: whether nothing was changed from the moment from which on only copies came.
@@ -407,18 +424,12 @@ impl Ranges {
                         let modrev = stream.modrev();
                         self.is_changed |= *self.modrev.get_or_insert(modrev) != modrev;
                     }
-                    if let Some(part) = &mut self.parts[number] {
-                        part.track = stream.track();
-                    }
                     self.wait_for(number, stream);
-                    if self.even.is_some() {
-                        self.go_on_behind(number);
-                    }
                     continue;
                 }
                 What::Data(stream, data) => (stream, data),
                 What::End { is_changed, is_vouched_for } => {
-                    let ended = self.parts[number].take();
+                    let ended = self.parts.remove(&number);
                     // What the file had and has no more.
                     if ended.as_ref().is_some_and(|part| part.left() > 0) {
                         return Err(Fault::Changed.into());
@@ -434,15 +445,19 @@ impl Ranges {
                     continue;
                 }
             };
-            let Some(part) = &mut self.parts[number] else { continue };
+            let Some(part) = self.parts.get_mut(&number) else { continue };
             let offset = part.next;
             let length = part.left().min(data.len() as u64);
             part.came(length, self.trip);
+            // It may have got another one.
+            part.track = stream.track();
             self.file.client.join(&part.client);
             // One that was cut short stops there: what it brings behind is not waited for, nor its end.
             if part.next == part.end && part.end < part.until {
                 drop(stream);
-                self.parts[number] = None;
+                // Nobody tells what became of the file when that came.
+                self.is_doubtful |= !part.is_lent;
+                self.parts.remove(&number);
             } else {
                 self.wait_for(number, stream);
                 self.go_on_behind(number);
@@ -473,7 +488,7 @@ impl Ranges {
 
     /// By a connection of its own, or behind another part on that one's.
     fn begin(&mut self, offset: u64, end: u64, behind: Behind) {
-        let opening = match self.in_pieces {
+        let opening = match self.in_pieces && !self.is_in_band {
             true => Opening::OnTrack { behind: behind.track.clone(), copied: self.copies },
             false => Opening::Alone,
         };
@@ -481,12 +496,13 @@ impl Ranges {
     }
 
     fn start(&mut self, (offset, end): (u64, u64), behind: Behind, opening: Opening) {
-        let number = self.parts.len();
+        let number = self.next;
+        self.next += 1;
         let file = self.file.clone();
         // Its requests follow from what was done before it, and not from what the others do meanwhile.
         let client = file.client.fork();
-        let Behind { track, before, rate, grows, young } = behind;
-        self.parts.push(Some(Part {
+        let Behind { track, before, rate, grows, young, first_at } = behind;
+        let part = Part {
             next: offset,
             end,
             until: end,
@@ -495,13 +511,15 @@ impl Ranges {
             rate,
             grows,
             young,
+            first_at,
             has_begun: false,
             is_lent: matches!(opening, Opening::Alone | Opening::OnTrack { copied: false, .. }),
             track,
             next_part: None,
             before,
             client: client.clone(),
-        }));
+        };
+        self.parts.insert(number, part);
         self.waiting.push(Box::pin(async move {
             let opened = match opening {
                 Opening::Granted(granted) => file.stream_granted(&client, granted).await,
@@ -517,24 +535,25 @@ impl Ranges {
 
     /// Asks for another piece where what was asked for on the connection of a part is near its end.
     fn go_on_behind(&mut self, number: usize) {
-        let part = |number: usize| self.parts[number].as_ref();
+        let part = |number: usize| self.parts.get(&number);
         let Some(first) = part(number) else { return };
         let (mut last, mut left, mut line) = (number, first.left(), 0);
         while let Some(next) = part(last).and_then(|part| part.next_part) {
             (last, line) = (next, line + 1);
             left += part(next).map_or(0, Part::left);
         }
+        let most = if self.even.is_some() { 1 } else { LINE };
         // One that was cut short ends its connection.
-        if first.end < first.until || line == LINE {
+        if first.end < first.until || line == most || !first.comes_soon(left, self.trip) {
             return;
         }
         if self.even.is_none() && !first.is_near_its_end(left, self.trip) {
             return;
         }
         let behind = Behind { before: Some(last), ..Behind::from(first) };
-        let next = self.parts.len();
+        let next = self.next;
         if self.follow(behind)
-            && let Some(part) = &mut self.parts[last]
+            && let Some(part) = self.parts.get_mut(&last)
         {
             part.next_part = Some(next);
         }
@@ -586,11 +605,14 @@ impl Ranges {
         }
         for _ in self.streams()..wanted {
             // What is behind another on its connection comes when that has come, and both fail with it.
-            let is_free = |part: &Part| part.next_part.is_none() && (part.has_begun || part.before.is_none());
+            // And nobody tells of what came of a copy that is cut short.
+            let is_free = |part: &Part| {
+                part.is_lent && part.next_part.is_none() && (part.has_begun || part.before.is_none())
+            };
             let worth = |part: &&mut Part| {
                 is_free(part) && part.left() >= 2 * LEAST && part.lasts(self.trip) > self.trip * TRIPS
             };
-            let Some(most) = self.parts.iter_mut().flatten().filter(worth).max_by_key(|part| part.left()) else {
+            let Some(most) = self.parts.values_mut().filter(worth).max_by_key(|part| part.left()) else {
                 return;
             };
             let (middle, end) = (most.next + most.left() / 2, most.end);

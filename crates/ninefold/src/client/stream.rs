@@ -231,9 +231,9 @@ impl Stream {
 
     /// Finds another way for the bytes that did not come, where there may be one.
     async fn go_on(&mut self, e: Error) -> Result<(), Error> {
-        let is_behind = matches!(&self.way, Way::Beside(beside) if beside.is_behind());
+        let was_asked_ahead = matches!(&self.way, Way::Beside(beside) if beside.was_asked_ahead());
         match self.moved {
-            0 if is_behind => self.begin_alone(e).await,
+            0 if was_asked_ahead => self.begin_alone(e).await,
             0 => self.fall_back(e),
             _ => self.begin_again(e).await,
         }

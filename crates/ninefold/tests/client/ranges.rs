@@ -9,7 +9,7 @@ use bytes::BytesMut;
 use ninefold::client::{BeginRead, Client, Error, Fault, File, Follow, Mode, Options, Ranges};
 use ninefold::proto::Dialect;
 use ninefold::proto::dialect::Version;
-use ninefold::server::Server;
+use ninefold::server::{Server, StreamLimits};
 use ninefold::transport::{Address, Listener, dial};
 use ninefold::tree::hostfs::HostFs;
 use tokio::io::AsyncReadExt;
@@ -45,9 +45,14 @@ impl Scene {
     }
 
     async fn of(size: usize) -> Scene {
+        Scene::with(size, StreamLimits::default()).await
+    }
+
+    async fn with(size: usize, streams: StreamLimits) -> Scene {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("f"), content(0, size)).unwrap();
-        let server = Server::builder().export("", Arc::new(HostFs::open(dir.path()).unwrap()), false).build();
+        let host = Arc::new(HostFs::open(dir.path()).unwrap());
+        let server = Server::builder().export("", host, false).streams(streams).build();
         let listener = Listener::bind(&"9p://127.0.0.1:0".parse().unwrap()).await.unwrap();
         let address = listener.local_address().unwrap().to_string().trim_start_matches("9p://").parse().unwrap();
         let serving = server.clone();
@@ -88,6 +93,11 @@ async fn open(client: &Client) -> File {
     client.walk("/f", Follow::All).await.unwrap().open(Mode::READ).await.unwrap()
 }
 
+/// Streams that were asked for.
+fn asked(client: &Client) -> u64 {
+    client.stats().messages.get("Tstream").copied().unwrap_or(0)
+}
+
 /// All that comes, each byte of which comes once, and the most streams that there were at a time.
 async fn gather(ranges: &mut Ranges, from: usize, to: usize) -> Result<usize, Error> {
     let (mut all, mut came, mut most) = (BytesMut::zeroed(to - from), 0, 0);
@@ -126,12 +136,12 @@ async fn a_long_file_comes_in_pieces_one_behind_another_on_each_connection() {
     let client = client(scene.far(u64::MAX).await, Version::N1).await;
     let file = open(&client).await;
     for (from, to) in [(0, LONG), (3, LONG - 1)] {
-        let before = (client.stats().messages["Tstream"], scene.made.load(Ordering::Relaxed));
+        let before = (asked(&client), scene.made.load(Ordering::Relaxed));
         let mut ranges = file.ranges(from as u64, to as u64, 8);
         gather(&mut ranges, from, to).await.unwrap();
         let made = scene.made.load(Ordering::Relaxed) - before.1;
         assert!(made <= 8, "{made} connections");
-        let streams = client.stats().messages["Tstream"] - before.0;
+        let streams = asked(&client) - before.0;
         assert!(streams > 8, "{streams} pieces");
         assert!(ranges.is_watched() && ranges.is_unchanged() && ranges.is_settled());
     }
@@ -143,20 +153,20 @@ async fn a_change_while_the_last_of_a_long_file_comes_is_told_by_its_streams() {
     let client = client(scene.far(u64::MAX).await, Version::N1).await;
     let file = std::fs::OpenOptions::new().write(true).open(scene.dir.path().join("f")).unwrap();
     let mut ranges = open(&client).await.ranges(0, LONG as u64, 8);
-    let (mut came, mut asked) = (0, None);
+    let (mut came, mut at_change) = (0, None);
     while let Some((_, data)) = timeout(SOON, ranges.next()).await.expect("a piece in time").unwrap() {
         came += data.len();
         // Whoever looks at the file by then finds it as it was.
-        if ranges.is_settling() && asked.is_none() {
+        if ranges.is_settling() && at_change.is_none() {
             std::os::unix::fs::FileExt::write_all_at(&file, b"another", 5).unwrap();
-            asked = Some(client.stats().messages["Tstream"]);
+            at_change = Some(asked(&client));
         }
     }
     assert_eq!(came, LONG);
-    let asked = asked.expect("only copies came in the end");
+    let at_change = at_change.expect("only copies came in the end");
     // A stream that began or ended behind it has seen it. Where none did, all of the file had left before.
     assert_eq!(ranges.is_settled(), !ranges.is_changed());
-    assert!(ranges.is_changed() || client.stats().messages["Tstream"] == asked);
+    assert!(ranges.is_changed() || asked(&client) == at_change);
 }
 
 #[tokio::test]
@@ -170,7 +180,7 @@ async fn the_streams_of_a_long_file_are_asked_for_with_its_open() {
     let begun = begun.unwrap();
     assert!(begun.data.is_none(), "streams will bring it");
     let stats = client.stats();
-    assert_eq!((stats.messages["Tstream"], stats.round_trips), (8, 2), "the version, and all else");
+    assert_eq!((asked(&client), stats.round_trips), (8, 2), "the version, and all else");
     let mut ranges = begun.file.ranges(0, SIZE as u64, 8);
     gather(&mut ranges, 0, SIZE).await.unwrap();
     assert!(ranges.is_settled());
@@ -187,7 +197,7 @@ async fn streams_that_were_asked_for_with_an_open_and_are_not_wanted_are_given_u
     let begin = async |client: &Client| client.begin_read_as("/f", how).await;
     let (client, begun) = timeout(SOON, Client::first(&address, options, begin)).await.unwrap().unwrap();
     let begun = begun.unwrap();
-    assert_eq!(client.stats().messages["Tstream"], 8);
+    assert_eq!(asked(&client), 8);
     // From another place than they are of.
     gather(&mut begun.file.ranges(5, SIZE as u64, 8), 5, SIZE).await.unwrap();
     drop(begun);
@@ -198,6 +208,53 @@ async fn streams_that_were_asked_for_with_an_open_and_are_not_wanted_are_given_u
     })
     .await
     .expect("no stream is left");
+}
+
+#[tokio::test]
+async fn streams_that_were_asked_for_with_an_open_and_grew_too_old_are_asked_for_anew() {
+    let streams = StreamLimits { token: Duration::from_millis(100), ..StreamLimits::default() };
+    let scene = Scene::with(SIZE, streams).await;
+    let address: Address = format!("9p://{}", scene.far(u64::MAX).await).parse().unwrap();
+    let how = BeginRead { most: 1 << 20, streams: 8, ..BeginRead::default() };
+    let options = Options { memory: None, ..Options::default() };
+    let begin = async |client: &Client| client.begin_read_as("/f", how).await;
+    let (client, begun) = timeout(SOON, Client::first(&address, options, begin)).await.unwrap().unwrap();
+    let begun = begun.unwrap();
+    timeout(SOON, async {
+        while scene.server.stream_counts().timed_out < 8 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await
+    .expect("they are too old");
+    let mut ranges = begun.file.ranges(0, SIZE as u64, 8);
+    gather(&mut ranges, 0, SIZE).await.unwrap();
+    assert!(ranges.is_watched(), "nothing came in messages");
+    assert!(client.has_streams());
+}
+
+#[tokio::test]
+async fn pieces_that_wait_in_line_are_given_up_with_those_before_them() {
+    let scene = Scene::of(LONG).await;
+    let client = client(scene.far(u64::MAX).await, Version::N1).await;
+    let file = open(&client).await;
+    let mut ranges = file.ranges(0, LONG as u64, 8);
+    timeout(SOON, async {
+        while asked(&client) <= 8 {
+            ranges.next().await.unwrap();
+        }
+    })
+    .await
+    .expect("one is asked for ahead");
+    drop(ranges);
+    timeout(SOON, async {
+        while scene.server.streams() > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await
+    .expect("no stream is left");
+    assert_eq!(scene.server.stream_counts().timed_out, 0);
 }
 
 #[tokio::test]
@@ -275,7 +332,7 @@ async fn streams_that_bring_nothing_give_way_to_messages_which_watch_nothing() {
     let mut ranges = open(&client).await.ranges(0, SIZE as u64, 8);
     gather(&mut ranges, 0, SIZE).await.unwrap();
     // They had begun beside the messages.
-    assert!(client.stats().messages["Tstream"] > 0);
+    assert!(asked(&client) > 0);
     assert!(!ranges.is_watched() && !ranges.is_unchanged());
 }
 

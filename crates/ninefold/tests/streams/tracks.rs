@@ -7,7 +7,7 @@ use ninefold::server::{Limits, StreamLimits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::bed::{Bed, all, is_reset, opening, soon};
+use crate::bed::{Bed, all, opening, soon};
 
 const MORE: u32 = 1;
 const COPIED: u32 = 2;
@@ -91,10 +91,8 @@ async fn a_file_that_ends_before_the_stream_ends_its_connection_whatever_is_behi
     let second = s.stream_as(MORE, 1, 0, 10).await.unwrap();
     let mut data = bed.data(&first.token).await;
     data.write_all(&opening(&second.token)).await.unwrap();
-    let mut got = Vec::new();
-    // What was sent behind it is in nobody's hands any more: the connection may end by a reset.
-    let _ = soon("the data", data.read_to_end(&mut got)).await;
-    assert_eq!(got, bytes[900..]);
+    // What was sent behind it is in nobody's hands any more.
+    assert_eq!(all(&mut data).await.unwrap(), bytes[900..]);
     assert_eq!(s.end(first.id, 0).await.unwrap().0, 100);
     // The other may come by another connection.
     let mut data = bed.data(&second.token).await;
@@ -112,25 +110,48 @@ async fn what_comes_behind_a_stream_and_is_not_anothers_token_is_refused() {
     for (count, behind) in (1..).zip([opening(&[7; 16]), b"no preface at all, but bytes".to_vec()]) {
         let opened = s.stream_as(MORE, 1, 0, 1000).await.unwrap();
         let mut data = bed.data(&opened.token).await;
-        exactly(&mut data, 1000).await;
         data.write_all(&behind).await.unwrap();
-        is_reset(&mut data).await;
+        // All that is its own, and the end.
+        assert_eq!(all(&mut data).await.unwrap().len(), 1000);
         bed.counts("a refusal", |counts| counts.refused == count).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_that_stays_silent_behind_its_stream_is_closed() {
-    let limits = Limits { handshake: Duration::from_millis(200), ..Limits::default() };
-    let bed = Bed::with(limits, StreamLimits::default());
+    let streams = StreamLimits { idle: Duration::from_millis(200), ..StreamLimits::default() };
+    let bed = Bed::with(Limits::default(), streams);
     bed.file("f", 1000);
     let mut s = bed.session("9P2000.L.n1", "host").await;
     s.open_file(1, "f", 0).await;
     let opened = s.stream_as(MORE, 1, 0, 1000).await.unwrap();
     let mut data = bed.data(&opened.token).await;
-    exactly(&mut data, 1000).await;
-    is_reset(&mut data).await;
+    assert_eq!(all(&mut data).await.unwrap().len(), 1000);
     bed.counts("a silent one", |counts| counts.silent == 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_ended_well_is_taken_whole_whatever_comes_behind_it() {
+    let streams = StreamLimits { token: Duration::from_millis(100), ..StreamLimits::default() };
+    let bed = Bed::with(Limits::default(), streams);
+    let bytes = bed.file("f", 3 * MIB as usize);
+    let mut s = bed.session("9P2000.L.n1", "host").await;
+    s.open_file(1, "f", 0).await;
+    // More than a peer that takes nothing has room for; its server's end has it all.
+    let length = 3 * MIB;
+    let first = s.stream_as(MORE, 1, 0, length).await.unwrap();
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(16 * 1024).unwrap();
+    let mut data = socket.connect(bed.address).await.unwrap();
+    data.write_all(&opening(&first.token)).await.unwrap();
+    // One that grew too old in line, and rubbish behind that.
+    let second = s.stream_as(MORE, 1, 0, 10).await.unwrap();
+    assert_eq!(s.end(second.id, 0).await, Err(110), "nobody came for it in time");
+    data.write_all(&opening(&second.token)).await.unwrap();
+    data.write_all(&[1; 3000]).await.unwrap();
+    let got = all(&mut data).await.unwrap();
+    assert!(got == bytes, "{} bytes", got.len());
+    bed.counts("a refusal", |counts| counts.refused == 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

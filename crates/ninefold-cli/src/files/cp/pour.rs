@@ -274,15 +274,16 @@ impl<'a> Pour<'a> {
         let mut ranges = file.ranges_of(&gaps, most);
         // What the file is like while the last of it comes, of which its streams tell to the end whether it was changed.
         let mut look = pin!(Fuse::terminated());
-        let mut seen = None;
+        let (mut was_looked_at, mut seen) = (false, None);
         loop {
-            if seen.is_none() && look.is_terminated() && ranges.is_settling() {
+            if !was_looked_at && ranges.is_settling() {
+                was_looked_at = true;
                 look.set(self.content.facts().fuse());
             }
             let piece = match next.take() {
                 Some(piece) => Some(piece),
                 // All of it is here, and how the streams ended is on its way: so is what the file is like now.
-                None if passed.bytes == self.facts.size && seen.is_none() && look.is_terminated() => {
+                None if passed.bytes == self.facts.size && !was_looked_at => {
                     let (piece, now) = tokio::join!(ranges.next(), self.content.facts());
                     passed.now = now.ok();
                     piece.map_err(|e| self.cannot_read_there(e))?
@@ -466,6 +467,9 @@ impl<'a> Pour<'a> {
     }
 
     async fn in_order(&self, sink: &mut Sink, begun: &Begun) -> Result<Passed, Trouble> {
+        if let Content::There { file, .. } = self.content {
+            file.give_up_granted();
+        }
         let mut passed = Passed { digest: self.cx.how.checksum.then(Digest::new), ..Passed::default() };
         passed.bytes = if passed.digest.is_some() { 0 } else { begun.offset };
         self.moved(passed.bytes);

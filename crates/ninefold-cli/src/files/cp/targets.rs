@@ -39,6 +39,8 @@ pub struct Top {
     pub comes_second: bool,
     /// Meets what one before it makes, so that both must not run at the same time.
     pub waits_for_all: bool,
+    /// There is no other.
+    pub is_alone: bool,
 }
 
 /// What DST is.
@@ -69,6 +71,7 @@ pub async fn resolve(cx: &Cx<'_>, mut places: Vec<Place>) -> anyhow::Result<Vec<
     }
     let mut taken = HashSet::new();
     let mut tops = Vec::new();
+    let is_alone = places.len() == 1;
     for source in places {
         let slot = match &found {
             Dst::Other(at) => Slot { place: dst.clone(), at: at.clone() },
@@ -85,7 +88,7 @@ pub async fn resolve(cx: &Cx<'_>, mut places: Vec<Place>) -> anyhow::Result<Vec<
         let comes_second = !taken.insert(source.name());
         // What goes into DST itself may meet everything else.
         let waits_for_all = comes_second || taken.contains(&None);
-        tops.push(Top { source, slot, comes_second, waits_for_all });
+        tops.push(Top { source, slot, comes_second, waits_for_all, is_alone });
     }
     Ok(tops)
 }
@@ -171,7 +174,7 @@ async fn missing(world: &World, address: &Address, e: Error) -> Trouble {
 impl Top {
     /// The source itself, and where it goes.
     pub async fn item(self, cx: &Cx<'_>) -> Result<(Item, Slot), Trouble> {
-        let Top { source, slot, comes_second, .. } = self;
+        let Top { source, slot, comes_second, is_alone, .. } = self;
         let follow = !cx.recursive || source.says_directory();
         let failed = |cause: Cause| Trouble::new(&source, "", cause);
         let mut item = match &source {
@@ -180,9 +183,10 @@ impl Top {
                 // What is not to be gone into is opened, and begun to be read, in the same round trip: whatever else it is, is found below.
                 let is_read = !cx.recursive && !cx.dry_run && !cx.how.resume && !source.says_directory();
                 if is_read {
-                    // What comes here comes by several streams, unless it is digested on its way.
+                    // What comes here comes by several streams, unless it is digested on its way. Several files share them, and most are
+                    // short.
                     let is_there = matches!(&slot.at, At::Entry(Dest::There(_), _));
-                    let streams = if is_there || cx.how.checksum { 0 } else { cx.streams };
+                    let streams = if is_alone && !is_there && !cx.how.checksum { cx.streams } else { 0 };
                     let how = BeginRead { most: STREAMED, plain: true, streams, ..BeginRead::default() };
                     let begin = async |client: &Client| turn::fork(client).begin_read_as(&address.path, how).await;
                     if let Ok(begun) = cx.world.servers.first(address, begin).await?.1

@@ -656,6 +656,14 @@ impl NameOp for BeginRead {
 
     async fn take(&self, promised: ReadPromised, qid: Qid) -> Result<Begun, Error> {
         let ReadPromised { spot, opened, metadata, longer, read, granted } = promised;
+        // First: whatever becomes of the rest, what was granted is come for, or given up.
+        let mut grants = Vec::with_capacity(granted.len());
+        for (number, grant) in (0..).zip(granted) {
+            // Why it is not is told by who asks for another.
+            if let Ok(grant) = grant.take().await {
+                grants.push(Granted::new(spot.client(), number * GRANTED, GRANTED, grant));
+            }
+        }
         // Before the open, which may be refused to a directory in other words.
         if qid.is_dir() {
             return Err(Errno::EISDIR.into());
@@ -673,16 +681,8 @@ impl NameOp for BeginRead {
             Some(longer) if longer.as_ref().err().is_none_or(|e| e.errno() == Errno::ECANCELED) => None,
             _ => Some(read?),
         };
-        let mut grants = Vec::with_capacity(granted.len());
-        for grant in granted {
-            // Why it is not is told by who asks for another.
-            if let Ok(grant) = grant.take().await {
-                grants.push(grant);
-            }
-        }
         let file = spot.into_file(opened, Mode::READ)?;
-        let grants = (0..).zip(grants).map(|(number, grant)| Granted::new(&file.client, number * GRANTED, GRANTED, grant));
-        *file.granted.lock().unwrap_or_else(PoisonError::into_inner) = grants.collect();
+        *file.granted.lock().unwrap_or_else(PoisonError::into_inner) = grants;
         Ok(Begun { file, data, metadata })
     }
 

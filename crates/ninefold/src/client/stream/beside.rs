@@ -59,6 +59,7 @@ pub(super) struct Beside {
     /// It goes on where another one ended: that data connections get through is known, and so is whether the file was changed since.
     goes_on: Option<Gone>,
     is_vouched_for: bool,
+    was_asked_ahead: bool,
 }
 
 /// What its bytes come or go by.
@@ -182,6 +183,11 @@ impl Beside {
                 }
                 _ => return Err(unexpected()),
             },
+            // Of a server that knows no flags.
+            Err(Error::Refused(e)) if e.errno == Errno::EINVAL && ask.flags() != 0 => {
+                let ask = Ask::alone(read, offset, length);
+                return Box::pin(Beside::open(file, &ask)).await;
+            }
             // Why it cannot be is told by who reads or writes.
             Err(Error::Refused(_) | Error::Unsupported { .. }) => return Ok(None),
             Err(e) => return Err(e),
@@ -198,7 +204,8 @@ impl Beside {
         }
         let dialled = file.client.handle().dialer().open().await;
         let given = Given::Token { id, token, modrev, elsewhere: None };
-        Beside::begin(file, ask, given, Some(dialled)).await
+        let begun = Beside::begin(file, ask, given, Some(dialled)).await?;
+        Ok(begun.map(|beside| Beside { was_asked_ahead: true, ..beside }))
     }
 
     async fn begin(
@@ -210,8 +217,8 @@ impl Beside {
         let &Ask { read, offset, length, .. } = ask;
         let (client, handle) = (&file.client, file.client.handle());
         let carrier = match (&ask.sharing, &given) {
-            (Sharing::Behind(track), Given::Token { token, elsewhere: None, .. }) => {
-                track.follow(token).await.map(Carrier::Turn)
+            (Sharing::Behind(track), Given::Token { id, token, elsewhere: None, .. }) => {
+                track.follow(client, *id, token).await.map(Carrier::Turn)
             }
             (Sharing::Behind(_), _) => Err(io::ErrorKind::Unsupported.into()),
             (Sharing::First, _) => connect(handle.dialer(), &given, dialled).await.map(Track::begin).map(Carrier::Turn),
@@ -222,13 +229,15 @@ impl Beside {
             Ok(carrier) => carrier,
             Err(e) => {
                 tracing::debug!("no data connection: {e}");
-                // Another one may be had where it is that of the streams before it that is gone.
-                if !matches!(ask.sharing, Sharing::Behind(_)) {
-                    handle.dialer().give_up();
-                }
                 if let Given::Token { id, .. } = given {
                     give_up(client, id).await;
                 }
+                if let Sharing::Behind(_) = ask.sharing {
+                    // It is that of the streams before it that is gone.
+                    let ask = Ask { sharing: Sharing::First, ..ask.clone() };
+                    return Box::pin(Beside::open(file, &ask)).await;
+                }
+                handle.dialer().give_up();
                 return Ok(None);
             }
         };
@@ -256,6 +265,7 @@ impl Beside {
             ended: None,
             goes_on: None,
             is_vouched_for: false,
+            was_asked_ahead: matches!(ask.sharing, Sharing::Behind(_)),
         }))
     }
 
@@ -302,7 +312,9 @@ impl Beside {
         let client = &self.file.client;
         // As good as for ever, and no overflow.
         let patience = client.options().timeout.unwrap_or(Duration::from_secs(1 << 30));
-        let is_first = self.read && self.moved == 0 && self.goes_on.is_none();
+        // By the connection of one that is behind others bytes have come.
+        let is_behind = matches!(self.carrier, Carrier::Turn(_)) && self.was_asked_ahead;
+        let is_first = self.read && self.moved == 0 && self.goes_on.is_none() && !is_behind;
         if is_first { patience.min(LAST_WORD + client.attach_took() * TRIPS) } else { patience }
     }
 
@@ -388,9 +400,9 @@ impl Beside {
         }
     }
 
-    /// Whether it is behind another on its connection, which may have been what failed.
-    pub fn is_behind(&self) -> bool {
-        matches!(&self.carrier, Carrier::Turn(turn) if turn.is_behind())
+    /// Whether what failed may be what it was to share, or that nobody came for it in time: it was asked for ahead of need.
+    pub fn was_asked_ahead(&self) -> bool {
+        self.was_asked_ahead
     }
 
     /// The connection, where others may come behind it.

@@ -14,6 +14,8 @@ use ninefold_proto::types::StreamToken;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{Mutex, oneshot};
 
+use super::beside::give_up;
+use crate::client::client::Client;
 use crate::transport::Stream as Socket;
 
 /// The longest wait for room for a token: the server takes it when it has come to it, and until then the kernel does.
@@ -42,7 +44,16 @@ pub(super) struct Turn {
     /// Its turn has not come.
     before: Option<oneshot::Receiver<Reading>>,
     next: Option<oneshot::Sender<Reading>>,
-    is_behind: bool,
+    /// Of one that waits: who tells the server that nobody will come for it, and its number.
+    waiting: Option<(Client, u32)>,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if let (Some((client, id)), Ok(runtime)) = (self.waiting.take(), tokio::runtime::Handle::try_current()) {
+            runtime.spawn(async move { give_up(&client, id).await });
+        }
+    }
 }
 
 impl Track {
@@ -51,11 +62,11 @@ impl Track {
         let (reading, write) = tokio::io::split(socket);
         let (next, end) = oneshot::channel();
         let track = Track { line: Mutex::new(Line { write, end: Some(end) }) };
-        Turn { track: Arc::new(track), reading: Some(reading), before: None, next: Some(next), is_behind: false }
+        Turn { track: Arc::new(track), reading: Some(reading), before: None, next: Some(next), waiting: None }
     }
 
     /// Sends the token of the stream that is the next one.
-    pub(super) async fn follow(self: &Arc<Track>, token: &StreamToken) -> io::Result<Turn> {
+    pub(super) async fn follow(self: &Arc<Track>, client: &Client, id: u32, token: &StreamToken) -> io::Result<Turn> {
         let mut line = self.line.lock().await;
         let before = line.end.take().ok_or(io::ErrorKind::NotConnected)?;
         let say = async {
@@ -68,7 +79,8 @@ impl Track {
         }
         let (next, end) = oneshot::channel();
         line.end = Some(end);
-        Ok(Turn { track: self.clone(), reading: None, before: Some(before), next: Some(next), is_behind: true })
+        let waiting = Some((client.clone(), id));
+        Ok(Turn { track: self.clone(), reading: None, before: Some(before), next: Some(next), waiting })
     }
 }
 
@@ -79,6 +91,7 @@ impl Turn {
             let reading = before.await;
             self.before = None;
             self.reading = Some(reading.map_err(|_| io::ErrorKind::UnexpectedEof)?);
+            self.waiting = None;
         }
         Ok(())
     }
@@ -99,10 +112,6 @@ impl Turn {
         }
     }
 
-    /// Whether it is not the first of its track.
-    pub fn is_behind(&self) -> bool {
-        self.is_behind
-    }
 }
 
 /// What a data connection says of the stream that it is for: at best in one segment.

@@ -1,19 +1,22 @@
 //! How a data connection is closed: by a reset, until all of its stream went well.
 //!
 //! That is set on the socket as soon as the connection is known for one of a stream, so that whatever closes it first, an error, a
-//! task that is lost or the end of the process, gives its peer no end that could be taken for that of a whole file. It stays so where
-//! the connection goes on with another stream. A Unix socket has no reset.
+//! task that is lost or the end of the process, gives its peer no end that could be taken for that of a whole file. A Unix socket
+//! has no reset.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use ninefold_proto::Error;
 use rustix::net::sockopt::set_socket_linger;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::life::{Bounds, of_peer};
 use crate::transport::{Socket, Stream};
+
+/// Bytes that are taken of a connection that ends: more tokens than anybody sends ahead.
+const UNREAD: u64 = 64 * 1024;
 
 /// What carries the bytes of a stream.
 pub(super) enum Way {
@@ -32,15 +35,19 @@ impl Way {
     }
 
     /// Ends our direction behind all that was sent; or, where the way goes on with another stream, lets the last of it leave at once.
+    /// From then on it is closed by an end: who has a length for each stream takes that for no file's.
     pub async fn end_sending(&mut self, goes_on: bool, bounds: &Bounds) -> Result<(), Error> {
         match self {
-            Way::Socket(socket) if goes_on => socket.send_rest(),
+            Way::Socket(socket) if goes_on => {
+                socket.send_rest();
+                by_end_of(socket);
+            }
             Way::Socket(socket) => {
                 socket.shutdown().map_err(|error| of_peer(&error))?;
                 by_end_of(socket);
             }
             // What writes to it flushes it.
-            Way::Stream(_) if goes_on => {}
+            Way::Stream(stream) if goes_on => by_end(stream),
             Way::Stream(stream) => {
                 bounds.wait(stream.shutdown()).await?;
                 by_end(stream);
@@ -68,6 +75,18 @@ impl Way {
             }
         }
     }
+}
+
+/// Ends a connection on which nothing more is sent, and takes what comes until the peer has ended it too, for a while: a socket that is closed while something
+/// lies in it unread is reset, and the peer loses what it has not taken yet.
+pub(super) async fn let_end(mut stream: Stream, within: Duration) {
+    by_end(&stream);
+    let end = async {
+        stream.shutdown().await?;
+        let mut rest = (&mut stream).take(UNREAD);
+        tokio::io::copy(&mut rest, &mut tokio::io::sink()).await
+    };
+    let _ = tokio::time::timeout(within, end).await;
 }
 
 /// Closed, it resets its connection.

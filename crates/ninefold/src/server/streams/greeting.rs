@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use super::closing;
+use super::{StreamLimits, closing};
 use super::origin::Origin;
 use crate::server::Server;
 use crate::server::connection::Connection;
@@ -109,7 +109,7 @@ pub(in crate::server) async fn receive(server: Arc<Server>, mut stream: Stream, 
     let heard = match peer {
         // Nothing but a session comes there.
         Peer::Stdio | Peer::Memory => Heard::Session(BytesMut::new()),
-        Peer::Tcp { .. } | Peer::Unix { .. } => hear(&server, &mut stream, &peer, began).await,
+        Peer::Tcp { .. } | Peer::Unix { .. } => hear(&server, &mut stream, &peer, began + server.limits.handshake).await,
     };
     let token = match heard {
         Heard::Session(bytes) => return Connection::new(server, stream, peer, id, bytes, began).run().await,
@@ -123,14 +123,20 @@ pub(in crate::server) async fn receive(server: Arc<Server>, mut stream: Stream, 
     };
     closing::by_reset(&stream);
     if let Some(token) = token {
-        hand_over(&server, stream, &peer, &token);
+        // Closed, it is reset.
+        drop(hand_over(&server, stream, &peer, &token));
     }
 }
 
-/// The same of a data connection that goes on behind a stream: with another one, or not at all.
+/// The same of a data connection that goes on behind a stream: with another one, or not at all. Its peer may not have taken all of that stream, and
+/// gets it whatever comes: it has as long as on a stream on which nothing moves, and the connection is closed by an end.
 pub(super) async fn receive_next(server: Arc<Server>, mut stream: Stream, peer: Peer) {
-    match hear(&server, &mut stream, &peer, Instant::now()).await {
-        Heard::Stream(token) => hand_over(&server, stream, &peer, &token),
+    let StreamLimits { idle, .. } = server.streams.limits;
+    match hear(&server, &mut stream, &peer, Instant::now() + idle).await {
+        Heard::Stream(token) => match hand_over(&server, stream, &peer, &token) {
+            Some(back) => stream = back,
+            None => return,
+        },
         // It was ended.
         Heard::Session(bytes) if bytes.is_empty() => {}
         Heard::Session(_) => {
@@ -143,21 +149,26 @@ pub(super) async fn receive_next(server: Arc<Server>, mut stream: Stream, peer: 
         }
         Heard::Ended => {}
     }
+    closing::let_end(stream, server.limits.handshake).await;
 }
 
-/// Gives a data connection to the stream of its token, or closes it.
-fn hand_over(server: &Server, stream: Stream, peer: &Peer, token: &[u8; 16]) {
+/// Gives a data connection to the stream of its token; back where there is none.
+fn hand_over(server: &Server, stream: Stream, peer: &Peer, token: &[u8; 16]) -> Option<Stream> {
+    closing::by_reset(&stream);
     let claimed = server.streams.tokens.claim(token, peer);
-    let handed = claimed.is_some_and(|waiting| waiting.send(stream).is_ok());
-    if !handed {
+    let back = match claimed {
+        Some(waiting) => waiting.send(stream).err(),
+        None => Some(stream),
+    };
+    if back.is_some() {
         server.streams.refuse();
         server.streams.tell(peer, "data connection closed: its token is good for no stream");
     }
+    back
 }
 
-async fn hear(server: &Server, stream: &mut Stream, peer: &Peer, began: Instant) -> Heard {
+async fn hear(server: &Server, stream: &mut Stream, peer: &Peer, deadline: Instant) -> Heard {
     let waits = Waits::begin(server, peer);
-    let deadline = began + server.limits.handshake;
     let (mut bytes, mut n) = ([0; OPENING], 0);
     while n < OPENING {
         let read = tokio::select! {

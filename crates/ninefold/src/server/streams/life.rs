@@ -10,7 +10,7 @@ use ninefold_proto::{Errno, Error};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::closing::Way;
+use super::closing::{self, Way};
 use super::conveying::{self, Conduit};
 use super::copying::Backing;
 use super::descriptor::{self, Descriptor};
@@ -263,14 +263,15 @@ impl Life {
                 moved.and_then(|ended| released.map(|()| ended))
             }
         };
-        let mut next = None;
+        let (mut next, mut went_on) = (None, false);
         let end = match moved {
             Ok((ended, way)) => {
                 if !read {
                     way.close_whole(&bounds).await;
-                } else if goes_on(ended.count) {
+                } else if more {
                     next = way.into_stream();
                 }
+                went_on = goes_on(ended.count);
                 Ok(ended)
             }
             Err(error) => Err(error),
@@ -278,8 +279,14 @@ impl Life {
         server.streams.count_end(&peer, end.as_ref().err());
         drop(place);
         entry.end(end, is_asked_after);
-        if let Some(stream) = next {
-            server.streams.tasks.spawn(greeting::receive_next(server.clone(), stream, peer));
+        match (next, went_on) {
+            (Some(stream), true) => drop(server.streams.tasks.spawn(greeting::receive_next(server.clone(), stream, peer))),
+            // Tokens of others may lie in it.
+            (Some(stream), false) => {
+                let within = server.limits.handshake;
+                server.streams.tasks.spawn(closing::let_end(stream, within));
+            }
+            (None, _) => {}
         }
     }
 }

@@ -4,7 +4,7 @@
 //! through a pipe that is empty between two turns, so that few pipes serve any number of streams. A turn is bounded, and
 //! between two of one stream others have theirs. A file that the kernel moves in neither way goes through memory.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io::{self, IoSliceMut, Read};
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -55,6 +55,11 @@ const LOOK_LAST: Duration = Duration::from_millis(250);
 
 /// A peer that takes nothing for so long is not waited for: longer than it takes to send a lost packet again (RFC 6298).
 const STILL: Duration = Duration::from_secs(2);
+
+thread_local! {
+    /// What is sent as a copy.
+    static COPIES: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
 
 type File = Arc<dyn Descriptor>;
 
@@ -190,12 +195,14 @@ fn send(file: &File, socket: &Socket, at: u64, count: usize) -> io::Result<usize
 
 /// The same through memory.
 fn send_copied(file: &File, socket: &Socket, at: u64, count: usize) -> io::Result<usize> {
-    let mut buffer = vec![0; count.min(BUFFER)];
-    let n = pread(file.fd(), &mut buffer, at)?;
-    if n == 0 {
-        return Ok(0);
-    }
-    socket.try_io(Interest::WRITABLE, |fd| Ok(rustix::net::send(fd, &buffer[..n], SendFlags::NOSIGNAL)?))
+    COPIES.with_borrow_mut(|buffer| {
+        buffer.resize(BUFFER, 0);
+        let n = pread(file.fd(), &mut buffer[..count.min(BUFFER)], at)?;
+        if n == 0 {
+            return Ok(0);
+        }
+        socket.try_io(Interest::WRITABLE, |fd| Ok(rustix::net::send(fd, &buffer[..n], SendFlags::NOSIGNAL)?))
+    })
 }
 
 /// Whether reading need not wait, as far as a few bytes tell: sendfile(2) has no flag that forbids waiting.
