@@ -418,7 +418,6 @@ impl Ranges {
             self.is_in_band |= is_in_band;
             let (stream, data) = match what? {
                 What::Opened(stream) => {
-
                     // The streams that go beside the messages are compared with each other.
                     if !is_in_band {
                         let modrev = stream.modrev();
@@ -606,9 +605,8 @@ impl Ranges {
         for _ in self.streams()..wanted {
             // What is behind another on its connection comes when that has come, and both fail with it.
             // And nobody tells of what came of a copy that is cut short.
-            let is_free = |part: &Part| {
-                part.is_lent && part.next_part.is_none() && (part.has_begun || part.before.is_none())
-            };
+            let is_free =
+                |part: &Part| part.is_lent && part.next_part.is_none() && (part.has_begun || part.before.is_none());
             let worth = |part: &&mut Part| {
                 is_free(part) && part.left() >= 2 * LEAST && part.lasts(self.trip) > self.trip * TRIPS
             };

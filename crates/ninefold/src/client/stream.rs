@@ -24,8 +24,8 @@ use super::client::Client;
 use super::error::{Error, Fault};
 use super::file::File;
 use beside::{Ask, Beside, Sharing, give_up};
-use inband::{Reading, Writing};
 pub(super) use granted::{Grant, Granted};
+use inband::{Reading, Writing};
 pub(super) use track::Track;
 
 /// Bytes of one read of a data connection that is handed on without a copy: enough that system calls are nothing beside the copying.

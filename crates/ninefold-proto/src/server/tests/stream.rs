@@ -52,9 +52,15 @@ fn op(b: &mut Bench, line: &str) -> String {
 fn a_stream_needs_a_plain_file_that_is_open_for_it() {
     let mut b = bench("9P2000.L.n1");
     let asked = op(&mut b, &n1_line(1, 0, 1, 7, 0));
-    assert!(asked.starts_with("Stream {") && asked.ends_with("read: true, offset: 7, length: None, appends: false, more: false, copied: false }"));
+    assert!(
+        asked.starts_with("Stream {")
+            && asked.ends_with("read: true, offset: 7, length: None, appends: false, more: false, copied: false }")
+    );
     let asked = op(&mut b, &n1_line(4, 0, 0, 0, 5));
-    assert!(asked.ends_with("read: false, offset: 0, length: Some(5), appends: false, more: false, copied: false }"), "{asked}");
+    assert!(
+        asked.ends_with("read: false, offset: 0, length: Some(5), appends: false, more: false, copied: false }"),
+        "{asked}"
+    );
     let asked = op(&mut b, &n1_line(1, stream::MORE | stream::COPIED, 1, 0, 9));
     assert!(asked.ends_with("more: true, copied: true }"), "{asked}");
     let asked = op(&mut b, &n1_line(1, stream::COPIED, 1, 0, 0));

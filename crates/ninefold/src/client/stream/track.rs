@@ -111,7 +111,6 @@ impl Turn {
             let _ = next.send(reading);
         }
     }
-
 }
 
 /// What a data connection says of the stream that it is for: at best in one segment.

@@ -15,8 +15,8 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use super::{StreamLimits, closing};
 use super::origin::Origin;
+use super::{StreamLimits, closing};
 use crate::server::Server;
 use crate::server::connection::Connection;
 use crate::transport::{Peer, Stream};
@@ -109,7 +109,9 @@ pub(in crate::server) async fn receive(server: Arc<Server>, mut stream: Stream, 
     let heard = match peer {
         // Nothing but a session comes there.
         Peer::Stdio | Peer::Memory => Heard::Session(BytesMut::new()),
-        Peer::Tcp { .. } | Peer::Unix { .. } => hear(&server, &mut stream, &peer, began + server.limits.handshake).await,
+        Peer::Tcp { .. } | Peer::Unix { .. } => {
+            hear(&server, &mut stream, &peer, began + server.limits.handshake).await
+        }
     };
     let token = match heard {
         Heard::Session(bytes) => return Connection::new(server, stream, peer, id, bytes, began).run().await,
@@ -141,7 +143,9 @@ pub(super) async fn receive_next(server: Arc<Server>, mut stream: Stream, peer: 
         Heard::Session(bytes) if bytes.is_empty() => {}
         Heard::Session(_) => {
             server.streams.refuse();
-            server.streams.tell(&peer, "data connection closed: what came behind a stream is not the preface of another");
+            server
+                .streams
+                .tell(&peer, "data connection closed: what came behind a stream is not the preface of another");
         }
         Heard::Silent => {
             server.streams.unheard.fetch_add(1, Ordering::Relaxed);

@@ -196,7 +196,11 @@ impl Life {
                     if read {
                         way.end_sending(goes_on(count), &bounds).await?;
                     }
-                    if let Way::Socket(socket) = &way && read && is_asked_after && !copied {
+                    if let Way::Socket(socket) = &way
+                        && read
+                        && is_asked_after
+                        && !copied
+                    {
                         // Behind it others are sent, of which some are always on the way.
                         is_taken = !goes_on(count) && moving::wait_until_taken(socket, &bounds).await?;
                     }
@@ -280,7 +284,9 @@ impl Life {
         drop(place);
         entry.end(end, is_asked_after);
         match (next, went_on) {
-            (Some(stream), true) => drop(server.streams.tasks.spawn(greeting::receive_next(server.clone(), stream, peer))),
+            (Some(stream), true) => {
+                drop(server.streams.tasks.spawn(greeting::receive_next(server.clone(), stream, peer)))
+            }
             // Tokens of others may lie in it.
             (Some(stream), false) => {
                 let within = server.limits.handshake;
