@@ -57,6 +57,8 @@ async fn streams_come_one_behind_another_on_one_connection() {
         let opened = s.stream_as(0, 1, 3, 4).await.unwrap();
         data.write_all(&opening(&opened.token)).await.unwrap();
         assert_eq!(all(&mut data).await.unwrap(), bytes[3..7]);
+        // A session that ended before it would take it along.
+        assert_eq!(s.end(opened.id, 0).await, Ok((4, opened.modrev)), "{tree}");
     }
     bed.quiet().await;
     let counts = bed.server.stream_counts();
