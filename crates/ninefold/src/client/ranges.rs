@@ -327,12 +327,7 @@ impl File {
 impl Ranges {
     /// How many streams there are, those not counted that wait for the one before them.
     pub fn streams(&self) -> usize {
-        self.parts.values().filter(|part| !self.waits(part)).count()
-    }
-
-    /// Whether the one before it on its connection is still on its way.
-    fn waits(&self, part: &Part) -> bool {
-        part.before.is_some_and(|before| self.parts.contains_key(&before))
+        self.parts.values().filter(|part| part.before.is_none()).count()
     }
 
     /// Bytes that no stream has begun with.
@@ -407,7 +402,9 @@ impl Ranges {
         let result = self.advance().await;
         if let Err(e) = &result {
             self.failed = Some(e.clone());
+            // Their connections, too.
             self.waiting.clear();
+            self.parts.clear();
             self.queue.clear();
         }
         result
@@ -428,7 +425,7 @@ impl Ranges {
                 }
                 What::Data(stream, data) => (stream, data),
                 What::End { is_changed, is_vouched_for } => {
-                    let ended = self.parts.remove(&number);
+                    let ended = self.remove(number);
                     // What the file had and has no more.
                     if ended.as_ref().is_some_and(|part| part.left() > 0) {
                         return Err(Fault::Changed.into());
@@ -448,15 +445,24 @@ impl Ranges {
             let offset = part.next;
             let length = part.left().min(data.len() as u64);
             part.came(length, self.trip);
-            // It may have got another one.
-            part.track = stream.track();
+            let track = stream.track();
+            let is_elsewhere = match (&part.track, &track) {
+                (Some(old), Some(new)) => !Arc::ptr_eq(old, new),
+                (Some(_), None) => true,
+                (None, _) => false,
+            };
+            part.track = track;
             self.file.client.join(&part.client);
             // One that was cut short stops there: what it brings behind is not waited for, nor its end.
-            if part.next == part.end && part.end < part.until {
+            let (is_cut, is_lent) = (part.next == part.end && part.end < part.until, part.is_lent);
+            if is_elsewhere {
+                self.unlink(number);
+            }
+            if is_cut {
                 drop(stream);
                 // Nobody tells what became of the file when that came.
-                self.is_doubtful |= !part.is_lent;
-                self.parts.remove(&number);
+                self.is_doubtful |= !is_lent;
+                self.remove(number);
             } else {
                 self.wait_for(number, stream);
                 self.go_on_behind(number);
@@ -469,6 +475,26 @@ impl Ranges {
             }
         }
         Ok(None)
+    }
+
+    fn remove(&mut self, number: usize) -> Option<Part> {
+        let left = self.unlink(number);
+        let mut part = self.parts.remove(&number)?;
+        part.next_part = left;
+        Some(part)
+    }
+
+    /// Takes a part out of the line of its connection: it is done, or has got another one. That which was behind it there.
+    fn unlink(&mut self, number: usize) -> Option<usize> {
+        let part = self.parts.get_mut(&number)?;
+        let (before, next) = (part.before.take(), part.next_part.take());
+        if let Some(part) = before.and_then(|before| self.parts.get_mut(&before)) {
+            part.next_part = next;
+        }
+        if let Some(part) = next.and_then(|next| self.parts.get_mut(&next)) {
+            part.before = before;
+        }
+        next
     }
 
     /// A piece whose stream was asked for with the open of the file, unless it is not what is left next.
@@ -560,7 +586,7 @@ impl Ranges {
 
     /// Begins with a piece on a connection that there is. Whether there was one.
     fn follow(&mut self, behind: Behind) -> bool {
-        if behind.track.is_none() || self.is_in_band {
+        if self.is_in_band || behind.track.as_ref().is_none_or(|track| track.is_broken()) {
             return false;
         }
         let wanted = self.width.wanted();

@@ -115,9 +115,8 @@ impl File {
             copied: true,
             sharing: Sharing::First,
         };
-        let Some(grant) = granted.take() else { return self.stream_by(client, ask).await };
         let file = self.share_as(client);
-        let opened = Beside::granted(&file, &ask, grant).await?;
+        let opened = Beside::granted(&file, &ask, granted).await?;
         Ok(Stream::of_reading(file, opened, &ask))
     }
 
@@ -231,7 +230,10 @@ impl Stream {
 
     /// Finds another way for the bytes that did not come, where there may be one.
     async fn go_on(&mut self, e: Error) -> Result<(), Error> {
-        let was_asked_ahead = matches!(&self.way, Way::Beside(beside) if beside.was_asked_ahead());
+        // The first of a connection by which nothing comes at all may have no way.
+        let has_no_way = |beside: &Beside| !beside.is_behind() && matches!(e, Error::TimedOut(_));
+        let was_asked_ahead =
+            matches!(&self.way, Way::Beside(beside) if beside.was_asked_ahead() && !has_no_way(beside));
         match self.moved {
             0 if was_asked_ahead => self.begin_alone(e).await,
             0 => self.fall_back(e),
@@ -260,7 +262,11 @@ impl Stream {
                 self.way = Way::Beside(Box::new(next));
                 Ok(())
             }
-            None => self.fall_back(e),
+            // Why there is none is known, or the dialler knows: that this one failed says nothing of the way.
+            None => {
+                self.by_messages();
+                Ok(())
+            }
         }
     }
 
@@ -292,12 +298,19 @@ impl Stream {
             return Err(e);
         }
         tracing::debug!("nothing came by a data connection: {e}");
-        let file = beside.file().share();
         if !matches!(e, Error::Refused(_)) {
-            file.client.handle().dialer().give_up();
+            beside.file().client.handle().dialer().give_up();
         }
-        self.way = Way::Reading(Box::new(Reading::new(file, beside.offset(), self.length)));
+        self.by_messages();
         Ok(())
+    }
+
+    /// From its beginning, of which nothing came.
+    fn by_messages(&mut self) {
+        if let Way::Beside(beside) = &self.way {
+            let file = beside.file().share();
+            self.way = Way::Reading(Box::new(Reading::new(file, beside.offset(), self.length)));
+        }
     }
 
     /// Writes all of `data`: waits until it is on the way, not until it is written. The error may be that of an earlier write; after

@@ -78,7 +78,11 @@ pub async fn carry(
         let _ = to.shutdown().await;
     });
     let mut buffer = BytesMut::new();
-    while let Ok(1..) = from.read_buf(&mut buffer).await {
+    // By itself a buffer has room for 64 bytes.
+    while let Ok(1..) = {
+        buffer.reserve(BUFFER);
+        from.read_buf(&mut buffer).await
+    } {
         if sender.send((Instant::now() + delay, buffer.split().freeze())).is_err() {
             return;
         }
@@ -101,8 +105,8 @@ pub fn tampered(
     ours
 }
 
-/// Ends with the connection.
-async fn change(
+/// Carries frames as they are changed. Ends with the connection.
+pub async fn change(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
     mut frame_by: impl FnMut(&mut [u8]),

@@ -11,7 +11,7 @@ use ninefold::proto::message::R;
 use ninefold::proto::print::{Data, parse, print};
 use ninefold::proto::wire::split_frame;
 use ninefold::server::{Limits, Server, StreamCounts, StreamLimits};
-use ninefold::transport::{Address, Listener, Stream};
+use ninefold::transport::{Listener, Stream};
 use ninefold::tree::hostfs::HostFs;
 use ninefold::tree::ramfs::RamFs;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
@@ -58,10 +58,8 @@ impl Bed {
 
     /// With a server of one's own.
     pub fn serving(server: Arc<Server>, dir: tempfile::TempDir) -> Bed {
-        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = socket.local_addr().unwrap();
-        drop(socket);
-        let listener = futures_now(Listener::bind(&Address::tcp(address)));
+        let listener = futures_now(Listener::bind(&"9p://127.0.0.1:0".parse().unwrap()));
+        let address = listener.local_address().unwrap().to_string().trim_start_matches("9p://").parse().unwrap();
         let serving = server.clone();
         tokio::spawn(async move {
             loop {

@@ -7,7 +7,7 @@ use ninefold::server::{Limits, StreamLimits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::bed::{Bed, all, opening, soon};
+use crate::bed::{Bed, SOON, all, opening, soon};
 
 const MORE: u32 = 1;
 const COPIED: u32 = 2;
@@ -121,7 +121,8 @@ async fn what_comes_behind_a_stream_and_is_not_anothers_token_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_that_stays_silent_behind_its_stream_is_closed() {
-    let streams = StreamLimits { idle: Duration::from_millis(200), ..StreamLimits::default() };
+    // Longer than a busy machine takes from one to the next.
+    let streams = StreamLimits { idle: Duration::from_secs(2), ..StreamLimits::default() };
     let bed = Bed::with(Limits::default(), streams);
     bed.file("f", 1000);
     let mut s = bed.session("9P2000.L.n1", "host").await;
@@ -190,4 +191,54 @@ async fn what_was_copied_is_not_changed_by_who_changes_the_file_behind_it() {
     assert!(got[..16384] == bytes[..16384], "what had left was changed");
     let (count, modrev) = s.end(opened.id, 0).await.unwrap();
     assert!(count == len && modrev != opened.modrev, "and its end tells of the change");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_ends_waits_for_no_connection_behind_its_streams() {
+    // As long as one may be silent.
+    let (limits, streams) = (
+        Limits { handshake: 10 * SOON, ..Limits::default() },
+        StreamLimits { idle: 10 * SOON, ..StreamLimits::default() },
+    );
+    let bed = Bed::with(limits, streams);
+    let bytes = bed.file("f", 1000);
+    let mut s = bed.session("9P2000.L.n1", "host").await;
+    s.open_file(1, "f", 0).await;
+    // One that may go on, and one that is ended: their peer ends neither.
+    let first = s.stream_as(MORE, 1, 0, 1000).await.unwrap();
+    let mut data = bed.data(&first.token).await;
+    assert!(exactly(&mut data, 1000).await == bytes);
+    let second = s.stream_as(MORE, 1, 500, 1000).await.unwrap();
+    let mut short = bed.data(&second.token).await;
+    assert!(all(&mut short).await.unwrap() == bytes[500..]);
+    drop(s);
+    soon("the server", bed.server.drain()).await;
+    assert!(all(&mut data).await.unwrap().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_that_are_at_their_end_make_way_as_those_do_that_say_nothing() {
+    let (limits, streams) =
+        (Limits { handshake: 10 * SOON, ..Limits::default() }, StreamLimits { silent: 2, ..StreamLimits::default() });
+    let bed = Bed::with(limits, streams);
+    let bytes = bed.file("f", 10);
+    let mut s = bed.session("9P2000.L.n1", "host").await;
+    s.open_file(1, "f", 0).await;
+    let mut ended = Vec::new();
+    for _ in 0..4 {
+        let opened = s.stream_as(MORE, 1, 0, 20).await.unwrap();
+        let mut data = bed.data(&opened.token).await;
+        assert_eq!(all(&mut data).await.unwrap(), bytes);
+        assert_eq!(s.end(opened.id, 0).await.unwrap().0, 10);
+        ended.push(data);
+    }
+    // The first two are closed on the server's side: what is sent there, much less than is taken behind an end, meets nobody.
+    for data in &mut ended[..2] {
+        soon("a connection that is gone", async {
+            while data.write_all(&[0]).await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await;
+    }
 }

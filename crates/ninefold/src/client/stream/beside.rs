@@ -21,7 +21,7 @@ use ninefold_proto::{Errno, R, T};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::Instant;
 
-use super::granted::Grant;
+use super::granted::{self, Grant, Granted};
 use super::track::{Track, Turn, opening};
 use crate::client::client::Client;
 use crate::client::connection::Waiting;
@@ -60,6 +60,7 @@ pub(super) struct Beside {
     goes_on: Option<Gone>,
     is_vouched_for: bool,
     was_asked_ahead: bool,
+    is_behind: bool,
 }
 
 /// What its bytes come or go by.
@@ -171,7 +172,7 @@ impl Beside {
         // Where the connection goes is known in .n1: it is made meanwhile.
         let dials = version.is_n1() && !matches!(ask.sharing, Sharing::Behind(_));
         let dial = async { if dials { Some(handle.dialer().open().await) } else { None } };
-        let (given, dialled) = match unless_refused(client.call(request), dial).await {
+        let (given, dialled) = match unless_refused(granted::ask(client, request), dial).await {
             Ok((reply, dialled)) => match reply.message()? {
                 R::Stream { data, .. } if version.streams => {
                     let address = StreamAddress::parse(data.0).ok_or_else(unexpected)?;
@@ -196,13 +197,14 @@ impl Beside {
     }
 
     /// The same of one that was asked for with the open of the file, and is the first of its connection.
-    pub async fn granted(file: &File, ask: &Ask, grant: Grant) -> Result<Option<Beside>, Error> {
-        let Grant { id, token, modrev, elsewhere } = grant;
+    pub async fn granted(file: &File, ask: &Ask, granted: Granted) -> Result<Option<Beside>, Error> {
+        // It is given up where nobody waits for the connection any more.
+        let dialled = file.client.handle().dialer().open().await;
+        let Some(Grant { id, token, modrev, elsewhere }) = granted.take() else { return Beside::open(file, ask).await };
         if elsewhere {
             give_up(&file.client, id).await;
             return Ok(None);
         }
-        let dialled = file.client.handle().dialer().open().await;
         let given = Given::Token { id, token, modrev, elsewhere: None };
         let begun = Beside::begin(file, ask, given, Some(dialled)).await?;
         Ok(begun.map(|beside| Beside { was_asked_ahead: true, ..beside }))
@@ -266,6 +268,7 @@ impl Beside {
             goes_on: None,
             is_vouched_for: false,
             was_asked_ahead: matches!(ask.sharing, Sharing::Behind(_)),
+            is_behind: matches!(ask.sharing, Sharing::Behind(_)),
         }))
     }
 
@@ -313,8 +316,7 @@ impl Beside {
         // As good as for ever, and no overflow.
         let patience = client.options().timeout.unwrap_or(Duration::from_secs(1 << 30));
         // By the connection of one that is behind others bytes have come.
-        let is_behind = matches!(self.carrier, Carrier::Turn(_)) && self.was_asked_ahead;
-        let is_first = self.read && self.moved == 0 && self.goes_on.is_none() && !is_behind;
+        let is_first = self.read && self.moved == 0 && self.goes_on.is_none() && !self.is_behind;
         if is_first { patience.min(LAST_WORD + client.attach_took() * TRIPS) } else { patience }
     }
 
@@ -346,6 +348,10 @@ impl Beside {
             None => self.arrive(buf).await,
         };
         let result = match arrived {
+            // Its connection was at its end before its turn: what became of the file another one tells.
+            Ok(0) if self.is_behind && self.moved == 0 && self.length != Some(0) => {
+                Err(Fault::Cut(Arc::new(io::ErrorKind::UnexpectedEof.into())).into())
+            }
             Ok(0) => self.check_end().await.map(|()| 0),
             Ok(bytes) => {
                 self.file.client.lane.raise(self.depth);
@@ -403,6 +409,11 @@ impl Beside {
     /// Whether what failed may be what it was to share, or that nobody came for it in time: it was asked for ahead of need.
     pub fn was_asked_ahead(&self) -> bool {
         self.was_asked_ahead
+    }
+
+    /// Whether others had its connection before it.
+    pub fn is_behind(&self) -> bool {
+        self.is_behind
     }
 
     /// The connection, where others may come behind it.

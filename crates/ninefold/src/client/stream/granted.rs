@@ -2,13 +2,14 @@
 //!
 //! Dropped before somebody came for its bytes, it tells the server that nobody will.
 
-use ninefold_proto::R;
 use ninefold_proto::types::StreamToken;
+use ninefold_proto::{R, T};
+use tokio::sync::oneshot;
 
 use super::beside::give_up;
 use crate::client::client::Client;
 use crate::client::connection::Reply;
-use crate::client::error::Error;
+use crate::client::error::{Error, Loss};
 use crate::client::node::unexpected;
 
 /// What the server says to a Tstream of `.n1`.
@@ -28,6 +29,21 @@ impl Grant {
             _ => Err(unexpected()),
         }
     }
+}
+
+/// Sends a Tstream. Where nobody waits for the reply any more, the stream that it brings is given up: its Tflush may come too late.
+pub(super) async fn ask(client: &Client, request: T<'static>) -> Result<Reply, Error> {
+    let (client, (tell, told)) = (client.clone(), oneshot::channel());
+    tokio::spawn(async move {
+        let reply = client.call(request).await;
+        if let Err(Ok(reply)) = tell.send(reply)
+            && let Ok(R::Stream { id, .. }) = reply.message()
+        {
+            give_up(&client, id).await;
+        }
+    });
+    // The task ends without a word only with its runtime.
+    told.await.unwrap_or(Err(Error::Lost(Loss::Closed)))
 }
 
 /// See the [module](self).

@@ -7,6 +7,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ninefold_proto::n1::stream;
@@ -27,6 +28,8 @@ type Reading = ReadHalf<Socket>;
 #[derive(Debug)]
 pub(in crate::client) struct Track {
     line: Mutex<Line>,
+    /// One of its streams left before its end: no other one gets its turn.
+    is_broken: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -50,6 +53,9 @@ pub(super) struct Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
+        if self.next.is_some() {
+            self.track.is_broken.store(true, Ordering::Relaxed);
+        }
         if let (Some((client, id)), Ok(runtime)) = (self.waiting.take(), tokio::runtime::Handle::try_current()) {
             runtime.spawn(async move { give_up(&client, id).await });
         }
@@ -61,13 +67,22 @@ impl Track {
     pub(super) fn begin(socket: Socket) -> Turn {
         let (reading, write) = tokio::io::split(socket);
         let (next, end) = oneshot::channel();
-        let track = Track { line: Mutex::new(Line { write, end: Some(end) }) };
+        let track = Track { line: Mutex::new(Line { write, end: Some(end) }), is_broken: AtomicBool::new(false) };
         Turn { track: Arc::new(track), reading: Some(reading), before: None, next: Some(next), waiting: None }
+    }
+
+    /// Whether nothing comes by it any more.
+    pub fn is_broken(&self) -> bool {
+        self.is_broken.load(Ordering::Relaxed)
     }
 
     /// Sends the token of the stream that is the next one.
     pub(super) async fn follow(self: &Arc<Track>, client: &Client, id: u32, token: &StreamToken) -> io::Result<Turn> {
         let mut line = self.line.lock().await;
+        // It would get a token of which nobody makes use.
+        if self.is_broken() {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
         let before = line.end.take().ok_or(io::ErrorKind::NotConnected)?;
         let say = async {
             line.write.write_all(&opening(token)).await?;

@@ -11,8 +11,10 @@ use ninefold_proto::Error;
 use rustix::net::sockopt::set_socket_linger;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 
 use super::life::{Bounds, of_peer};
+use crate::server::sock_diag;
 use crate::transport::{Socket, Stream};
 
 /// Bytes that are taken of a connection that ends: more tokens than anybody sends ahead.
@@ -77,16 +79,40 @@ impl Way {
     }
 }
 
-/// Ends a connection on which nothing more is sent, and takes what comes until the peer has ended it too, for a while: a socket that is closed while something
-/// lies in it unread is reset, and the peer loses what it has not taken yet.
-pub(super) async fn let_end(mut stream: Stream, within: Duration) {
+/// Ends a connection on which nothing more is sent, and takes what comes until the peer has ended it too: a socket that is closed while something
+/// lies in it unread is reset, and the peer loses what it has not taken yet. So that is waited for while the peer takes some of it in each
+/// `step`, `longest` in all, and not behind `hurry`.
+pub(super) async fn let_end(mut stream: Stream, step: Duration, longest: Duration, hurry: impl Future<Output = ()>) {
     by_end(&stream);
+    let tcp = match &stream {
+        Stream::Tcp(socket) => Some(socket),
+        Stream::Tls(sealed) => sealed.tcp(),
+        _ => None,
+    };
+    let ends = tcp.and_then(|tcp| Some((tcp.local_addr().ok()?, tcp.peer_addr().ok()?)));
     let end = async {
         stream.shutdown().await?;
         let mut rest = (&mut stream).take(UNREAD);
         tokio::io::copy(&mut rest, &mut tokio::io::sink()).await
     };
-    let _ = tokio::time::timeout(within, end).await;
+    let taken = async {
+        let (began, mut least) = (Instant::now(), u64::MAX);
+        while began.elapsed() < longest {
+            tokio::time::sleep(step).await;
+            let left = ends.and_then(|(local, peer)| sock_diag::untaken(local, peer).ok().flatten()).unwrap_or(0);
+            // Nothing is left, or it takes nothing.
+            if left == 0 || left >= least {
+                return;
+            }
+            least = left;
+        }
+    };
+    tokio::select! {
+        biased;
+        () = hurry => {}
+        _ = end => {}
+        () = taken => {}
+    }
 }
 
 /// Closed, it resets its connection.

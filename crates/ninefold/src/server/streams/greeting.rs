@@ -7,6 +7,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bytes::BytesMut;
 use ninefold_proto::n1::stream::{OPENING, PREFACE};
@@ -20,6 +21,9 @@ use super::{StreamLimits, closing};
 use crate::server::Server;
 use crate::server::connection::Connection;
 use crate::transport::{Peer, Stream};
+
+/// How long the end of a peer is waited for by a server that ends itself: what it has sent leaves all the same.
+const FAREWELL: Duration = Duration::from_millis(500);
 
 /// Connections that have not said what they are.
 #[derive(Debug, Default)]
@@ -110,7 +114,8 @@ pub(in crate::server) async fn receive(server: Arc<Server>, mut stream: Stream, 
         // Nothing but a session comes there.
         Peer::Stdio | Peer::Memory => Heard::Session(BytesMut::new()),
         Peer::Tcp { .. } | Peer::Unix { .. } => {
-            hear(&server, &mut stream, &peer, began + server.limits.handshake).await
+            let waits = Waits::begin(&server, &peer);
+            hear(&server, &mut stream, &waits, began + server.limits.handshake).await
         }
     };
     let token = match heard {
@@ -131,10 +136,11 @@ pub(in crate::server) async fn receive(server: Arc<Server>, mut stream: Stream, 
 }
 
 /// The same of a data connection that goes on behind a stream: with another one, or not at all. Its peer may not have taken all of that stream, and
-/// gets it whatever comes: it has as long as on a stream on which nothing moves, and the connection is closed by an end.
+/// gets it whatever comes: see [`part`].
 pub(super) async fn receive_next(server: Arc<Server>, mut stream: Stream, peer: Peer) {
     let StreamLimits { idle, .. } = server.streams.limits;
-    match hear(&server, &mut stream, &peer, Instant::now() + idle).await {
+    let waits = Waits::begin(&server, &peer);
+    match hear(&server, &mut stream, &waits, Instant::now() + idle).await {
         Heard::Stream(token) => match hand_over(&server, stream, &peer, &token) {
             Some(back) => stream = back,
             None => return,
@@ -153,7 +159,28 @@ pub(super) async fn receive_next(server: Arc<Server>, mut stream: Stream, peer: 
         }
         Heard::Ended => {}
     }
-    closing::let_end(stream, server.limits.handshake).await;
+    end(&server, stream, waits).await;
+}
+
+/// Parts with a data connection whose last stream went well, and in which tokens of others may lie. It is closed by an end, when its peer has taken
+/// all, or takes none of it for as long as one may say nothing, or takes as long as on a stream on which nothing moves. Until then it has a place among
+/// those that say nothing, and makes way as they do.
+pub(super) async fn part(server: Arc<Server>, stream: Stream, peer: Peer) {
+    let waits = Waits::begin(&server, &peer);
+    end(&server, stream, waits).await;
+}
+
+async fn end(server: &Server, stream: Stream, waits: Waits<'_>) {
+    let hurry = async {
+        tokio::select! {
+            () = waits.evicted.cancelled() => {}
+            () = async {
+                server.draining.cancelled().await;
+                tokio::time::sleep(FAREWELL).await;
+            } => {}
+        }
+    };
+    closing::let_end(stream, server.limits.handshake, server.streams.limits.idle, hurry).await;
 }
 
 /// Gives a data connection to the stream of its token; back where there is none.
@@ -171,8 +198,7 @@ fn hand_over(server: &Server, stream: Stream, peer: &Peer, token: &[u8; 16]) -> 
     back
 }
 
-async fn hear(server: &Server, stream: &mut Stream, peer: &Peer, deadline: Instant) -> Heard {
-    let waits = Waits::begin(server, peer);
+async fn hear(server: &Server, stream: &mut Stream, waits: &Waits<'_>, deadline: Instant) -> Heard {
     let (mut bytes, mut n) = ([0; OPENING], 0);
     while n < OPENING {
         let read = tokio::select! {

@@ -10,7 +10,7 @@ use ninefold_proto::{Errno, Error};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::closing::{self, Way};
+use super::closing::Way;
 use super::conveying::{self, Conduit};
 use super::copying::Backing;
 use super::descriptor::{self, Descriptor};
@@ -289,8 +289,7 @@ impl Life {
             }
             // Tokens of others may lie in it.
             (Some(stream), false) => {
-                let within = server.limits.handshake;
-                server.streams.tasks.spawn(closing::let_end(stream, within));
+                drop(server.streams.tasks.spawn(greeting::part(server.clone(), stream, peer)));
             }
             (None, _) => {}
         }

@@ -16,8 +16,8 @@ pub(super) struct Held {
     in_memory: bool,
 }
 
-/// File systems that are nowhere but in memory, by statfs(2)'s f_type (linux/magic.h: TMPFS_MAGIC, RAMFS_MAGIC): they know no RWF_NOWAIT,
-/// and need none.
+/// File systems in memory, by statfs(2)'s f_type (linux/magic.h: TMPFS_MAGIC, RAMFS_MAGIC): they know no RWF_NOWAIT. What of tmpfs was
+/// swapped out is waited for, as this process's own memory is.
 const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
 
 impl Held {
