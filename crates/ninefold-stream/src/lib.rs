@@ -47,7 +47,7 @@ mod region;
 mod stream;
 
 pub use backplane::current::Mode;
-pub use calibration::Calibration;
+pub use calibration::{BadCalibration, BadLine, Calibration};
 pub use copy::copy;
 pub use error::{Error, Result};
 pub use open::Options;
