@@ -25,7 +25,6 @@ pub const UNSAFE_FILES: &[&str] = &[
     "crates/ninefold-capi/src/signals.rs",   // masks of signals
     "crates/ninefold-capi/src/stream_io.rs", // what C calls
     "crates/ninefold-capi/src/unix_io.rs",   // what C calls
-    "crates/ninefold-stream/examples/ratios.rs", // libc's fread and getline, to measure beside
     "crates/ninefold-stream/src/backplane/core.rs", // what a lock guards
     "crates/ninefold-stream/src/backplane/output.rs", // memory that regions are written in, read once they are free
     "crates/ninefold-stream/src/fault.rs",   // the handler of SIGBUS
