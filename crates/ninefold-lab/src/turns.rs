@@ -100,12 +100,15 @@ pub struct Turns {
     file: Option<csv::Writer<File>>,
     rows: Vec<Row>,
     pub setting: Setting,
+    /// When it was opened: who is pinned later has one.
+    processors: usize,
 }
 
 impl Turns {
     /// In a directory, with what is there of the same setting; in memory where none is given.
     pub fn open(out: Option<&Path>, setting: Setting) -> Result<Turns> {
-        let Some(out) = out else { return Ok(Turns { file: None, rows: Vec::new(), setting }) };
+        let processors = cores().len();
+        let Some(out) = out else { return Ok(Turns { file: None, rows: Vec::new(), setting, processors }) };
         fs::create_dir_all(out).with_context(|| out.display().to_string())?;
         let path = out.join("rows.csv");
         let name = || path.display().to_string();
@@ -135,7 +138,7 @@ impl Turns {
         }
         fs::write(&kept, serde_json::to_string_pretty(&setting)? + "\n").with_context(|| kept.display().to_string())?;
         let file = csv::WriterBuilder::new().has_headers(whole == 0).from_writer(file);
-        Ok(Turns { file: Some(file), rows, setting })
+        Ok(Turns { file: Some(file), rows, setting, processors })
     }
 
     /// Each of them so many times, in turns, but what is there already. One that was not measured yet runs once before, for caches and
@@ -189,7 +192,7 @@ impl Turns {
     /// A word of warning where more wanted a processor than there are: then the figures are of something else too. Empty else.
     pub fn warning(&self) -> String {
         let load = median(self.rows.iter().filter_map(|row| row.load).collect()).unwrap_or(0.0);
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let processors = self.processors;
         if load <= processors as f64 {
             return String::new();
         }

@@ -39,17 +39,36 @@ impl Core {
         &self.changes.0
     }
 
-    /// A short section on the current buffer: no call, no wait. None where it is not granted, or `f` gives none.
+    /// A short section on the current buffer: no call, and no wait of the thread that has the stream for itself. None where `f` gives none.
     #[inline(always)]
     pub fn quick<R>(&self, f: impl FnOnce(&mut Current) -> Option<R>) -> Option<R> {
         let me = seat();
         if !self.lock.begin(me) {
-            return None;
+            return self.shared(f);
         }
         // SAFETY: in a short section, and `f` cannot come back here. The owner's own longer ways end before they call this: each
         // `Entered` lives in one function of `stream.rs` that calls no `quick`.
         let result = f(unsafe { &mut (*self.state.get()).current });
         self.lock.end(me);
+        result
+    }
+
+    /// The same of a stream that threads share. Who comes behind the middle of the buffer reads what follows it, with the stream unlocked.
+    #[cold]
+    #[inline(never)]
+    fn shared<R>(&self, f: impl FnOnce(&mut Current) -> Option<R>) -> Option<R> {
+        let mut state = self.enter();
+        let result = f(&mut state.current);
+        if result.is_none() || !state.is_past_half() {
+            return result;
+        }
+        let slot = state.slot.clone();
+        if let Some(slot) = slot.try_lock()
+            && let Some(plan) = state.plan(&self.file)
+        {
+            drop(state);
+            plan.carry_out(slot);
+        }
         result
     }
 
