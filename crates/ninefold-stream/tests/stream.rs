@@ -404,7 +404,7 @@ fn threads_on_one_stream_each_get_bytes_that_nobody_else_gets() {
 fn lines_are_whole_and_each_is_one_threads_where_threads_read_ahead_of_each_other() {
     let directory = directory();
     // Some longer than a buffer, most across the end of none, some across one.
-    let line = |n: usize| format!("{n}:{}\n", "x".repeat(if n % 97 == 0 { 20_000 } else { n * 7 % 500 }));
+    let line = |n: usize| format!("{n}:{}\n", "x".repeat(if n.is_multiple_of(97) { 20_000 } else { n * 7 % 500 }));
     let path = file(&directory, (0..4000).map(line).collect::<String>().as_bytes());
     let calibration = Calibration { first: 4096, read: 16 << 10, ..Calibration::default() };
     let stream = reading().module("pread").calibration(calibration).open(&path).unwrap();
