@@ -31,6 +31,7 @@ pub const UNSAFE_FILES: &[&str] = &[
     "crates/ninefold-stream/src/memory.rs",  // pages, and mapped files as slices
     "crates/ninefold-stream/src/primitives.rs", // a mutex that is unlocked by a call
     "crates/ninefold-stream/src/region.rs",  // addresses become slices
+    "crates/ninefold-stream/src/search.rs",  // SSE2's load
     "crates/ninefold-stream/tests/forked.rs", // fork(2) and wait(2)
     "crates/ninefold-stream/tests/ignored_signal.rs", // signal(2) and raise(3)
     "crates/ninefold-stream/tests/lock_model.rs", // loom's cells

@@ -44,6 +44,7 @@ mod module;
 mod open;
 mod primitives;
 mod region;
+mod search;
 mod stream;
 
 pub use backplane::current::Mode;

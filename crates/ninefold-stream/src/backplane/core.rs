@@ -39,12 +39,12 @@ impl Core {
         &self.changes.0
     }
 
-    /// A short section on the current buffer: no call, and no wait of the thread that has the stream for itself. None where `f` gives none.
+    /// A short section on the current buffer: no call, and no wait. None where it is not granted, or `f` gives none.
     #[inline(always)]
     pub fn quick<R>(&self, f: impl FnOnce(&mut Current) -> Option<R>) -> Option<R> {
         let me = seat();
         if !self.lock.begin(me) {
-            return self.shared(f);
+            return None;
         }
         // SAFETY: in a short section, and `f` cannot come back here. The owner's own longer ways end before they call this: each
         // `Entered` lives in one function of `stream.rs` that calls no `quick`.
@@ -53,10 +53,12 @@ impl Core {
         result
     }
 
-    /// The same of a stream that threads share. Who comes behind the middle of the buffer reads what follows it, with the stream unlocked.
-    #[cold]
-    #[inline(never)]
-    fn shared<R>(&self, f: impl FnOnce(&mut Current) -> Option<R>) -> Option<R> {
+    /// The same where threads share the stream, and so a short section was not granted; None where it would be. Who comes behind the
+    /// middle of the buffer reads what follows it, with the stream unlocked.
+    pub fn shared<R>(&self, f: impl FnOnce(&mut Current) -> Option<R>) -> Option<R> {
+        if self.lock.is_owned_by(seat()) {
+            return None;
+        }
         let mut state = self.enter();
         let result = f(&mut state.current);
         if result.is_none() || !state.is_past_half() {
@@ -87,6 +89,10 @@ impl Core {
     #[inline(always)]
     pub fn quick_free(&self, region: *mut u8, mode: Mode) -> bool {
         self.quick(|current| current.give(region, mode, self.changes()).then_some(())).is_some()
+    }
+
+    pub fn shared_free(&self, region: *mut u8, mode: Mode) -> bool {
+        self.shared(|current| current.give(region, mode, self.changes()).then_some(())).is_some()
     }
 }
 

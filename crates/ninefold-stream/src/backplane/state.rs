@@ -81,7 +81,7 @@ impl State {
         if self.current.mode == Mode::Read
             && let Some(buffer) = &mut self.input.buffer
         {
-            buffer.out = self.current.out;
+            buffer.out = self.current.out();
         }
         self.current = Current::NONE;
     }
@@ -95,7 +95,7 @@ impl State {
         {
             let place = extent.end - extent.length();
             extent.end = place + current.used();
-            extent.out = current.out;
+            extent.out = current.out();
             extent.first = place + (current.first.addr() - current.base.addr());
             // A short free knows nothing of these: what is before the first region that is out is free, and perhaps written long ago.
             extent.forget_settled();
@@ -255,11 +255,12 @@ impl State {
             base,
             at: base.wrapping_add(used),
             left: chunk.length.saturating_sub(used),
-            out: 0,
+            all: chunk.length.max(used),
             first: base,
             offset: chunk.offset,
             seen,
             loud: self.loud,
+            ..Current::NONE
         };
         self.input.buffer = Some(Buffer { memory, start: chunk.start, length: chunk.length, out: 0, told: false });
         Ok(())
@@ -320,7 +321,7 @@ impl State {
     pub fn take_data(&mut self, bytes: usize) -> (*mut u8, usize) {
         let bytes = bytes.min(self.current.left);
         if bytes > 0 {
-            self.current.out += 1;
+            self.current.lend_one();
         }
         let region = self.skip(bytes);
         (region, bytes)
@@ -373,17 +374,17 @@ impl State {
                 base,
                 at: base,
                 left,
-                out: 0,
+                all: left,
                 first: base,
                 offset: self.position,
-                seen: 0,
                 loud: self.loud,
+                ..Current::NONE
             };
         }
-        if self.current.out == 0 {
+        if self.current.out() == 0 {
             self.current.first = self.current.at;
         }
-        self.current.out += 1;
+        self.current.lend_one();
         Ok(self.skip(bytes))
     }
 
@@ -405,7 +406,7 @@ impl State {
         let writing = self.is_writing();
         if writing && let Some(extent) = self.output.back() {
             let place = extent.end - extent.length();
-            self.current.out = extent.out;
+            self.current.set_out(extent.out);
             self.current.first = self.current.base.wrapping_add(extent.first - place);
         }
         if self.loud {
@@ -418,7 +419,7 @@ impl State {
     /// The region that was allocated last becomes `bytes` long where it lies, if it is that one and there is room.
     pub fn resize(&mut self, region: *mut u8, old: usize, bytes: usize, mode: Mode, file: &File) -> Result<bool> {
         let current = &mut self.current;
-        if !current.has(region, mode) || region.wrapping_add(old) != current.at || current.out == 0 {
+        if !current.has(region, mode) || region.wrapping_add(old) != current.at || current.out() == 0 {
             return Err(Error::NotLatest);
         }
         if bytes > old && (bytes - old > current.left || !current.is_fresh(file.changes())) {
@@ -449,7 +450,9 @@ impl State {
                     base,
                     at: base.wrapping_add(bytes),
                     left: left - bytes,
-                    out: 1,
+                    all: left,
+                    lent: 1,
+                    freed: 0,
                     first: base,
                     offset: begin,
                     live: true,
