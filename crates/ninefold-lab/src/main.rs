@@ -5,13 +5,18 @@
 #![forbid(unsafe_code)]
 
 mod bulk;
+mod calibrate;
 mod debian;
 mod describe;
 mod interrupted;
 mod loopback;
+mod native;
 mod round_trips;
+mod size;
 mod sshd;
+mod streams;
 mod thesis;
+mod turns;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -39,6 +44,10 @@ enum Bench {
     /// What the thesis bench does in the ends of its labs
     #[command(subcommand, hide = true)]
     ThesisPart(thesis::part::Part),
+    /// This machine's costs of copying, reading, writing and mapping, and the constants by which streams choose their modules
+    Calibrate(calibrate::Options),
+    /// Streams beside fread, getline, cmp, read(2) and copy_file_range(2), on one processor
+    Streams(streams::Options),
     /// The bare socket pump, as the loopback bench starts it
     #[command(hide = true)]
     Pump(loopback::pump::Options),
@@ -63,6 +72,8 @@ fn main() -> ExitCode {
         Bench::RoundTripsPart(part) => round_trips::part::run(&part).map(|()| ExitCode::SUCCESS),
         Bench::Thesis(options) => thesis::run(&options).map(|()| ExitCode::SUCCESS),
         Bench::ThesisPart(part) => thesis::part::run(&part).map(|()| ExitCode::SUCCESS),
+        Bench::Calibrate(options) => calibrate::run(&options).map(|()| ExitCode::SUCCESS),
+        Bench::Streams(options) => streams::run(&options).map(|()| ExitCode::SUCCESS),
         Bench::Describe => describe(),
         Bench::Bulk(bulk) => bulk::run(&bulk).map(|()| ExitCode::SUCCESS),
         Bench::Pump(options) => loopback::pump::serve(&options).map(|()| ExitCode::SUCCESS),

@@ -44,10 +44,11 @@ mod module;
 mod open;
 mod primitives;
 mod region;
+mod search;
 mod stream;
 
 pub use backplane::current::Mode;
-pub use calibration::Calibration;
+pub use calibration::{BadCalibration, BadLine, Calibration};
 pub use copy::copy;
 pub use error::{Error, Result};
 pub use open::Options;

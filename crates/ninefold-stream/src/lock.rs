@@ -1,7 +1,7 @@
 //! The lock of a stream: free for the thread that alone uses it, a mutex from the first use by another thread on.
 //!
 //! Most streams are used by one thread (§4.4). So a lock begins with an owner, the thread that opened the stream. For his short
-//! sections, `begin` to `end`, he says that he is busy and looks whether he is still the owner: two loads and two stores, no atomic
+//! sections, `begin` to `end`, he says that he is busy and looks whether he is still the owner: a load and two stores, no atomic
 //! read-modify-write. Whoever else comes takes the mutex, ends the ownership, lets every thread of the process execute a fence
 //! (membarrier(2)), and waits until the owner is not busy. From then on the owner too takes the mutex.
 //!
@@ -9,7 +9,7 @@
 //! noticed yet could wipe out there what the next owner says.
 //!
 //! Why that excludes both: either the owner's store of `busy` is before the fence, and the other thread sees it and waits; or the
-//! owner's second load of `owner` is behind the fence, and he sees that he is not the owner any more. `tests/lock_model.rs` tries
+//! owner's load of `owner` is behind the fence, and he sees that he is not the owner any more. `tests/lock_model.rs` tries
 //! every order under loom.
 //!
 //! Order of driving: `begin`, where it is true the short section, `end`; else `hold`, and the section while the [`Hold`] lives. A
@@ -67,9 +67,7 @@ impl StreamLock {
     /// Begins a short section if the caller is the owner; `end` ends it.
     #[inline(always)]
     pub fn begin(&self, me: &Seat) -> bool {
-        if self.owner.load(Ordering::Relaxed) != me.number() {
-            return false;
-        }
+        // Of a stream that is another's this says too much for a moment, and who ends an ownership meanwhile waits that long.
         me.busy.store(true, Ordering::Relaxed);
         light_fence();
         if self.owner.load(Ordering::Relaxed) == me.number() {
@@ -77,6 +75,11 @@ impl StreamLock {
         }
         self.end(me);
         false
+    }
+
+    /// Would `begin` be granted? For who then takes another way.
+    pub fn is_owned_by(&self, me: &Seat) -> bool {
+        self.owner.load(Ordering::Relaxed) == me.number()
     }
 
     /// Ends what `begin` began.

@@ -23,6 +23,7 @@
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use crate::backplane::ahead::Source;
 use crate::calibration::Calibration;
 use crate::error::{Error, Result};
 use crate::fault::Notice;
@@ -127,6 +128,18 @@ pub trait StreamModule: Send {
     fn fill(&mut self, fill: Fill<'_>) -> Result<Chunk> {
         let _ = fill;
         Err(Error::NotReadable)
+    }
+
+    /// Where what follows is read by the one who asks, with the stream unlocked, and how many bytes; `from` is the end of what was filled
+    /// last. None where the module has a way of its own, or the stream is not read in order.
+    fn ahead(&mut self, from: u64) -> Option<(Arc<dyn Source>, usize)> {
+        let _ = from;
+        None
+    }
+
+    /// What was read so was taken as a fill, up to there.
+    fn has_read(&mut self, to: u64) {
+        let _ = to;
     }
 
     /// Reads to `buffer` past the backplane's memory: for long reads. None where that is not to be had.

@@ -27,7 +27,8 @@ pub struct Options {
     truncate: bool,
     random: bool,
     module: Option<String>,
-    calibration: Calibration,
+    /// The machine's when none is given.
+    calibration: Option<Calibration>,
 }
 
 macro_rules! switches {
@@ -67,10 +68,10 @@ impl Options {
         self
     }
 
-    /// Another table of what is measured.
+    /// Another table of what is measured than [`Calibration::of_machine`].
     #[must_use]
     pub fn calibration(mut self, calibration: Calibration) -> Self {
-        self.calibration = calibration;
+        self.calibration = Some(calibration);
         self
     }
 
@@ -113,6 +114,7 @@ impl Options {
         let (read, write) = (access != OFlags::WRONLY, access != OFlags::RDONLY);
         let append = flags.contains(OFlags::APPEND);
         let stat = rustix::fs::fstat(&fd)?;
+        let calibration = self.calibration.unwrap_or_else(Calibration::of_machine);
         let plain = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
         let places = module::descriptor::has_places(&fd)?;
         let file = File::of(plain.then_some((stat.st_dev, stat.st_ino)));
@@ -125,14 +127,14 @@ impl Options {
             None if read && write => "read-write",
             None if write => "pwrite",
             None if self.random => "pread-random",
-            None if plain && stat.st_size as u64 >= self.calibration.map_from && maps_well(&fd) => "mmap",
+            None if plain && stat.st_size as u64 >= calibration.map_from && maps_well(&fd) => "mmap",
             None => "pread",
         };
         let notice = file.notice();
-        let opened = Opened { fd, read, write, append, calibration: self.calibration, notice };
+        let opened = Opened { fd, read, write, append, calibration, notice };
         let module = module::named(name, opened)?;
         let owner = has_heavy_fence().then(seat);
-        let mut state = State::new(module, (read, write), self.calibration);
+        let mut state = State::new(module, (read, write), calibration);
         if places {
             state.moved(if append { u64::try_from(stat.st_size).unwrap_or(0) } else { begin });
         }

@@ -144,7 +144,7 @@ impl Drop for Region<'_> {
 pub(crate) fn find(current: &Current, delimiter: u8, most: usize) -> Option<usize> {
     // SAFETY: the data at hand of a current buffer in read mode, which its memory keeps and nobody writes.
     let data = unsafe { std::slice::from_raw_parts(current.at, current.left.min(most)) };
-    memchr::memchr(delimiter, data).map(|n| n + 1).or((current.left >= most).then_some(most))
+    crate::search::find(data, delimiter).map(|n| n + 1).or((current.left >= most).then_some(most))
 }
 
 /// Data at hand, for as long as nobody can use the stream.

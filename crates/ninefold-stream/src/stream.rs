@@ -17,7 +17,7 @@ use std::sync::Arc;
 use parking_lot::ReentrantMutexGuard;
 
 use crate::backplane::core::{Core, Entered};
-use crate::backplane::current::Mode;
+use crate::backplane::current::{Current, Mode};
 use crate::backplane::file::File;
 use crate::error::{Error, Result};
 use crate::lock::Hold;
@@ -42,6 +42,16 @@ enum Need {
     AsModule,
     /// All, or the end.
     All,
+}
+
+/// The next line of the current buffer, if it is whole.
+#[inline(always)]
+fn line(current: &mut Current, core: &Core, delimiter: u8, most: usize) -> Option<(*mut u8, usize)> {
+    if current.mode != Mode::Read || !current.live || !current.is_fresh(core.changes()) {
+        return None;
+    }
+    let bytes = crate::region::find(current, delimiter, most).filter(|&bytes| bytes > 0)?;
+    Some((current.lend(bytes), bytes))
 }
 
 /// A stream that is entered, with the file's lock where several streams of this process are on the file.
@@ -82,15 +92,14 @@ impl Stream {
     #[inline]
     pub fn alloc(&self, bytes: usize) -> Result<Region<'_>> {
         let core = &*self.core;
-        let quick = core.quick(|current| {
-            let at = current.take(bytes, core.changes())?;
-            Some(Lent { at, bytes, mode: current.mode })
-        });
-        let lent = match quick {
-            Some(lent) => lent,
-            None => self.alloc_as(None, None, bytes, 1, Need::AsModule)?,
-        };
-        Ok(Region::new(self, lent))
+        match core.quick(|current| Some((current.take(bytes, core.changes())?, current.mode))) {
+            Some((at, mode)) => Ok(Region::new(self, Lent { at, bytes, mode })),
+            None => {
+                // Taken apart, so that what is not the longer way stays in registers.
+                let Lent { at, bytes, mode } = self.alloc_longer(None, bytes, Need::AsModule)?;
+                Ok(Region::new(self, Lent { at, bytes, mode }))
+            }
+        }
     }
 
     /// `alloc`, but of a stream without places too it waits for all `bytes`, or the end.
@@ -118,11 +127,13 @@ impl Stream {
     fn alloc_needed(&self, mode: Mode, bytes: usize, need: Need) -> Result<Region<'_>> {
         let core = &*self.core;
         let quick = core.quick(|current| if current.mode == mode { current.take(bytes, core.changes()) } else { None });
-        let lent = match quick {
-            Some(at) => Lent { at, bytes, mode },
-            None => self.alloc_as(Some(mode), None, bytes, 1, need)?,
-        };
-        Ok(Region::new(self, lent))
+        match quick {
+            Some(at) => Ok(Region::new(self, Lent { at, bytes, mode })),
+            None => {
+                let Lent { at, bytes, mode } = self.alloc_longer(Some(mode), bytes, need)?;
+                Ok(Region::new(self, Lent { at, bytes, mode }))
+            }
+        }
     }
 
     /// Moves the offset and allocates there, in one step (§2, `sallocAt`): other threads' calls come before or after both.
@@ -168,22 +179,25 @@ impl Stream {
     #[inline]
     pub fn alloc_until(&self, delimiter: u8, most: usize) -> Result<Region<'_>> {
         let core = &*self.core;
-        let quick = core.quick(|current| {
-            if current.mode != Mode::Read || !current.live || !current.is_fresh(core.changes()) {
-                return None;
+        match core.quick(|current| line(current, core, delimiter, most)) {
+            Some((at, bytes)) => Ok(Region::new(self, Lent { at, bytes, mode: Mode::Read })),
+            None => {
+                let Lent { at, bytes, mode } = self.search_longer(delimiter, most)?;
+                Ok(Region::new(self, Lent { at, bytes, mode }))
             }
-            let bytes = crate::region::find(current, delimiter, most).filter(|&bytes| bytes > 0)?;
-            Some(Lent { at: current.lend(bytes), bytes, mode: Mode::Read })
-        });
-        let lent = match quick {
-            Some(lent) => lent,
-            None => self.search(delimiter, most)?,
-        };
-        Ok(Region::new(self, lent))
+        }
     }
 
     #[cold]
     #[inline(never)]
+    fn search_longer(&self, delimiter: u8, most: usize) -> Result<Lent> {
+        let core = &*self.core;
+        match core.shared(|current| line(current, core, delimiter, most)) {
+            Some((at, bytes)) => Ok(Lent { at, bytes, mode: Mode::Read }),
+            None => self.search(delimiter, most),
+        }
+    }
+
     fn search(&self, delimiter: u8, most: usize) -> Result<Lent> {
         let data = |(at, bytes)| Lent { at, bytes, mode: Mode::Read };
         let mut held = self.hold(true);
@@ -208,6 +222,19 @@ impl Stream {
                 return Ok(data(held.state.take_data(at_hand.min(most))));
             }
         }
+    }
+
+    /// What a short section does not do: shortly where threads share the stream, else the whole way.
+    #[cold]
+    #[inline(never)]
+    fn alloc_longer(&self, mode: Option<Mode>, bytes: usize, need: Need) -> Result<Lent> {
+        let core = &*self.core;
+        let short = core.shared(|current| {
+            let fits = mode.is_none_or(|mode| mode == current.mode);
+            let at = fits.then(|| current.take(bytes, core.changes())).flatten()?;
+            Some(Lent { at, bytes, mode: current.mode })
+        });
+        short.map_or_else(|| self.alloc_as(mode, None, bytes, 1, need), Ok)
     }
 
     /// All the longer ways of allocating.
@@ -400,6 +427,9 @@ impl Stream {
     #[cold]
     #[inline(never)]
     fn free_longer(&self, region: *mut u8, bytes: usize, mode: Mode) -> Result<()> {
+        if self.core.shared_free(region, mode) {
+            return Ok(());
+        }
         self.hold(false).state.free(region, bytes, mode, &self.core.file)
     }
 

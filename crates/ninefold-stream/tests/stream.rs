@@ -401,6 +401,35 @@ fn threads_on_one_stream_each_get_bytes_that_nobody_else_gets() {
 }
 
 #[test]
+fn lines_are_whole_and_each_is_one_threads_where_threads_read_ahead_of_each_other() {
+    let directory = directory();
+    // Some longer than a buffer, most across the end of none, some across one.
+    let line = |n: usize| format!("{n}:{}\n", "x".repeat(if n.is_multiple_of(97) { 20_000 } else { n * 7 % 500 }));
+    let path = file(&directory, (0..4000).map(line).collect::<String>().as_bytes());
+    let calibration = Calibration { first: 4096, read: 16 << 10, ..Calibration::default() };
+    let stream = reading().module("pread").calibration(calibration).open(&path).unwrap();
+    let taken = || {
+        let mut taken = Vec::new();
+        loop {
+            let region = stream.alloc_line().unwrap();
+            if region.is_empty() {
+                return taken;
+            }
+            let text = std::str::from_utf8(&region).unwrap();
+            let n = text.split_once(':').unwrap().0.parse().unwrap();
+            assert_eq!(text, line(n));
+            taken.push(n);
+        }
+    };
+    let mut all = std::thread::scope(|scope| {
+        let threads = [(); 4].map(|()| scope.spawn(taken));
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect::<Vec<usize>>()
+    });
+    all.sort_unstable();
+    assert!(all == (0..4000).collect::<Vec<_>>());
+}
+
+#[test]
 fn a_locked_stream_is_one_threads_for_several_calls() {
     let directory = directory();
     let path = directory.path().join("pairs");

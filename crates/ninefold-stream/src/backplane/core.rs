@@ -39,7 +39,7 @@ impl Core {
         &self.changes.0
     }
 
-    /// A short section on the current buffer: no call, no wait. None where it is not granted, or `f` gives none.
+    /// A short section on the current buffer: no call, and no wait. None where it is not granted, or `f` gives none.
     #[inline(always)]
     pub fn quick<R>(&self, f: impl FnOnce(&mut Current) -> Option<R>) -> Option<R> {
         let me = seat();
@@ -50,6 +50,27 @@ impl Core {
         // `Entered` lives in one function of `stream.rs` that calls no `quick`.
         let result = f(unsafe { &mut (*self.state.get()).current });
         self.lock.end(me);
+        result
+    }
+
+    /// The same where threads share the stream, and so a short section was not granted; None where it would be. Who comes behind the
+    /// middle of the buffer reads what follows it, with the stream unlocked.
+    pub fn shared<R>(&self, f: impl FnOnce(&mut Current) -> Option<R>) -> Option<R> {
+        if self.lock.is_owned_by(seat()) {
+            return None;
+        }
+        let mut state = self.enter();
+        let result = f(&mut state.current);
+        if result.is_none() || !state.is_past_half() {
+            return result;
+        }
+        let slot = state.slot.clone();
+        if let Some(slot) = slot.try_lock()
+            && let Some(plan) = state.plan(&self.file)
+        {
+            drop(state);
+            plan.carry_out(slot);
+        }
         result
     }
 
@@ -68,6 +89,10 @@ impl Core {
     #[inline(always)]
     pub fn quick_free(&self, region: *mut u8, mode: Mode) -> bool {
         self.quick(|current| current.give(region, mode, self.changes()).then_some(())).is_some()
+    }
+
+    pub fn shared_free(&self, region: *mut u8, mode: Mode) -> bool {
+        self.shared(|current| current.give(region, mode, self.changes()).then_some(())).is_some()
     }
 }
 

@@ -22,9 +22,12 @@ pub struct Current {
     pub at: *mut u8,
     /// Bytes from `at` on: data, or room.
     pub left: usize,
-    /// Regions that are out of it.
-    pub out: usize,
-    /// Where the region began that was allocated when none was out. Everything before it is free.
+    /// Bytes from `base` on, taken or not.
+    pub all: usize,
+    /// Regions that were lent, and that were freed: two counts, so that a free does not wait for the allocation before it.
+    pub lent: usize,
+    pub freed: usize,
+    /// Writing: where the region began that was allocated when none was out. Everything before it is free.
     pub first: *mut u8,
     /// Offset in the file of `base`.
     pub offset: u64,
@@ -43,7 +46,9 @@ impl Current {
         base: std::ptr::null_mut(),
         at: std::ptr::null_mut(),
         left: 0,
-        out: 0,
+        all: 0,
+        lent: 0,
+        freed: 0,
         first: std::ptr::null_mut(),
         offset: 0,
         seen: 0,
@@ -69,21 +74,45 @@ impl Current {
     #[inline(always)]
     pub fn lend(&mut self, bytes: usize) -> *mut u8 {
         let region = self.at;
-        if self.out == 0 {
+        if self.mode == Mode::Write && self.out() == 0 {
             self.first = region;
         }
-        self.out += 1;
+        self.lend_one();
         self.at = region.wrapping_add(bytes);
         self.left -= bytes;
         region
     }
 
+    /// Regions that are out.
+    #[inline(always)]
+    pub fn out(&self) -> usize {
+        self.lent.wrapping_sub(self.freed)
+    }
+
+    pub fn set_out(&mut self, regions: usize) {
+        (self.lent, self.freed) = (regions, 0);
+    }
+
+    #[inline(always)]
+    pub fn lend_one(&mut self) {
+        self.lent = self.lent.wrapping_add(1);
+    }
+
+    #[inline(always)]
+    pub fn free_one(&mut self) {
+        self.freed = self.freed.wrapping_add(1);
+    }
+
     /// Is it a region of this buffer?
     #[inline(always)]
     pub fn has(&self, region: *mut u8, mode: Mode) -> bool {
-        let place = region.addr().wrapping_sub(self.base.addr());
+        mode == self.mode && self.covers(region)
+    }
+
+    #[inline(always)]
+    fn covers(&self, region: *mut u8) -> bool {
         // Where there is no buffer it has no bytes.
-        mode == self.mode && place < (self.at.addr() - self.base.addr()) + self.left
+        region.addr().wrapping_sub(self.base.addr()) < self.all
     }
 
     /// Figure 8, `sfree`: false when more is to be done. Written regions are counted here only while one is out, so that
@@ -92,12 +121,13 @@ impl Current {
     pub fn give(&mut self, region: *mut u8, mode: Mode, changes: &AtomicU64) -> bool {
         let short = match mode {
             Mode::Read => self.seen == changes.load(Ordering::Relaxed),
-            Mode::Write => self.out == 1 && !self.loud,
+            Mode::Write => self.out() == 1 && !self.loud,
         };
-        if !short || !self.has(region, mode) {
+        // What is read and what is written never lie in the same memory, so the place tells the mode too.
+        if !short || !self.covers(region) {
             return false;
         }
-        self.out -= 1;
+        self.free_one();
         true
     }
 

@@ -65,8 +65,11 @@ impl Input {
     /// A region is freed: is its memory damaged? None when it is of no buffer here.
     pub fn free(&mut self, region: *mut u8, current: &mut Current) -> Option<bool> {
         if let Some(buffer) = self.buffer.as_mut().filter(|buffer| buffer.has(region)) {
-            let out = if current.has(region, super::current::Mode::Read) { &mut current.out } else { &mut buffer.out };
-            *out = out.checked_sub(1)?;
+            if current.has(region, super::current::Mode::Read) {
+                (current.out() > 0).then(|| current.free_one())?;
+            } else {
+                buffer.out = buffer.out.checked_sub(1)?;
+            }
             buffer.told |= buffer.memory.is_damaged();
             return Some(buffer.told);
         }

@@ -1,5 +1,9 @@
 //! What a stream is in the middle of: the longer ways of each call, for which the stream is locked.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::ahead::{Fetched, Plan, Slot};
 use super::current::{Current, Mode};
 use super::file::File;
 use super::input::{Buffer, Input};
@@ -9,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::memory::{Frozen, Memory, PAGE};
 use crate::module::below::Below;
 use crate::module::overlay::{self, Overlay, Overlays};
-use crate::module::{Closed, Fill, Pushed, StreamModule};
+use crate::module::{Chunk, Closed, Fill, Pushed, StreamModule};
 
 pub struct State {
     pub current: Current,
@@ -30,6 +34,10 @@ pub struct State {
     due: Option<Error>,
     /// What the stream was before each push, the latest last.
     before: Vec<Before>,
+    /// What somebody reads, or has read, with the stream unlocked.
+    pub slot: Arc<Slot>,
+    /// Where that begins, if it continues the current buffer.
+    ahead: Option<u64>,
 }
 
 /// What a pushed module hides.
@@ -54,6 +62,8 @@ impl State {
             pending: Vec::new(),
             due: None,
             before: Vec::new(),
+            slot: Arc::default(),
+            ahead: None,
         }
     }
 
@@ -71,7 +81,7 @@ impl State {
         if self.current.mode == Mode::Read
             && let Some(buffer) = &mut self.input.buffer
         {
-            buffer.out = self.current.out;
+            buffer.out = self.current.out();
         }
         self.current = Current::NONE;
     }
@@ -85,7 +95,7 @@ impl State {
         {
             let place = extent.end - extent.length();
             extent.end = place + current.used();
-            extent.out = current.out;
+            extent.out = current.out();
             extent.first = place + (current.first.addr() - current.base.addr());
             // A short free knows nothing of these: what is before the first region that is out is free, and perhaps written long ago.
             extent.forget_settled();
@@ -179,6 +189,7 @@ impl State {
     /// What was read is of another place.
     fn input_done(&mut self) {
         self.pending.clear();
+        self.ahead = None;
         if !self.current.live {
             self.input.retire();
         }
@@ -222,15 +233,18 @@ impl State {
             }
             return Err(e);
         }
-        let seen = file.changes().load(std::sync::atomic::Ordering::Relaxed);
+        let seen = file.changes().load(Ordering::Relaxed);
         let at = self.position;
-        let memory = self.input.spare();
         let quiet = !self.write && !file.is_shared();
-        let overlays = Overlays { own: &own, others: overlay };
-        let chunk = overlay::fill(
-            &mut *self.module,
-            Fill { at, least, tail: &self.pending, memory, quiet, changes: seen, overlays },
-        )?;
+        let chunk = match self.fetched(least, quiet.then_some(seen)) {
+            Some(chunk) => chunk,
+            None => {
+                let memory = self.input.spare();
+                let overlays = Overlays { own: &own, others: overlay };
+                let fill = Fill { at, least, tail: &self.pending, memory, quiet, changes: seen, overlays };
+                overlay::fill(&mut *self.module, fill)?
+            }
+        };
         self.pending.clear();
         let used = usize::try_from(at - chunk.offset).map_err(|_| Error::BadOffset)?;
         let memory = chunk.memory;
@@ -241,14 +255,47 @@ impl State {
             base,
             at: base.wrapping_add(used),
             left: chunk.length.saturating_sub(used),
-            out: 0,
+            all: chunk.length.max(used),
             first: base,
             offset: chunk.offset,
             seen,
             loud: self.loud,
+            ..Current::NONE
         };
         self.input.buffer = Some(Buffer { memory, start: chunk.start, length: chunk.length, out: 0, told: false });
         Ok(())
+    }
+
+    /// Is half of the data that was read taken?
+    pub fn is_past_half(&self) -> bool {
+        let length = self.input.buffer.as_ref().map_or(0, |buffer| buffer.length);
+        self.current.live && self.current.mode == Mode::Read && self.current.left <= length / 2
+    }
+
+    /// To read what follows the current buffer; once for a buffer, and not where this process writes the file. The caller has the slot.
+    pub fn plan(&mut self, file: &File) -> Option<Plan> {
+        if self.ahead.is_some() || self.write || file.is_shared() || !self.is_past_half() {
+            return None;
+        }
+        let seen = file.changes().load(Ordering::Relaxed);
+        let offset = self.current.position() + self.current.left as u64;
+        let (source, bytes) = self.module.ahead(offset).filter(|_| self.current.seen == seen)?;
+        self.ahead = Some(offset);
+        Some(Plan { source, offset, bytes, memory: self.input.spare(), seen })
+    }
+
+    /// What was read ahead, behind what is pending, if it suffices and is as fresh as a fill. `seen` is the file's count of changes, if
+    /// nobody in this process writes it.
+    fn fetched(&mut self, least: usize, seen: Option<u64>) -> Option<Chunk> {
+        let (at, tail) = (self.position, self.pending.len());
+        let offset = self.ahead.take().filter(|&offset| offset == at + tail as u64)?;
+        let Fetched { mut memory, start, length, .. } = self.slot.lock().take().filter(|fetched| {
+            let Fetched { start, length, .. } = *fetched;
+            fetched.offset == offset && Some(fetched.seen) == seen && tail <= start && tail + length >= least
+        })?;
+        memory.as_mut_slice()?.get_mut(start - tail..start)?.copy_from_slice(&self.pending);
+        self.module.has_read(offset + length as u64);
+        Some(Chunk { memory: Frozen::new(memory), start: start - tail, length: tail + length, offset: at })
     }
 
     /// Is there fresh data?
@@ -274,7 +321,7 @@ impl State {
     pub fn take_data(&mut self, bytes: usize) -> (*mut u8, usize) {
         let bytes = bytes.min(self.current.left);
         if bytes > 0 {
-            self.current.out += 1;
+            self.current.lend_one();
         }
         let region = self.skip(bytes);
         (region, bytes)
@@ -327,17 +374,17 @@ impl State {
                 base,
                 at: base,
                 left,
-                out: 0,
+                all: left,
                 first: base,
                 offset: self.position,
-                seen: 0,
                 loud: self.loud,
+                ..Current::NONE
             };
         }
-        if self.current.out == 0 {
+        if self.current.out() == 0 {
             self.current.first = self.current.at;
         }
-        self.current.out += 1;
+        self.current.lend_one();
         Ok(self.skip(bytes))
     }
 
@@ -359,7 +406,7 @@ impl State {
         let writing = self.is_writing();
         if writing && let Some(extent) = self.output.back() {
             let place = extent.end - extent.length();
-            self.current.out = extent.out;
+            self.current.set_out(extent.out);
             self.current.first = self.current.base.wrapping_add(extent.first - place);
         }
         if self.loud {
@@ -372,7 +419,7 @@ impl State {
     /// The region that was allocated last becomes `bytes` long where it lies, if it is that one and there is room.
     pub fn resize(&mut self, region: *mut u8, old: usize, bytes: usize, mode: Mode, file: &File) -> Result<bool> {
         let current = &mut self.current;
-        if !current.has(region, mode) || region.wrapping_add(old) != current.at || current.out == 0 {
+        if !current.has(region, mode) || region.wrapping_add(old) != current.at || current.out() == 0 {
             return Err(Error::NotLatest);
         }
         if bytes > old && (bytes - old > current.left || !current.is_fresh(file.changes())) {
@@ -403,7 +450,9 @@ impl State {
                     base,
                     at: base.wrapping_add(bytes),
                     left: left - bytes,
-                    out: 1,
+                    all: left,
+                    lent: 1,
+                    freed: 0,
                     first: base,
                     offset: begin,
                     live: true,
@@ -499,6 +548,7 @@ impl State {
         self.park();
         self.input.retire();
         self.pending.clear();
+        self.ahead = None;
         below.due = self.due.take();
         std::mem::swap(&mut below.module, &mut self.module);
         self.position = above.put_on(below);
@@ -516,6 +566,7 @@ impl State {
         self.park();
         self.input.retire();
         self.pending.clear();
+        self.ahead = None;
         self.position = below.at;
         if !below.module.is_seekable() {
             self.pending.extend_from_slice(below.data());

@@ -1,14 +1,17 @@
 //! `pread` and `pread-random`: files read by offsets into pages.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use super::{Chunk, Fill, Opened, StreamModule, descriptor};
+use crate::backplane::ahead::Source;
 use crate::calibration::Calibration;
 use crate::error::Result;
 use crate::memory::{Frozen, Memory, PAGE};
 
 pub struct Pread {
-    fd: OwnedFd,
+    /// Shared with who reads ahead, for as long as his call lasts.
+    fd: Arc<OwnedFd>,
     reader: Reader,
     name: &'static str,
 }
@@ -16,7 +19,7 @@ pub struct Pread {
 impl Pread {
     pub fn new(opened: Opened, ahead: bool) -> Self {
         let name = if ahead { "pread" } else { "pread-random" };
-        Pread { fd: opened.fd, reader: Reader::new(opened.calibration, ahead), name }
+        Pread { fd: Arc::new(opened.fd), reader: Reader::new(opened.calibration, ahead), name }
     }
 }
 
@@ -27,6 +30,15 @@ impl StreamModule for Pread {
 
     fn fill(&mut self, fill: Fill<'_>) -> Result<Chunk> {
         self.reader.fill(self.fd.as_fd(), fill)
+    }
+
+    fn ahead(&mut self, from: u64) -> Option<(Arc<dyn Source>, usize)> {
+        let bytes = self.reader.ahead(from)?;
+        Some((self.fd.clone(), bytes))
+    }
+
+    fn has_read(&mut self, to: u64) {
+        self.reader.next = to;
     }
 
     fn read_into(&mut self, at: u64, buffer: &mut [u8]) -> Option<Result<usize>> {
@@ -42,7 +54,14 @@ impl StreamModule for Pread {
     }
 
     fn close(self: Box<Self>) -> Result<()> {
-        descriptor::close(self.fd)
+        // Who closes has the stream for himself, so nobody is in a call on it.
+        Arc::into_inner(self.fd).map_or(Ok(()), descriptor::close)
+    }
+}
+
+impl Source for OwnedFd {
+    fn read(&self, at: u64, buffer: &mut [u8]) -> Result<usize> {
+        descriptor::read_at(self.as_fd(), at, buffer, buffer.len())
     }
 }
 
@@ -73,6 +92,11 @@ impl Reader {
         let bytes = self.bytes;
         self.bytes = (bytes * 4).min(self.calibration.read);
         bytes
+    }
+
+    /// How much is read ahead at `from`, where that goes on in order.
+    fn ahead(&mut self, from: u64) -> Option<usize> {
+        (self.ahead && from == self.next).then(|| self.measure(from))
     }
 
     pub fn fill(&mut self, fd: BorrowedFd<'_>, fill: Fill<'_>) -> Result<Chunk> {

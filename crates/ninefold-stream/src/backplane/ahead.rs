@@ -1,0 +1,179 @@
+//! What threads that share a stream read with the stream unlocked.
+//!
+//! A fill takes as long as dozens of regions, and who comes meanwhile would wait for it. So whoever takes a region behind the middle of a
+//! buffer, and finds that nobody did before, makes a [`Plan`]: he leaves the stream, reads what follows the buffer, and lays it in
+//! the [`Slot`]. Who needs the next buffer takes it from there. A thread alone does not do so: it would only read earlier.
+//!
+//! Order: the data of the slot continue the buffer that was current when the plan was made, and are taken only while that is so. The state
+//! remembers where they begin, and forgets it when the stream goes elsewhere; then they are let go.
+//!
+//! Locks: a stream's, then its slot's. Who reads has the slot's alone, from before he leaves the stream until the data lie there; so
+//! who wants them waits for that read, and for nothing else. He has the stream then, as he would while he read himself.
+
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::error::Result;
+use crate::memory::{Memory, PAGE, POOLED};
+
+/// Where data are read by several threads at a time.
+pub trait Source: Send + Sync {
+    /// Reads until the buffer is full, or to the end.
+    fn read(&self, at: u64, buffer: &mut [u8]) -> Result<usize>;
+}
+
+/// Data that follow those of the current buffer.
+pub struct Fetched {
+    pub memory: Memory,
+    /// Where in the memory they begin, behind room for what was read before and not taken.
+    pub start: usize,
+    pub length: usize,
+    /// Offset of the first of them.
+    pub offset: u64,
+    /// The file's count of changes before they were read.
+    pub seen: u64,
+}
+
+/// Where they lie until they are wanted.
+pub type Slot = Mutex<Option<Fetched>>;
+
+/// A read to be made with the stream unlocked.
+pub struct Plan {
+    pub source: Arc<dyn Source>,
+    pub offset: u64,
+    /// Bytes at most.
+    pub bytes: usize,
+    pub memory: Option<Memory>,
+    pub seen: u64,
+}
+
+impl Plan {
+    /// Reads. What goes wrong, and the end, who wants the data meets again himself.
+    pub fn carry_out(self, mut slot: MutexGuard<'_, Option<Fetched>>) {
+        *slot = self.fetch();
+    }
+
+    fn fetch(self) -> Option<Fetched> {
+        let Plan { source, offset, bytes, memory, seen } = self;
+        // As it lies in the file's page, behind a page of room; and no more than a buffer that is kept for use again.
+        let start = PAGE + (offset % PAGE as u64) as usize;
+        let end = (start + bytes).next_multiple_of(PAGE);
+        let end = if bytes <= POOLED { end.min(POOLED) } else { end };
+        let mut memory = Memory::reused(memory, end).ok()?;
+        let room = memory.as_mut_slice()?.get_mut(start..end)?;
+        let length = source.read(offset, room).ok().filter(|&length| length > 0)?;
+        Some(Fetched { memory, start, length, offset, seen })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::backplane::core::Core;
+    use crate::backplane::file::File;
+    use crate::backplane::state::State;
+    use crate::calibration::Calibration;
+    use crate::lock::StreamLock;
+    use crate::memory::Frozen;
+    use crate::module::{Chunk, Fill, StreamModule};
+    use crate::stream::Stream;
+
+    /// Only a failing test waits so long.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// Bytes of a fill, and of the stream.
+    const PIECE: usize = 4 * PAGE;
+    const ALL: u64 = 4 * PIECE as u64;
+
+    /// What is at an offset.
+    fn byte(at: u64) -> u8 {
+        (at / 64 % 251) as u8
+    }
+
+    /// A module that says when it reads unlocked, and waits then.
+    struct Slow {
+        source: Arc<Gate>,
+        fills: Arc<AtomicUsize>,
+    }
+
+    struct Gate {
+        began: std::sync::Mutex<Sender<()>>,
+        go_on: std::sync::Mutex<Receiver<()>>,
+    }
+
+    impl Source for Gate {
+        fn read(&self, at: u64, buffer: &mut [u8]) -> Result<usize> {
+            self.began.lock().unwrap().send(()).unwrap();
+            let _ = self.go_on.lock().unwrap().recv_timeout(PATIENCE);
+            let length = buffer.len().min((ALL - at) as usize);
+            (at..).zip(&mut buffer[..length]).for_each(|(at, to)| *to = byte(at));
+            Ok(length)
+        }
+    }
+
+    impl StreamModule for Slow {
+        fn name(&self) -> &'static str {
+            "slow"
+        }
+
+        fn fill(&mut self, fill: Fill<'_>) -> Result<Chunk> {
+            self.fills.fetch_add(1, Ordering::Relaxed);
+            let mut memory = Memory::pooled(PIECE)?;
+            let length = PIECE.min((ALL - fill.at) as usize);
+            let bytes = memory.as_mut_slice().unwrap();
+            (fill.at..).zip(&mut bytes[..length]).for_each(|(at, to)| *to = byte(at));
+            Ok(Chunk { memory: Frozen::new(memory), start: 0, length, offset: fill.at })
+        }
+
+        fn ahead(&mut self, _from: u64) -> Option<(Arc<dyn Source>, usize)> {
+            Some((self.source.clone(), PIECE))
+        }
+    }
+
+    #[test]
+    fn others_take_regions_while_one_reads_and_the_next_buffer_is_what_he_read() {
+        let (tell, began) = channel();
+        let (go, go_on) = channel();
+        let source = Arc::new(Gate { began: std::sync::Mutex::new(tell), go_on: std::sync::Mutex::new(go_on) });
+        let fills = Arc::new(AtomicUsize::new(0));
+        let module = Box::new(Slow { source, fills: fills.clone() });
+        let state = State::new(module, (true, false), Calibration::default());
+        let stream = Stream::new(Arc::new(Core::new(StreamLock::new(None), File::of(None), state)));
+        let stream = &stream;
+        let take = move |region: u64| {
+            let taken = stream.alloc(PAGE).unwrap();
+            assert!(taken.iter().zip(region * PAGE as u64..).all(|(&is, at)| is == byte(at)), "region {region}");
+        };
+        std::thread::scope(|scope| {
+            take(0);
+            // Now half of the buffer is gone: this one goes and reads.
+            let reader = scope.spawn(|| take(1));
+            began.recv_timeout(PATIENCE).unwrap();
+            let (done, is_done) = channel();
+            let other = scope.spawn(move || {
+                take(2);
+                done.send(()).unwrap();
+            });
+            let taken = is_done.recv_timeout(PATIENCE);
+            drop(go); // nobody waits any more, also where this fails
+            taken.expect("a region, while another thread reads");
+            reader.join().unwrap();
+            other.join().unwrap();
+        });
+        (3..16).for_each(take);
+        assert_eq!(fills.load(Ordering::Relaxed), 1);
+        assert_eq!(stream.alloc(PAGE).unwrap().len(), 0);
+        // Elsewhere it is no use.
+        stream.seek(std::io::SeekFrom::Start(0)).unwrap();
+        take(0);
+        take(1);
+        stream.seek(std::io::SeekFrom::Start(ALL / 2)).unwrap();
+        (8..16).for_each(take);
+        assert_eq!(fills.load(Ordering::Relaxed), 4);
+    }
+}
