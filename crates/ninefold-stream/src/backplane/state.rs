@@ -3,6 +3,7 @@
 use super::current::{Current, Mode};
 use super::file::File;
 use super::input::{Buffer, Input};
+use super::ledger::Ledger;
 use super::output::Output;
 use crate::calibration::Calibration;
 use crate::error::{Error, Result};
@@ -30,6 +31,10 @@ pub struct State {
     due: Option<Error>,
     /// What the stream was before each push, the latest last.
     before: Vec<Before>,
+    /// Regions that are freed by their addresses.
+    pub ledger: Ledger,
+    /// Who has regions may write to those that are read: no bytes are lent twice that are not protected.
+    pub lends_once: bool,
 }
 
 /// What a pushed module hides.
@@ -54,6 +59,8 @@ impl State {
             pending: Vec::new(),
             due: None,
             before: Vec::new(),
+            ledger: Ledger::default(),
+            lends_once: false,
         }
     }
 
@@ -161,8 +168,14 @@ impl State {
         if to == self.position() {
             return Ok(());
         }
+        let is_protected = self.input.buffer.as_ref().is_some_and(|buffer| buffer.memory.is_mapped());
+        let from = if self.lends_once && !is_protected { self.position() } else { 0 };
         let current = &mut self.current;
-        if current.live && current.mode == Mode::Read && current.is_fresh(file.changes()) && to >= current.offset {
+        if current.live
+            && current.mode == Mode::Read
+            && current.is_fresh(file.changes())
+            && to >= current.offset.max(from)
+        {
             let all = current.used() + current.left;
             if let Some(place) = usize::try_from(to - current.offset).ok().filter(|&place| place <= all) {
                 current.at = current.base.wrapping_add(place);
