@@ -42,6 +42,7 @@ fn told_by<T>(result: ninefold_stream::Result<T>) -> Result<T, Errno> {
 ///
 /// As [`ready`]; `length` is null or a number of the caller's.
 #[cold]
+#[inline(never)]
 unsafe fn lend(
     stream: *const NfStream,
     length: *mut c_long,
@@ -314,6 +315,7 @@ pub unsafe extern "C" fn nf_sfree(stream: *mut NfStream, region: *mut c_void) ->
 ///
 /// As [`nf_sfree`].
 #[cold]
+#[inline(never)]
 unsafe fn sfree_longer(stream: *mut NfStream, region: *mut c_void) -> c_int {
     call_int(|| {
         // SAFETY: the caller vouches.
