@@ -38,6 +38,10 @@ install: ## install what `make build` built: PREFIX=/usr/local, DESTDIR=
 		echo ".so man3/as_open.3" >"$(DESTDIR)$(MANDIR)/man3/$$name.3" || exit 1; done
 	for name in sread swrite sclose nf_stream_range; do \
 		echo ".so man3/stream.3" >"$(DESTDIR)$(MANDIR)/man3/$$name.3" || exit 1; done
+	for name in sopen_by sdopen salloc sfree srealloc sresize sallocAt sflush ssync set_stream_mode Salloc SallocAt Srealloc \
+		LockAsfStream UnlockAsfStream u_salloc u_sfree u_srealloc u_sallocAt u_sflush u_Salloc u_SallocAt u_set_stream_mode \
+		salloc_full salloc_aligned salloc_line salloc_until sclaim scopy spush spop smodule sposition; do \
+		echo ".so man3/sopen.3" >"$(DESTDIR)$(MANDIR)/man3/$$name.3" || exit 1; done
 
 demo: build ## build, then run the main job end to end on this machine
 	$(TARGET_DIR)/release/ninefold demo

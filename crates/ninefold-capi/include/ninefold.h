@@ -1,7 +1,7 @@
 /*
- * ninefold.h - Unix I/O and streams, on files here and on files of 9P servers.
+ * ninefold.h - Unix I/O and streams, on files here and on files of 9P servers; streams that lend their memory, on files here.
  *
- * Link with -lninefold (pkg-config --cflags --libs ninefold). docs/c.md and the manual pages as_open(3) and stream(3) say more.
+ * Link with -lninefold (pkg-config --cflags --libs ninefold). docs/c.md and the manual pages as_open(3), stream(3) and sopen(3) say more.
  *
  * Names. Where a call takes the name of a file it takes an address too: 9p://HOST[:PORT]/PATH, 9ps://HOST[:PORT]/PATH, 9p+unix:/SOCKET:/PATH,
  * 9p+ssh://[USER@]HOST/PATH, or HOST:/PATH, which is the same by ssh; with ?aname=NAME or ?dialect=NAME behind all but the last.
@@ -13,7 +13,8 @@
  * Threads. All calls may be made from any thread at any time. All files of a server share one connection.
  *
  * fork(2). A child has none of the parent's files of servers: for it their descriptors and streams are EBADF, at once, and it
- * may open its own. exec(3) passes none on.
+ * may open its own. exec(3) passes none on. A stream that lends regions goes on in a child if no other thread was at it when the parent
+ * forked; what was written and not flushed before is then written by both.
  *
  * Only names that begin with nf_, NF_ or Nf are defined where NF_NO_SHORT_NAMES is; else the short names are too, as functions,
  * so that they hide nothing: a variable, a member or a parameter may be called stream.
@@ -110,8 +111,145 @@ long nf_swrite(NfStream *s, const void *buf, long n);
 /*
  * Ends and frees it; the file stays open. Writing, it waits until all bytes are in the file. The error is what went wrong with
  * the stream on either side, told before or not. A read stream may be ended before its end.
+ * -EBUSY, of a stream that lends regions: some are not freed, and the stream goes on.
  */
 int nf_sclose(NfStream *s);
+
+/*
+ * The Alloc Stream Interface (Krieger, Stumm and Unrau, CSRI-275, 1994, figure 5): the stream lends its own memory, or the file's, so that
+ * nothing is copied. salloc gives a region, the next bytes of the stream; sfree gives it back. A region stays until it is freed, in any order
+ * and by any thread, whatever is done with the stream meanwhile; sread and swrite may come between any two of these calls.
+ *
+ * A stream is in one of two modes. In read mode regions hold data; do not write to them: it changes nothing, and where the region is
+ * the file's own memory it is a SIGSEGV. In write mode they are room for data, whose bytes are unspecified until they are
+ * written. What was freed every stream of this process on the file sees, and the file is longer for them from then on. It goes to the file
+ * in the order of salloc: not before every region that was allocated earlier on that stream is free.
+ *
+ * Lengths. *length says how many bytes are wanted, 0 or more, and then how many there are: fewer in read mode where the file
+ * ends, and of a pipe, a socket or a terminal what is there, one byte at least. NULL with *length 0 is the end, or that none were wanted;
+ * NULL with a negative *length is that error.
+ *
+ * Errors are told by the call that met them. What cannot be written is kept, and is tried again by each salloc that needs memory, sflush
+ * and sclose; sclose alone gives it up. A region that is no region of the stream, or was freed before, is -EINVAL, and nothing is done.
+ *
+ * Threads share a stream: each call is atomic, sallocAt too, and the stream is not locked while data is looked at or written. Not
+ * from handlers of signals.
+ *
+ * What stream() gave for a file here is such a stream from the first of these calls on that is made on it, in the one mode that it was
+ * given for: then swrite is in the file by sflush and sclose. Of a file of a server, and of what nf_stream_range gave for a length, regions
+ * cannot be had yet: -EOPNOTSUPP.
+ */
+
+/* The modes, as figure 7 numbers them. */
+#define NF_SA_READ 0
+#define NF_SA_WRITE 1
+
+/*
+ * Opens a file here: flags and mode are open(2)'s, without O_DIRECT and O_PATH; it is closed by exec(3). Opened to read only it is in read
+ * mode, else in write mode. NULL: *error is the negative number, unless error is NULL. A file of a server is -EOPNOTSUPP for now.
+ * exit(3) does not flush it.
+ */
+NfStream *nf_sopen(const char *name, int flags, int mode, int *error);
+
+/* The same with the stream module of that name (docs/stream.md) in the place of what would be chosen. -EINVAL: it is not for this. */
+NfStream *nf_sopen_by(const char *name, int flags, int mode, const char *module, int *error);
+
+/*
+ * A stream on a second descriptor of what fd is. It begins where fd is, and does not move it. What the kernel gave alone: of a server
+ * -EOPNOTSUPP.
+ */
+NfStream *nf_sdopen(int fd, int *error);
+
+/* The next *length bytes; the stream's offset moves behind them. */
+void *nf_salloc(NfStream *s, long *length);
+
+/* Gives a region back. An error is of writing, and the region is free; or -EINVAL, see above; -EIO: the file was cut while it was looked at. */
+int nf_sfree(NfStream *s, void *region);
+
+/*
+ * Makes the region that was allocated last length bytes long, at another address perhaps, and with the data it had as far as it goes; the
+ * offset follows its end. With 0 it is still to be freed, and can get no longer. NULL: the number is in errno, and the region is as it was.
+ * EINVAL: another was allocated since; ENODATA: in read mode, the file has not so many bytes; ESPIPE: in read mode, what is no file does
+ * not make a region longer than what is at hand.
+ */
+void *nf_srealloc(NfStream *s, void *region, long length);
+
+/* The same, and in read mode as long as the file has it. *length is then how long it is, or with NULL the negative number. */
+void *nf_sresize(NfStream *s, void *region, long *length);
+
+/*
+ * Moves the offset as lseek(2) with SEEK_SET, SEEK_CUR or SEEK_END, and allocates there, in one step: calls of other threads come before
+ * or after both. With *length 0 it only moves. When it fails the offset does not move.
+ */
+void *nf_sallocAt(NfStream *s, long *length, long long offset, int whence);
+
+/*
+ * What was freed is in the file, and outlives this process. -EBUSY: a region that was allocated before freed data is not free; nothing is
+ * lost. ssync is the same and fdatasync(2).
+ */
+int nf_sflush(NfStream *s);
+int nf_ssync(NfStream *s);
+
+/* Changes the mode to SA_READ or SA_WRITE. -EBADF: it is not open for that. */
+int nf_set_stream_mode(NfStream *s, int mode);
+
+/* As the calls without a capital, in the mode that is named: the stream changes to it. A region keeps its own, so Srealloc needs that one. */
+void *nf_Salloc(NfStream *s, int mode, long *length);
+void *nf_SallocAt(NfStream *s, int mode, long *length, long long offset, int whence);
+void *nf_Srealloc(NfStream *s, int mode, void *region, long length);
+
+/*
+ * LockAsfStream keeps other threads out until UnlockAsfStream: the calls of this one are one. It may be nested. Unlock is -EPERM where this
+ * thread has not the lock; sclose ends it.
+ * The calls with u_ are for a thread that has the lock, and do not lock again; without it they lock.
+ */
+int nf_LockAsfStream(NfStream *s);
+int nf_UnlockAsfStream(NfStream *s);
+void *nf_u_salloc(NfStream *s, long *length);
+int nf_u_sfree(NfStream *s, void *region);
+void *nf_u_srealloc(NfStream *s, void *region, long length);
+void *nf_u_sallocAt(NfStream *s, long *length, long long offset, int whence);
+int nf_u_sflush(NfStream *s);
+void *nf_u_Salloc(NfStream *s, int mode, long *length);
+void *nf_u_SallocAt(NfStream *s, int mode, long *length, long long offset, int whence);
+int nf_u_set_stream_mode(NfStream *s, int mode);
+
+/* salloc, which waits for all *length bytes of a pipe, a socket or a terminal too, or the end. */
+void *nf_salloc_full(NfStream *s, long *length);
+
+/* salloc, at an address that is a multiple of align, a power of two up to 4096 (section 4.4). Data that lies elsewhere is copied. */
+void *nf_salloc_aligned(NfStream *s, long *length, long align);
+
+/* The next line with its '\n', which the last may lack, in read mode. What *length was does not matter. */
+void *nf_salloc_line(NfStream *s, long *length);
+
+/* The bytes up to delimiter, with it, but *length at most, in read mode. */
+void *nf_salloc_until(NfStream *s, long *length, int delimiter);
+
+/*
+ * A hint (section 4.4): from now on this thread alone uses the stream, and takes no lock. When that is wrong it costs the next call of
+ * another thread some time. A stream begins with it, for the thread that opens.
+ */
+int nf_sclaim(NfStream *s);
+
+/*
+ * Copies bytes, or what there is to the end, from where one stream is to where the other is, and gives how many: by the kernel between
+ * plain files, else from region to region. After an error both are behind what was copied.
+ */
+long long nf_scopy(NfStream *from, NfStream *to, long long bytes);
+
+/*
+ * spush puts a stream module on the stream by its name (section 6.1): "gzip" and "zstd" decompress what it reads, "prefetch" reads ahead in
+ * a thread. The stream only reads then. spop takes off the last. -EINVAL: there is no such module, or none to take off; -EBUSY: a region
+ * that is written is not free. Damaged data is -EBADMSG, from the call that asks for it. docs/stream.md says more.
+ * smodule gives the name of the one on top.
+ */
+int nf_spush(NfStream *s, const char *module);
+int nf_spop(NfStream *s);
+const char *nf_smodule(NfStream *s);
+
+/* The stream's offset; of what has no places, the bytes that passed. */
+long long nf_sposition(NfStream *s);
 
 #ifdef __cplusplus
 }
@@ -154,6 +292,44 @@ static inline Stream *stream(int fd, long long offset, char isread) { return nf_
 static inline long sread(Stream *s, void *buf, long n) { return nf_sread(s, buf, n); }
 static inline long swrite(Stream *s, const void *buf, long n) { return nf_swrite(s, buf, n); }
 static inline int sclose(Stream *s) { return nf_sclose(s); }
+
+#define SA_READ NF_SA_READ
+#define SA_WRITE NF_SA_WRITE
+
+static inline Stream *sopen(const char *name, int flags, int mode, int *error) { return nf_sopen(name, flags, mode, error); }
+static inline Stream *sopen_by(const char *name, int flags, int mode, const char *module, int *error) { return nf_sopen_by(name, flags, mode, module, error); }
+static inline Stream *sdopen(int fd, int *error) { return nf_sdopen(fd, error); }
+static inline void *salloc(Stream *s, long *length) { return nf_salloc(s, length); }
+static inline int sfree(Stream *s, void *region) { return nf_sfree(s, region); }
+static inline void *srealloc(Stream *s, void *region, long length) { return nf_srealloc(s, region, length); }
+static inline void *sresize(Stream *s, void *region, long *length) { return nf_sresize(s, region, length); }
+static inline void *sallocAt(Stream *s, long *length, long long offset, int whence) { return nf_sallocAt(s, length, offset, whence); }
+static inline int sflush(Stream *s) { return nf_sflush(s); }
+static inline int ssync(Stream *s) { return nf_ssync(s); }
+static inline int set_stream_mode(Stream *s, int mode) { return nf_set_stream_mode(s, mode); }
+static inline void *Salloc(Stream *s, int mode, long *length) { return nf_Salloc(s, mode, length); }
+static inline void *SallocAt(Stream *s, int mode, long *length, long long offset, int whence) { return nf_SallocAt(s, mode, length, offset, whence); }
+static inline void *Srealloc(Stream *s, int mode, void *region, long length) { return nf_Srealloc(s, mode, region, length); }
+static inline int LockAsfStream(Stream *s) { return nf_LockAsfStream(s); }
+static inline int UnlockAsfStream(Stream *s) { return nf_UnlockAsfStream(s); }
+static inline void *u_salloc(Stream *s, long *length) { return nf_u_salloc(s, length); }
+static inline int u_sfree(Stream *s, void *region) { return nf_u_sfree(s, region); }
+static inline void *u_srealloc(Stream *s, void *region, long length) { return nf_u_srealloc(s, region, length); }
+static inline void *u_sallocAt(Stream *s, long *length, long long offset, int whence) { return nf_u_sallocAt(s, length, offset, whence); }
+static inline int u_sflush(Stream *s) { return nf_u_sflush(s); }
+static inline void *u_Salloc(Stream *s, int mode, long *length) { return nf_u_Salloc(s, mode, length); }
+static inline void *u_SallocAt(Stream *s, int mode, long *length, long long offset, int whence) { return nf_u_SallocAt(s, mode, length, offset, whence); }
+static inline int u_set_stream_mode(Stream *s, int mode) { return nf_u_set_stream_mode(s, mode); }
+static inline void *salloc_full(Stream *s, long *length) { return nf_salloc_full(s, length); }
+static inline void *salloc_aligned(Stream *s, long *length, long align) { return nf_salloc_aligned(s, length, align); }
+static inline void *salloc_line(Stream *s, long *length) { return nf_salloc_line(s, length); }
+static inline void *salloc_until(Stream *s, long *length, int delimiter) { return nf_salloc_until(s, length, delimiter); }
+static inline int sclaim(Stream *s) { return nf_sclaim(s); }
+static inline long long scopy(Stream *from, Stream *to, long long bytes) { return nf_scopy(from, to, bytes); }
+static inline int spush(Stream *s, const char *module) { return nf_spush(s, module); }
+static inline int spop(Stream *s) { return nf_spop(s); }
+static inline const char *smodule(Stream *s) { return nf_smodule(s); }
+static inline long long sposition(Stream *s) { return nf_sposition(s); }
 
 #endif /* NF_NO_SHORT_NAMES */
 

@@ -31,6 +31,7 @@ pub const ENOENT: Errno = os(libc::ENOENT);
 pub const ENOMEM: Errno = os(libc::ENOMEM);
 pub const ENOTDIR: Errno = os(libc::ENOTDIR);
 pub const ENXIO: Errno = os(libc::ENXIO);
+pub const EOPNOTSUPP: Errno = os(libc::EOPNOTSUPP);
 pub const EOVERFLOW: Errno = os(libc::EOVERFLOW);
 pub const EPIPE: Errno = os(libc::EPIPE);
 pub const ESPIPE: Errno = os(libc::ESPIPE);
@@ -43,6 +44,17 @@ pub const fn os(number: i32) -> Errno {
 /// The number of a client's error, as [`Error::errno`] gives it.
 pub fn errno_of(error: &Error) -> Errno {
     error.errno()
+}
+
+/// The number of a stream's error.
+pub fn errno_of_stream(error: ninefold_stream::Error) -> Errno {
+    os(error.errno().raw_os_error())
+}
+
+/// The same of an error that came by `std::io`'s traits.
+pub fn errno_of_io(error: &std::io::Error) -> Errno {
+    let within = error.get_ref().and_then(|error| error.downcast_ref::<ninefold_stream::Error>());
+    within.map(|&error| errno_of_stream(error)).or_else(|| error.raw_os_error().map(os)).unwrap_or(EIO)
 }
 
 /// Sets errno, and gives the number as C gets it: from -1 to -4095. What a server says may be any number; one that errno
@@ -123,6 +135,20 @@ pub unsafe fn room<'a>(bytes: *mut c_void, count: usize) -> Result<Room<'a>, Err
             let left = unsafe { std::slice::from_raw_parts_mut(bytes.cast::<MaybeUninit<u8>>(), count) };
             Ok(Room { left, filled: 0 })
         }
+    }
+}
+
+/// `count` bytes of C to fill, for who must have bytes that have a value: those of C have some. Null is EFAULT, unless there are none.
+///
+/// # Safety
+///
+/// As [`room`].
+pub unsafe fn bytes_to_fill<'a>(bytes: *mut c_void, count: usize) -> Result<&'a mut [u8], Errno> {
+    match (bytes.is_null(), count.min(COUNT_MAX)) {
+        (_, 0) => Ok(&mut []),
+        (true, _) => Err(EFAULT),
+        // SAFETY: not null, and for the rest the caller vouches.
+        (false, count) => Ok(unsafe { std::slice::from_raw_parts_mut(bytes.cast(), count) }),
     }
 }
 

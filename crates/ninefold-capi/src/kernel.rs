@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_int, c_void};
 use std::fs::File;
 use std::mem::MaybeUninit;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use nine::proto::Errno;
 use nix::libc;
@@ -106,6 +106,11 @@ pub fn flags(fd: c_int) -> Result<c_int, Errno> {
     told_int(unsafe { libc::fcntl(fd, libc::F_GETFL) })
 }
 
+/// The same, of one that is.
+pub fn flags_of(fd: &OwnedFd) -> Result<c_int, Errno> {
+    flags(fd.as_raw_fd())
+}
+
 /// A second descriptor of the same open file, closed by exec(3): what closes the first does not close it, nor does who closes standard
 /// input, output or error, whose number it does not get.
 pub fn duplicate(fd: c_int) -> Result<File, Errno> {
@@ -113,6 +118,14 @@ pub fn duplicate(fd: c_int) -> Result<File, Errno> {
     let made = told_int(unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, libc::STDERR_FILENO + 1) })?;
     // SAFETY: the kernel has just given it, to nobody else.
     Ok(unsafe { OwnedFd::from_raw_fd(made) }.into())
+}
+
+/// A file that a stream will have: closed by exec(3), and none of the numbers of standard input, output and error, as [`duplicate`] has it.
+pub fn open_for_stream(name: &CStr, flags: c_int, mode: libc::mode_t) -> Result<OwnedFd, Errno> {
+    let number = open(name, flags | libc::O_CLOEXEC, mode)?;
+    // SAFETY: the kernel has just given it, to nobody else.
+    let fd = unsafe { OwnedFd::from_raw_fd(number) };
+    if number > libc::STDERR_FILENO { Ok(fd) } else { duplicate(number).map(OwnedFd::from) }
 }
 
 /// All zeros.

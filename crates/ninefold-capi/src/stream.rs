@@ -5,7 +5,7 @@
 
 use std::ffi::c_char;
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -15,8 +15,9 @@ use nix::libc;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{pread, pwrite, read, write};
 
+use crate::asf::Asf;
 use crate::descriptor::Descriptor;
-use crate::fence::{EBADF, EFBIG, EINVAL, EIO, EISDIR, EPIPE, ESPIPE, ESTALE, Room, os};
+use crate::fence::{EBADF, EFBIG, EINVAL, EIO, EISDIR, EOPNOTSUPP, EPIPE, ESPIPE, ESTALE, Room, os};
 use crate::kernel;
 use crate::process::Process;
 
@@ -117,6 +118,17 @@ impl Stream {
             Way::There(there) => there.write(bytes),
         };
         self.keep(result)
+    }
+
+    /// The same bytes from the same place on, whose regions are lent. Of a server's file, and where the length was told, there is none.
+    pub fn as_asf(&self) -> Result<Asf, Errno> {
+        self.failed.map_or(Ok(()), Err)?;
+        match &self.way {
+            Way::Here(Here { left: None, file, place, size, .. }) => {
+                Asf::one_way(file.as_raw_fd(), *place, self.reads, *size)
+            }
+            Way::Here(_) | Way::There(_) => Err(EOPNOTSUPP),
+        }
     }
 
     /// Ends it.

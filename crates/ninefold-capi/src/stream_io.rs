@@ -1,26 +1,58 @@
-//! Streams: what `stream` and its like are in the header. C holds a [`Stream`] by a pointer, from [`nf_stream_range`] to
-//! [`nf_sclose`].
+//! Streams: what `stream` and its like are in the header. C holds an [`NfStream`] by a pointer, from [`nf_stream_range`] or
+//! `nf_sopen` to [`nf_sclose`].
+//!
+//! It is one of two: a [`Stream`] of the thesis, or an [`Asf`], whose regions are lent. A stream of the thesis on a file here becomes an [`Asf`]
+//! by the first call that needs one, and stays it.
 
 use std::ffi::{c_char, c_int, c_long, c_longlong, c_void};
-use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::sync::{Mutex, MutexGuard, OnceLock, TryLockError};
 
 use nine::proto::Errno;
 
-use crate::fence::{EBADF, EFAULT, EINVAL, EIO, all, attempt, call, call_int, room, told};
+use crate::asf::Asf;
+use crate::fence::{EBADF, EFAULT, EINVAL, EIO, all, attempt, bytes_to_fill, call, call_int, room, told};
 use crate::process::{Birth, Process};
 use crate::stream::{Range, Stream};
 use crate::unix_io::descriptor;
 
-/// What C has a pointer to, from a Box: calls on it from several threads take turns.
+/// What C has a pointer to, from a Box.
 pub struct NfStream {
+    /// First, for every call on regions looks.
+    asf: OnceLock<Asf>,
     born: Birth,
     /// Whose connection it goes by; none that is of a file here.
     process: Option<&'static Process>,
-    stream: Mutex<Stream>,
+    /// Calls on it from several threads take turns. None that was an `Asf` from the beginning on; beside one it is what that one was made of.
+    stream: Mutex<Option<Stream>>,
 }
 
 impl NfStream {
-    fn lock(&self) -> Result<MutexGuard<'_, Stream>, Errno> {
+    pub fn new(asf: Asf) -> Result<NfStream, Errno> {
+        Ok(NfStream { asf: asf.into(), born: Birth::begin()?, process: None, stream: Mutex::new(None) })
+    }
+
+    /// As it is, or None where no region was asked for yet.
+    #[inline(always)]
+    pub fn asf(&self) -> Option<&Asf> {
+        self.asf.get()
+    }
+
+    /// As it is, or as it becomes.
+    pub fn become_asf(&self) -> Result<&Asf, Errno> {
+        if let Some(asf) = self.asf() {
+            return Ok(asf);
+        }
+        let stream = self.lock()?;
+        if self.asf().is_none() {
+            let asf = stream.as_ref().ok_or(EIO)?.as_asf()?;
+            // The lock is held, so that nobody else does this.
+            let _ = self.asf.set(asf);
+        }
+        drop(stream);
+        self.asf().ok_or(EIO)
+    }
+
+    fn lock(&self) -> Result<MutexGuard<'_, Option<Stream>>, Errno> {
         // Looked at before the lock: in a child of fork(2) that is perhaps one that a thread of the parent's has, and nobody opens.
         if self.process.is_some_and(|process| !process.is_this()) {
             return Err(EBADF);
@@ -34,6 +66,27 @@ impl NfStream {
         })
     }
 
+    /// Does the one or the other.
+    fn either<T>(
+        &self,
+        asf: impl FnOnce(&Asf) -> Result<T, Errno>,
+        stream: impl FnOnce(&mut Stream) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        if let Some(it) = self.asf() {
+            return asf(it);
+        }
+        let mut guard = self.lock()?;
+        // It may have become one while the lock was waited for.
+        match (self.asf(), guard.as_mut()) {
+            (None, Some(it)) => stream(it),
+            (None, None) => Err(EIO),
+            (Some(it), _) => {
+                drop(guard);
+                asf(it)
+            }
+        }
+    }
+
     /// Whether a thread of a parent's was at it when that forked: then it is half of what it was.
     fn is_torn(&self) -> bool {
         !self.born.is_this() && matches!(self.stream.try_lock(), Err(TryLockError::WouldBlock))
@@ -43,7 +96,7 @@ impl NfStream {
 /// # Safety
 ///
 /// Null, or a stream that was not closed.
-unsafe fn of<'a>(stream: *const NfStream) -> Result<&'a NfStream, Errno> {
+pub unsafe fn of<'a>(stream: *const NfStream) -> Result<&'a NfStream, Errno> {
     // SAFETY: the caller vouches.
     unsafe { stream.as_ref() }.ok_or(EFAULT)
 }
@@ -79,8 +132,18 @@ pub unsafe extern "C" fn nf_stream_range(
             None => (None, Stream::here(fd, range)?),
             Some((process, descriptor)) => (Some(process), Stream::there(process, descriptor, range)?),
         };
-        Ok(NfStream { born, process, stream: Mutex::new(stream) })
+        Ok(NfStream { asf: OnceLock::new(), born, process, stream: Mutex::new(Some(stream)) })
     });
+    // SAFETY: the caller vouches.
+    unsafe { handed_out(begun, error) }
+}
+
+/// What a call that begins a stream gives.
+///
+/// # Safety
+///
+/// `error` is null or a number of the caller's.
+pub unsafe fn handed_out(begun: Result<NfStream, Errno>, error: *mut c_int) -> *mut NfStream {
     match begun {
         Ok(stream) => Box::into_raw(Box::new(stream)),
         Err(e) => {
@@ -102,10 +165,20 @@ pub unsafe extern "C" fn nf_stream_range(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nf_sread(stream: *mut NfStream, bytes: *mut c_void, count: c_long) -> c_long {
     call(|| {
+        let count = length(count)?;
+        let lent = |asf: &Asf| {
+            // SAFETY: the caller vouches.
+            asf.read(unsafe { bytes_to_fill(bytes, count) }?)
+        };
+        let own = |stream: &mut Stream| {
+            // SAFETY: the caller vouches.
+            let mut room = unsafe { room(bytes, count) }?;
+            stream.read(&mut room)?;
+            Ok(room.filled())
+        };
         // SAFETY: the caller vouches.
-        let (stream, mut room) = unsafe { (of(stream)?, room(bytes, length(count)?)?) };
-        stream.lock()?.read(&mut room)?;
-        Ok(room.filled() as i64)
+        let read = unsafe { of(stream) }?.either(lent, own)?;
+        Ok(read as i64)
     })
 }
 
@@ -119,7 +192,7 @@ pub unsafe extern "C" fn nf_swrite(stream: *mut NfStream, bytes: *const c_void, 
     call(|| {
         // SAFETY: the caller vouches.
         let (stream, bytes) = unsafe { (of(stream)?, all(bytes, length(count)?)?) };
-        stream.lock()?.write(bytes)?;
+        stream.either(|asf| asf.write(bytes), |stream| stream.write(bytes))?;
         Ok(count)
     })
 }
@@ -132,17 +205,26 @@ pub unsafe extern "C" fn nf_swrite(stream: *mut NfStream, bytes: *const c_void, 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nf_sclose(stream: *mut NfStream) -> c_int {
     call_int(|| {
-        if stream.is_null() {
-            return Err(EFAULT);
-        }
-        // SAFETY: not null, and made by Box in `nf_stream_range`; for the rest the caller vouches.
+        // SAFETY: the caller vouches.
+        let open = unsafe { stream.as_mut() }.ok_or(EFAULT)?;
+        let lent = match open.asf.take().map(Asf::close) {
+            None => Ok(()),
+            Some(Ok(())) => Ok(()),
+            Some(Err((e, None))) => Err(e),
+            Some(Err((e, Some(asf)))) => {
+                // Regions are out: it goes on.
+                let _ = open.asf.set(asf);
+                return Err(e);
+            }
+        };
+        // SAFETY: not null, and made by Box in `handed_out`; for the rest the caller vouches.
         let stream = unsafe { Box::from_raw(stream) };
         let is_torn = stream.is_torn();
         let closed = match stream.stream.into_inner() {
-            Ok(stream) => stream.close().map(|()| 0),
-            Err(left) => left.into_inner().close().and(Err(EIO)),
+            Ok(stream) => stream.map_or(Ok(()), Stream::close),
+            Err(left) => left.into_inner().map_or(Ok(()), Stream::close).and(Err(EIO)),
         };
-        if is_torn { Err(EBADF) } else { closed }
+        if is_torn { Err(EBADF) } else { lent.and(closed).map(|()| 0) }
     })
 }
 

@@ -178,6 +178,28 @@ fn a_stream_here_that_did_not_move_all_of_it_says_so_at_its_end() {
 }
 
 #[test]
+fn each_call_on_regions_does_what_the_header_says() {
+    Program::build("tests/c/asi.c", &[]).run(&[&Host::new().path("")]);
+}
+
+#[test]
+fn regions_that_are_none_and_whatever_else_is_wrong_are_refused_and_do_no_harm() {
+    let host = Host::new();
+    std::fs::write(host.path("file"), "content").unwrap();
+    Program::build("tests/c/asi_wrong.c", &[]).run(&[&host.path(""), &host.served.name("/file", "")]);
+}
+
+#[test]
+fn threads_share_a_stream_of_regions() {
+    Program::build("tests/c/asi_threads.c", &[]).run(&[&Host::new().path(""), "2000"]);
+}
+
+#[test]
+fn a_stream_of_the_thesis_on_a_file_here_lends_regions_too() {
+    Program::build("tests/c/asi_mixed.c", &[]).run(&[&Host::new().path("")]);
+}
+
+#[test]
 fn a_stream_into_a_full_file_system_fails_and_its_end_says_so() {
     let program = Program::build("tests/c/full.c", &[]);
     for dialect in DIALECTS {

@@ -16,7 +16,7 @@ fn run_all(flags: &[&str], under: &[&str], under_fork: &[&str], dialect: &str) {
     std::fs::create_dir(dir.path().join("folder")).unwrap();
     nix::unistd::mkfifo(&dir.path().join("fifo"), nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
     for name in ["file", "twin"] {
-        std::fs::write(dir.path().join(name), "").unwrap();
+        std::fs::write(dir.path().join(name), "x").unwrap();
     }
     let host = Served::tcp(Arc::new(HostFs::open(dir.path()).unwrap()));
     let ram = Served::tcp(Arc::new(RamFs::new()));
@@ -30,6 +30,10 @@ fn run_all(flags: &[&str], under: &[&str], under_fork: &[&str], dialect: &str) {
     build("calls").run(&[&host.name("", dialect)]);
     build("calls").run(&[&path("")]);
     build("streams").run(&[&path("streamed"), "300001"]);
+    build("asi").run(&[&path("")]);
+    build("asi_wrong").run(&[&path(""), &host.name("/file", dialect)]);
+    build("asi_threads").run(&[&path(""), "100"]);
+    build("asi_mixed").run(&[&path("")]);
     let forked = Program::build("tests/c/forked.c", flags).under(under_fork);
     forked.run(&[&host.name("/child", dialect), &host.name("/fifo", dialect)]);
     build("threads").run(&[&host.name("", dialect), "5"]);

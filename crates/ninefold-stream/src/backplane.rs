@@ -8,5 +8,6 @@ pub mod core;
 pub mod current;
 pub mod file;
 pub mod input;
+pub mod ledger;
 pub mod output;
 pub mod state;

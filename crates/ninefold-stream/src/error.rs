@@ -32,6 +32,18 @@ pub enum Error {
     /// No memory for so long a region.
     #[error("no memory for a region of that length")]
     NoMemory,
+    /// No region of this stream that is out begins at that address: it was freed before, or is another's.
+    #[error("no region of this stream that is out")]
+    NotLent,
+    /// Regions are out.
+    #[error("regions of the stream are not freed")]
+    StillLent,
+    /// The file ends before so many bytes.
+    #[error("the file has not so many bytes")]
+    TooFew,
+    /// This thread does not have the lock of the stream.
+    #[error("the stream is not locked by this thread")]
+    NotLocked,
     /// An alignment that is not a power of two of at most a page.
     #[error("not an alignment: a power of two up to the size of a page")]
     BadAlignment,
@@ -62,8 +74,12 @@ impl Error {
             Error::Os(errno) => errno,
             Error::NotReadable | Error::NotWritable => Errno::BADF,
             Error::NotSeekable => Errno::SPIPE,
-            Error::BadOffset | Error::NotLatest | Error::BadAlignment | Error::NoModule => Errno::INVAL,
-            Error::Outstanding => Errno::BUSY,
+            Error::BadOffset | Error::NotLatest | Error::NotLent | Error::BadAlignment | Error::NoModule => {
+                Errno::INVAL
+            }
+            Error::Outstanding | Error::StillLent => Errno::BUSY,
+            Error::TooFew => Errno::NODATA,
+            Error::NotLocked => Errno::PERM,
             Error::Shrunk => Errno::IO,
             Error::Corrupt | Error::Truncated => Errno::BADMSG,
             Error::NoMemory | Error::WindowTooLong => Errno::NOMEM,

@@ -29,7 +29,7 @@
 //! # }
 //! ```
 //!
-//! Layers, as in figure 6: interfaces (`stream`, `io`) over the backplane (`backplane/`) over stream modules (`module/`), which are
+//! Layers, as in figure 6: interfaces (`stream`, `raw`, `io`) over the backplane (`backplane/`) over stream modules (`module/`), which are
 //! chosen for each stream by what it is of. What is promised: docs/stream.md.
 
 mod backplane;
@@ -43,6 +43,7 @@ mod memory;
 mod module;
 mod open;
 mod primitives;
+mod raw;
 mod region;
 mod search;
 mod stream;
@@ -52,5 +53,6 @@ pub use calibration::{BadCalibration, BadLine, Calibration};
 pub use copy::copy;
 pub use error::{Error, Result};
 pub use open::Options;
+pub use raw::{Raw, RawRegion, Wanted};
 pub use region::Region;
 pub use stream::{Locked, Stream};

@@ -96,7 +96,7 @@ impl StreamLock {
 
     /// `hold` without a guard, for interfaces whose guard is a call.
     pub fn enter(&self, me: &Seat) {
-        if self.holder.load(Ordering::Relaxed) == me.number() {
+        if self.is_held(me) {
             self.depth.store(self.depth.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             return;
         }
@@ -130,6 +130,12 @@ impl StreamLock {
         }
         self.holder.store(NOBODY, Ordering::Relaxed);
         self.mutex.unlock();
+    }
+
+    /// Is the lock in the hands of this thread?
+    #[inline(always)]
+    pub fn is_held(&self, me: &Seat) -> bool {
+        self.holder.load(Ordering::Relaxed) == me.number()
     }
 
     /// Makes the caller the owner: the hint of §4.4. Whoever was it is one no more.

@@ -31,6 +31,13 @@ const KEPT: usize = 4;
 
 static FREE: Mutex<Vec<Pages>> = Mutex::new(Vec::new());
 
+/// Are the system's pages of [`PAGE`] bytes? By the C library's way: rustix looks at the ELF header of what the kernel put into this process,
+/// which is not there under valgrind.
+fn has_such_pages() -> bool {
+    // SAFETY: no memory is involved.
+    unsafe { nix::libc::sysconf(nix::libc::_SC_PAGESIZE) == PAGE as nix::libc::c_long }
+}
+
 /// Pages of a mapping of this process.
 struct Pages {
     base: NonNull<u8>,
@@ -128,7 +135,7 @@ impl Memory {
     /// beyond its end becomes zeros, and `notice` is told. None where that cannot be had, see [`Watch`].
     pub fn map(file: BorrowedFd<'_>, offset: u64, bytes: usize, notice: Arc<dyn Notice>) -> Result<Option<Memory>> {
         // Pages of another length: offsets and the zeros' places would be wrong.
-        if rustix::param::page_size() != PAGE || !crate::fault::is_guarding() {
+        if !has_such_pages() || !crate::fault::is_guarding() {
             return Ok(None);
         }
         // SAFETY: a new mapping, at no address that anybody has. Nothing writes through it.

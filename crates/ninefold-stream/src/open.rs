@@ -7,6 +7,7 @@ use std::sync::Arc;
 use rustix::fs::{FileType, Mode as Permissions, OFlags};
 
 use crate::backplane::core::Core;
+use crate::backplane::current::Mode;
 use crate::backplane::file::File;
 use crate::backplane::state::State;
 use crate::calibration::Calibration;
@@ -109,9 +110,27 @@ impl Options {
     /// # Errors
     /// Those of fstat(2) and fcntl(2), [`Error::Directory`], [`Error::NoModule`].
     pub fn take(&self, fd: OwnedFd) -> Result<Stream> {
+        self.take_as(fd, None)
+    }
+
+    /// `take`, of which the stream only reads, or only writes.
+    ///
+    /// # Errors
+    /// As `take`; [`Error::NotReadable`], [`Error::NotWritable`].
+    pub fn take_only(&self, fd: OwnedFd, mode: Mode) -> Result<Stream> {
+        self.take_as(fd, Some(mode))
+    }
+
+    fn take_as(&self, fd: OwnedFd, only: Option<Mode>) -> Result<Stream> {
         let flags = rustix::fs::fcntl_getfl(&fd)?;
         let access = flags & OFlags::RWMODE;
-        let (read, write) = (access != OFlags::WRONLY, access != OFlags::RDONLY);
+        let read = access != OFlags::WRONLY && only != Some(Mode::Write);
+        let write = access != OFlags::RDONLY && only != Some(Mode::Read);
+        match only {
+            Some(Mode::Read) if !read => return Err(Error::NotReadable),
+            Some(Mode::Write) if !write => return Err(Error::NotWritable),
+            _ => {}
+        }
         let append = flags.contains(OFlags::APPEND);
         let stat = rustix::fs::fstat(&fd)?;
         let calibration = self.calibration.unwrap_or_else(Calibration::of_machine);

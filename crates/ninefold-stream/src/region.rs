@@ -67,32 +67,32 @@ impl<'s> Region<'s> {
         if self.bytes == 0 {
             return if bytes == 0 { Ok(()) } else { Err(Error::NotLatest) };
         }
-        if bytes == 0 {
-            // Of no length is as good as freed.
-            self.stream.resize(self.at, self.bytes, 0, self.mode)?;
-            self.bytes = 0;
-            self.own = None;
-            return self.stream.free_empty(self.at, self.mode);
-        }
-        let (old, old_bytes) = (self.at, self.bytes);
-        let (at, now) = self.stream.resize(old, old_bytes, bytes, self.mode)?;
-        if at != old {
-            if self.mode == Mode::Write {
-                // SAFETY: two regions of this stream, both out, so they do not overlap.
-                unsafe { std::ptr::copy_nonoverlapping(old, at, old_bytes.min(now)) };
-                self.at = at;
-                self.bytes = now;
-                return self.stream.free_empty(old, self.mode);
-            }
-            self.at = at;
-            self.bytes = now;
-            self.own = None;
-            return self.stream.free(old, old_bytes, self.mode);
-        }
-        self.bytes = now;
-        self.own = None;
-        Ok(())
+        let lent = Lent { at: self.at, bytes: self.bytes, mode: self.mode };
+        let (lent, freed) = resize(self.stream, lent, bytes, 0)?;
+        (self.at, self.bytes, self.own) = (lent.at, lent.bytes, None);
+        freed
     }
+}
+
+/// What a region of some bytes is when it is made `bytes` long, and what went wrong when the old one was freed in its place. In read mode it
+/// may become shorter than asked, but not than `least`. When it fails all is as it was.
+pub(crate) fn resize(stream: &Stream, old: Lent, bytes: usize, least: usize) -> Result<(Lent, Result<()>)> {
+    if bytes == 0 {
+        // Of no length is as good as freed.
+        stream.resize(old, 0, 0)?;
+        return Ok((Lent { bytes: 0, ..old }, stream.free_empty(old.at, old.mode)));
+    }
+    let new = stream.resize(old, bytes, least)?;
+    let freed = if new.at == old.at {
+        Ok(())
+    } else if old.mode == Mode::Write {
+        // SAFETY: two regions of this stream, both out, so they do not overlap.
+        unsafe { std::ptr::copy_nonoverlapping(old.at, new.at, old.bytes.min(new.bytes)) };
+        stream.free_empty(old.at, old.mode)
+    } else {
+        stream.free(old.at, old.bytes, old.mode)
+    };
+    Ok((new, freed))
 }
 
 impl Deref for Region<'_> {

@@ -35,7 +35,7 @@ pub struct Stream {
 
 /// How much a call that allocates data waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Need {
+pub(crate) enum Need {
     /// What is there, one byte at least; of a file all.
     Some,
     /// As the module has it: all, where that takes no waiting.
@@ -55,8 +55,8 @@ fn line(current: &mut Current, core: &Core, delimiter: u8, most: usize) -> Optio
 }
 
 /// A stream that is entered, with the file's lock where several streams of this process are on the file.
-struct Held<'a> {
-    state: Entered<'a>,
+pub(crate) struct Held<'a> {
+    pub state: Entered<'a>,
     overlay: Overlay,
     _file: Option<ReentrantMutexGuard<'a, ()>>,
 }
@@ -199,29 +199,7 @@ impl Stream {
     }
 
     fn search(&self, delimiter: u8, most: usize) -> Result<Lent> {
-        let data = |(at, bytes)| Lent { at, bytes, mode: Mode::Read };
-        let mut held = self.hold(true);
-        held.state.set_mode(Mode::Read)?;
-        let mut looked = 0;
-        loop {
-            let ready = held.state.is_ready(&self.core.file);
-            let there = if ready { held.state.data() } else { &[] };
-            let at_hand = there.len();
-            if at_hand < looked {
-                looked = 0; // changed meanwhile: from the beginning
-            }
-            let found = memchr::memchr(delimiter, &there[looked..at_hand.min(most)]).map(|n| looked + n + 1);
-            if let Some(bytes) = found.or((at_hand >= most).then_some(most)) {
-                return Ok(data(held.state.take_data(bytes.min(most))));
-            }
-            looked = at_hand;
-            // A line of any length in a number of fills that is its logarithm; a pipe is not waited for beyond its next bytes.
-            let more = if held.state.module.is_prompt() { at_hand } else { 0 };
-            held.refill(at_hand.saturating_add(more).saturating_add(1), &self.core.file)?;
-            if held.state.current.left == at_hand {
-                return Ok(data(held.state.take_data(at_hand.min(most))));
-            }
-        }
+        self.hold(true).search(delimiter, most, &self.core.file)
     }
 
     /// What a short section does not do: shortly where threads share the stream, else the whole way.
@@ -248,20 +226,7 @@ impl Stream {
         align: usize,
         need: Need,
     ) -> Result<Lent> {
-        let file = &*self.core.file;
-        let mut held = self.hold(true);
-        let mode = mode.unwrap_or(held.state.mode);
-        held.state.set_mode(mode)?;
-        let before = held.state.position();
-        if let Some(to) = to {
-            held.seek(to, file)?;
-        }
-        let allocated = held.alloc(mode, bytes, align, need, file);
-        if allocated.is_err() && to.is_some() {
-            let _ = held.state.seek(before, file); // it was a place of the stream, so it is one
-        }
-        let (at, bytes) = allocated?;
-        Ok(Lent { at, bytes, mode })
+        self.hold(true).alloc_as(mode, to, bytes, align, need, &self.core.file)
     }
 
     /// Everything that was freed is in the file, and safe from the end of this process (§2, `sflush`); not from the machine's, for
@@ -382,7 +347,7 @@ impl Stream {
     }
 
     /// Enters; with `others` what other streams on the file freed is to be seen.
-    fn hold(&self, others: bool) -> Held<'_> {
+    pub(crate) fn hold(&self, others: bool) -> Held<'_> {
         let core = &*self.core;
         loop {
             let file = core.file.is_shared().then(|| core.file.lock.lock());
@@ -419,7 +384,13 @@ impl Stream {
     #[cold]
     #[inline(never)]
     fn free_unheard_longer(&self, region: *mut u8, bytes: usize, mode: Mode) {
-        if self.free_longer(region, bytes, mode) == Err(Error::Shrunk) {
+        let freed = self.free_longer(region, bytes, mode);
+        self.owe(freed);
+    }
+
+    /// Nobody listens to an error: of writing it is the next flush's, `Shrunk` is owed to the next fill.
+    pub(crate) fn owe(&self, freed: Result<()>) {
+        if freed == Err(Error::Shrunk) {
             self.hold(false).state.owe_shrunk();
         }
     }
@@ -438,26 +409,42 @@ impl Stream {
         self.hold(false).state.free_empty(region, mode, &self.core.file)
     }
 
-    pub(crate) fn resize(&self, region: *mut u8, old: usize, bytes: usize, mode: Mode) -> Result<(*mut u8, usize)> {
+    /// Makes a region longer or shorter, at another address perhaps; then the old one is out as well. Fewer bytes than `least` are none.
+    pub(crate) fn resize(&self, lent: Lent, bytes: usize, least: usize) -> Result<Lent> {
         let file = &*self.core.file;
+        let Lent { at: region, bytes: old, mode } = lent;
         let mut held = self.hold(true);
         if held.state.resize(region, old, bytes, mode, file)? {
-            return Ok((region, bytes));
+            return Ok(Lent { at: region, bytes, mode });
         }
         // It moves. Where the longer one cannot be had, all is as it was.
         let begin = held.state.position() - old as u64;
-        match mode {
-            Mode::Write => held.state.move_room(region, old, bytes),
-            Mode::Read if !held.state.module.is_seekable() => Err(Error::NotSeekable),
+        let (at, bytes) = match mode {
+            Mode::Write => held.state.move_room(region, old, bytes)?,
+            Mode::Read if !held.state.module.is_seekable() => return Err(Error::NotSeekable),
             Mode::Read => {
+                // Known before the buffer is given up, the region stays the latest. Some of the kernel's files have no length, and bytes.
+                let (have, need) = (begin.saturating_add(old as u64), begin.saturating_add(least as u64));
+                if need > have && held.length().is_ok_and(|length| (have..need).contains(&length)) {
+                    return Err(Error::TooFew);
+                }
                 held.state.seek(begin, file)?;
-                let longer = held.alloc(mode, bytes, 1, Need::AsModule, file);
+                let longer = match held.alloc(mode, bytes, 1, Need::AsModule, file) {
+                    Ok((at, bytes)) if bytes < least => {
+                        if bytes > 0 {
+                            let _ = held.state.free(at, bytes, mode, file); // what is wrong with it who has the old one is told
+                        }
+                        Err(Error::TooFew)
+                    }
+                    longer => longer,
+                };
                 if longer.is_err() {
                     let _ = held.state.seek(begin + old as u64, file);
                 }
-                longer
+                longer?
             }
-        }
+        };
+        Ok(Lent { at, bytes, mode })
     }
 
     /// Reads data at hand, or past the buffers where it is much.
@@ -581,6 +568,54 @@ impl Held<'_> {
         };
         let to = base.checked_add_signed(by).ok_or(Error::BadOffset)?;
         self.state.seek(to, file)
+    }
+
+    pub fn search(&mut self, delimiter: u8, most: usize, file: &File) -> Result<Lent> {
+        let data = |(at, bytes)| Lent { at, bytes, mode: Mode::Read };
+        self.state.set_mode(Mode::Read)?;
+        let mut looked = 0;
+        loop {
+            let ready = self.state.is_ready(file);
+            let there = if ready { self.state.data() } else { &[] };
+            let at_hand = there.len();
+            if at_hand < looked {
+                looked = 0; // changed meanwhile: from the beginning
+            }
+            let found = memchr::memchr(delimiter, &there[looked..at_hand.min(most)]).map(|n| looked + n + 1);
+            if let Some(bytes) = found.or((at_hand >= most).then_some(most)) {
+                return Ok(data(self.state.take_data(bytes.min(most))));
+            }
+            looked = at_hand;
+            // A line of any length in a number of fills that is its logarithm; a pipe is not waited for beyond its next bytes.
+            let more = if self.state.module.is_prompt() { at_hand } else { 0 };
+            self.refill(at_hand.saturating_add(more).saturating_add(1), file)?;
+            if self.state.current.left == at_hand {
+                return Ok(data(self.state.take_data(at_hand.min(most))));
+            }
+        }
+    }
+
+    pub fn alloc_as(
+        &mut self,
+        mode: Option<Mode>,
+        to: Option<SeekFrom>,
+        bytes: usize,
+        align: usize,
+        need: Need,
+        file: &File,
+    ) -> Result<Lent> {
+        let mode = mode.unwrap_or(self.state.mode);
+        self.state.set_mode(mode)?;
+        let before = self.state.position();
+        if let Some(to) = to {
+            self.seek(to, file)?;
+        }
+        let allocated = self.alloc(mode, bytes, align, need, file);
+        if allocated.is_err() && to.is_some() {
+            let _ = self.state.seek(before, file); // it was a place of the stream, so it is one
+        }
+        let (at, bytes) = allocated?;
+        Ok(Lent { at, bytes, mode })
     }
 
     fn alloc(&mut self, mode: Mode, bytes: usize, align: usize, need: Need, file: &File) -> Result<(*mut u8, usize)> {

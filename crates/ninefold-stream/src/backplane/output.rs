@@ -170,7 +170,11 @@ impl Output {
 
     /// A region that was made empty is freed: it ended its extent.
     pub fn free_empty(&mut self, region: *mut u8) {
-        let ended = |extent: &&mut Extent| extent.out > 0 && region.addr() == extent.base() + extent.end;
+        // It had bytes before, so it does not begin behind its memory: there another's may.
+        let ended = |extent: &&mut Extent| {
+            let is_full = extent.end == extent.memory.capacity();
+            extent.out > 0 && !is_full && region.addr() == extent.base() + extent.end
+        };
         if let Some(extent) = self.extents.iter_mut().rev().find(ended) {
             extent.free(extent.end, extent.end);
         }

@@ -1,0 +1,130 @@
+//! Streams whose regions are lent (S3), of files here: what the C library has of them besides the regions.
+
+use std::ffi::CStr;
+use std::io::{Read, SeekFrom, Write};
+use std::os::fd::OwnedFd;
+
+use nine::proto::Errno;
+use ninefold_stream::{Mode, Options, Raw, RawRegion, Stream, Wanted};
+use nix::libc;
+
+use crate::fence::{EINVAL, EOPNOTSUPP, ESTALE, errno_of_io, errno_of_stream};
+use crate::{kernel, remote};
+
+/// As C has them: SA_READ, SA_WRITE.
+pub fn mode(mode: i32) -> Result<Mode, Errno> {
+    match mode {
+        0 => Ok(Mode::Read),
+        1 => Ok(Mode::Write),
+        _ => Err(EINVAL),
+    }
+}
+
+/// A place as lseek(2) has it.
+pub fn place(offset: i64, whence: i32) -> Result<SeekFrom, Errno> {
+    match whence {
+        libc::SEEK_SET => u64::try_from(offset).map(SeekFrom::Start).map_err(|_| EINVAL),
+        libc::SEEK_CUR => Ok(SeekFrom::Current(offset)),
+        libc::SEEK_END => Ok(SeekFrom::End(offset)),
+        _ => Err(EINVAL),
+    }
+}
+
+pub struct Asf {
+    pub raw: Raw,
+    /// Bytes that the file had when a stream of the thesis began to read it, which promised to say if it was cut; else 0.
+    begun: u64,
+}
+
+impl Asf {
+    fn of(stream: Stream, begun: u64) -> Asf {
+        Asf { raw: Raw::new(stream), begun }
+    }
+
+    /// Opens a file by its name, with the module of that name if there is one.
+    pub fn open(name: &CStr, flags: i32, mode: libc::mode_t, module: Option<&CStr>) -> Result<Asf, Errno> {
+        let mut options = Options::new();
+        if let Some(module) = module {
+            options = options.module(module.to_str().map_err(|_| EINVAL)?);
+        }
+        // What O_DIRECT asks of addresses and lengths streams do not keep to, and O_PATH is for no data.
+        if flags & (libc::O_DIRECT | libc::O_PATH) != 0 || flags & libc::O_ACCMODE == libc::O_ACCMODE {
+            return Err(EINVAL);
+        }
+        if remote::address(name)?.is_some() {
+            return Err(EOPNOTSUPP);
+        }
+        Asf::take(&options, kernel::open_for_stream(name, flags, mode)?)
+    }
+
+    /// On a descriptor of the kernel's, which stays the caller's.
+    pub fn on(fd: i32) -> Result<Asf, Errno> {
+        Asf::take(&Options::new(), kernel::duplicate(fd)?.into())
+    }
+
+    fn take(options: &Options, fd: OwnedFd) -> Result<Asf, Errno> {
+        options.take(fd).map(|stream| Asf::of(stream, 0)).map_err(errno_of_stream)
+    }
+
+    /// What a stream of the thesis becomes, at its place.
+    pub fn one_way(fd: i32, place: Option<u64>, reads: bool, size: u64) -> Result<Asf, Errno> {
+        let mode = if reads { Mode::Read } else { Mode::Write };
+        let fd: OwnedFd = kernel::duplicate(fd)?.into();
+        let appends = !reads && kernel::flags_of(&fd)? & libc::O_APPEND != 0;
+        let stream = Options::new().take_only(fd, mode).map_err(errno_of_stream)?;
+        if let Some(place) = place.filter(|_| !appends) {
+            stream.seek(SeekFrom::Start(place)).map_err(errno_of_stream)?;
+        }
+        Ok(Asf::of(stream, if reads { size } else { 0 }))
+    }
+
+    pub fn stream(&self) -> &Stream {
+        self.raw.stream()
+    }
+
+    pub fn alloc(&self, wanted: Wanted) -> Result<RawRegion, Errno> {
+        let region = self.raw.alloc(wanted).map_err(errno_of_stream)?;
+        if region.bytes == 0 && wanted.bytes > 0 {
+            self.end()?;
+        }
+        Ok(region)
+    }
+
+    pub fn until(&self, delimiter: u8, most: usize) -> Result<RawRegion, Errno> {
+        let region = self.raw.until(delimiter, most).map_err(errno_of_stream)?;
+        if region.bytes == 0 && most > 0 {
+            self.end()?;
+        }
+        Ok(region)
+    }
+
+    /// There is no more. A stream of the thesis says so only of a file that was not cut.
+    fn end(&self) -> Result<(), Errno> {
+        let was_cut = self.begun > self.stream().position() && self.stream().length().is_ok_and(|now| now < self.begun);
+        if was_cut { Err(ESTALE) } else { Ok(()) }
+    }
+
+    /// Figure 9.
+    pub fn read(&self, bytes: &mut [u8]) -> Result<usize, Errno> {
+        let read = self.stream().read(bytes).map_err(|e| errno_of_io(&e))?;
+        if read == 0 && !bytes.is_empty() {
+            self.end()?;
+        }
+        Ok(read)
+    }
+
+    /// All of it, or an error, behind some of it perhaps.
+    pub fn write(&self, mut bytes: &[u8]) -> Result<(), Errno> {
+        while !bytes.is_empty() {
+            let written = self.stream().write(bytes).map_err(|e| errno_of_io(&e))?;
+            bytes = &bytes[written..];
+        }
+        Ok(())
+    }
+
+    /// Ends it. While regions are out it does not, and is given back.
+    pub fn close(self) -> Result<(), (Errno, Option<Asf>)> {
+        let Asf { raw, begun } = self;
+        raw.close().map_err(|(e, raw)| (errno_of_stream(e), raw.map(|raw| Asf { raw, begun })))
+    }
+}

@@ -1,0 +1,223 @@
+//! The same calls for languages whose regions are addresses, and are freed by them.
+//!
+//! A [`Raw`] is a stream that keeps account of which addresses are out: a wrong one is [`Error::NotLent`] and does nothing. Bytes of
+//! regions that are read may be written to, in memory that is not a file's own, and nobody else gets them: who goes back reads again.
+//!
+//! Order of driving: `quick_alloc`, `quick_until` and `quick_free`, which are short and answer most calls; where they answer none, `alloc`,
+//! `until` and `free`.
+
+use std::io::SeekFrom;
+
+use crate::backplane::current::Mode;
+use crate::error::{Error, Result};
+use crate::memory::PAGE;
+use crate::region::{self, Lent};
+use crate::stream::{Held, Need, Stream};
+
+/// A region, by its address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RawRegion {
+    /// Null where there are no bytes. Else so many bytes from here on stay until it is freed.
+    pub at: *mut u8,
+    /// Bytes.
+    pub bytes: usize,
+}
+
+impl From<Lent> for RawRegion {
+    fn from(Lent { at, bytes, .. }: Lent) -> Self {
+        RawRegion { at: if bytes == 0 { std::ptr::null_mut() } else { at }, bytes }
+    }
+}
+
+/// What to allocate, and where.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted {
+    /// Bytes, at most in read mode.
+    pub bytes: usize,
+    /// None: the stream's mode.
+    pub mode: Option<Mode>,
+    /// None: at the stream's offset.
+    pub to: Option<SeekFrom>,
+    /// What the address is a multiple of: a power of two up to 4096.
+    pub align: usize,
+    /// Of a stream without places too, all or what there is to the end.
+    pub full: bool,
+}
+
+impl Wanted {
+    /// As [`Stream::alloc`] has it.
+    pub fn bytes(bytes: usize) -> Self {
+        Wanted { bytes, mode: None, to: None, align: 1, full: false }
+    }
+}
+
+/// A stream whose regions are addresses. It is locked by [`lock`](Self::lock) and [`unlock`](Self::unlock), which make several calls one.
+pub struct Raw {
+    stream: Stream,
+}
+
+impl Raw {
+    /// Of a stream of which no region is out.
+    pub fn new(stream: Stream) -> Raw {
+        stream.hold(false).state.lends_once = true;
+        Raw { stream }
+    }
+
+    /// For the calls that have to do with no region of this.
+    pub fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// A region of so many bytes, if it is at hand.
+    #[inline(always)]
+    pub fn quick_alloc(&self, bytes: usize) -> Option<*mut u8> {
+        let core = self.stream.core();
+        core.quick_by_address(|current, ledger| {
+            let place = ledger.vacant()?;
+            let at = current.take(bytes, core.changes())?;
+            *place = Lent { at, bytes, mode: current.mode };
+            Some(at)
+        })
+    }
+
+    /// `quick_alloc`, if the stream is in that mode.
+    #[inline(always)]
+    pub fn quick_alloc_in(&self, mode: Mode, bytes: usize) -> Option<*mut u8> {
+        let core = self.stream.core();
+        core.quick_by_address(|current, ledger| {
+            let place = ledger.vacant()?;
+            let at = if current.mode == mode { current.take(bytes, core.changes()) } else { None }?;
+            *place = Lent { at, bytes, mode };
+            Some(at)
+        })
+    }
+
+    /// As [`Stream::alloc`], [`alloc_in`](Stream::alloc_in), [`alloc_at`](Stream::alloc_at) and so on.
+    ///
+    /// # Errors
+    /// Theirs.
+    #[cold]
+    pub fn alloc(&self, wanted: Wanted) -> Result<RawRegion> {
+        let Wanted { bytes, mode, to, align, full } = wanted;
+        if !align.is_power_of_two() || align > PAGE {
+            return Err(Error::BadAlignment);
+        }
+        let need = if full { Need::All } else { Need::AsModule };
+        self.lend(|held| held.alloc_as(mode, to, bytes, align, need, &self.stream.core().file))
+    }
+
+    /// The bytes up to `delimiter`, with it, if they are at hand.
+    #[inline(always)]
+    pub fn quick_until(&self, delimiter: u8, most: usize) -> Option<RawRegion> {
+        let core = self.stream.core();
+        core.quick_by_address(|current, ledger| {
+            let place = ledger.vacant()?;
+            if current.mode != Mode::Read || !current.live || !current.is_fresh(core.changes()) {
+                return None;
+            }
+            let bytes = region::find(current, delimiter, most).filter(|&bytes| bytes > 0)?;
+            let at = current.lend(bytes);
+            *place = Lent { at, bytes, mode: Mode::Read };
+            Some(RawRegion { at, bytes })
+        })
+    }
+
+    /// As [`Stream::alloc_until`].
+    ///
+    /// # Errors
+    /// Its own.
+    #[cold]
+    pub fn until(&self, delimiter: u8, most: usize) -> Result<RawRegion> {
+        self.lend(|held| held.search(delimiter, most, &self.stream.core().file))
+    }
+
+    fn lend(&self, alloc: impl FnOnce(&mut Held<'_>) -> Result<Lent>) -> Result<RawRegion> {
+        let mut held = self.stream.hold(true);
+        held.state.ledger.reserve()?;
+        let lent = alloc(&mut held)?;
+        held.state.ledger.put(lent);
+        Ok(lent.into())
+    }
+
+    /// Frees the region that begins there, if that takes no more than to count it.
+    #[inline(always)]
+    pub fn quick_free(&self, at: *mut u8) -> bool {
+        let core = self.stream.core();
+        let freed = core.quick_by_address(|current, ledger| {
+            let place = ledger.place(at)?;
+            current.give(at, place.mode, core.changes()).then(|| place.at = std::ptr::null_mut())
+        });
+        freed.is_some()
+    }
+
+    /// Frees the region that begins there. Of two at one address, one of which was made empty, that one.
+    ///
+    /// # Errors
+    /// [`Error::NotLent`], and nothing is done; those of [`Region::free`](crate::Region::free), and the region is free.
+    #[cold]
+    pub fn free(&self, at: *mut u8) -> Result<()> {
+        let mut held = self.stream.hold(false);
+        let Lent { bytes, mode, .. } = held.state.ledger.take(at)?;
+        if bytes == 0 { Ok(()) } else { held.state.free(at, bytes, mode, &self.stream.core().file) }
+    }
+
+    /// Makes the region that begins there `bytes` long, as [`Region::resize`](crate::Region::resize), at another address perhaps. A region
+    /// without bytes is still one to be freed, and gets no longer again.
+    ///
+    /// # Errors
+    /// [`Error::NotLent`]; [`Error::NotLatest`], also where it is not of the `mode`; [`Error::TooFew`], if the file ends before as many
+    /// bytes, or `exact`ly as many as were asked; those of `alloc`. The region is as it was.
+    pub fn resize(&self, at: *mut u8, bytes: usize, mode: Option<Mode>, exact: bool) -> Result<RawRegion> {
+        // Taken off, so that nobody frees it meanwhile.
+        let lent = {
+            let mut held = self.stream.hold(false);
+            held.state.ledger.reserve()?;
+            held.state.ledger.take(at)?
+        };
+        let wrong = lent.bytes == 0 && bytes > 0 || mode.is_some_and(|mode| mode != lent.mode && lent.bytes > 0);
+        let resized = if wrong {
+            Err(Error::NotLatest)
+        } else if lent.bytes == 0 {
+            Ok((lent, Ok(())))
+        } else {
+            region::resize(&self.stream, lent, bytes, if exact { bytes } else { lent.bytes.min(bytes) })
+        };
+        let now = match &resized {
+            Ok((now, _)) => *now,
+            Err(_) => lent,
+        };
+        {
+            let mut held = self.stream.hold(false);
+            let ledger = &mut held.state.ledger;
+            if now.bytes == 0 { ledger.put_empty(now.at) } else { ledger.put(now) }
+        }
+        let (now, freed) = resized?;
+        self.stream.owe(freed);
+        Ok(RawRegion { at: now.at, bytes: now.bytes })
+    }
+
+    /// Keeps other threads out until `unlock`: calls of this one are one. May be nested.
+    pub fn lock(&self) {
+        self.stream.core().lock();
+    }
+
+    /// Ends one `lock` of this thread.
+    ///
+    /// # Errors
+    /// [`Error::NotLocked`].
+    pub fn unlock(&self) -> Result<()> {
+        self.stream.core().unlock()
+    }
+
+    /// As [`Stream::close`]; a lock of this thread ends with it. While regions are out it goes on.
+    ///
+    /// # Errors
+    /// [`Error::StillLent`], with the stream; those of `Stream::close`.
+    pub fn close(self) -> std::result::Result<(), (Error, Option<Raw>)> {
+        if !self.stream.hold(false).state.ledger.is_empty() {
+            return Err((Error::StillLent, Some(self)));
+        }
+        while self.unlock().is_ok() {}
+        self.stream.close().map_err(|e| (e, None))
+    }
+}

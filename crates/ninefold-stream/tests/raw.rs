@@ -1,0 +1,206 @@
+//! What is promised of regions that are addresses.
+
+use std::io::SeekFrom;
+
+use ninefold_stream::{Error, Mode, Options, Raw, RawRegion, Stream, Wanted};
+
+fn file(directory: &tempfile::TempDir, data: &[u8]) -> std::path::PathBuf {
+    let path = directory.path().join("file");
+    std::fs::write(&path, data).unwrap();
+    path
+}
+
+fn both(path: &std::path::Path) -> Raw {
+    Raw::new(Options::new().read(true).write(true).open(path).unwrap())
+}
+
+fn at(to: SeekFrom, bytes: usize) -> Wanted {
+    Wanted { to: Some(to), ..Wanted::bytes(bytes) }
+}
+
+fn reading(bytes: usize) -> Wanted {
+    Wanted { mode: Some(Mode::Read), ..Wanted::bytes(bytes) }
+}
+
+fn data(region: RawRegion) -> &'static [u8] {
+    // SAFETY: a region that is out; the tests look at it no longer than it is.
+    unsafe { std::slice::from_raw_parts(region.at, region.bytes) }
+}
+
+fn write(region: RawRegion, data: &[u8]) {
+    assert!(data.len() <= region.bytes);
+    // SAFETY: a region that is out, of so many bytes.
+    unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), region.at, data.len()) };
+}
+
+#[test]
+fn an_address_that_is_not_out_is_refused_and_does_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = file(&directory, b"0123456789");
+    let (one, other) = (both(&path), Raw::new(Stream::open(&path).unwrap()));
+    let region = one.alloc(Wanted::bytes(4)).unwrap();
+    write(region, b"abcd");
+    let inside = region.at.wrapping_add(1);
+    for wrong in [std::ptr::null_mut(), inside, region.at.wrapping_add(4), std::ptr::dangling_mut()] {
+        assert!(!one.quick_free(wrong));
+        assert_eq!(one.free(wrong), Err(Error::NotLent));
+        assert_eq!(one.resize(wrong, 2, None, true), Err(Error::NotLent));
+    }
+    assert!(!other.quick_free(region.at));
+    assert_eq!(other.free(region.at), Err(Error::NotLent));
+    assert_eq!(one.stream().flush(), Ok(()));
+    assert_eq!(std::fs::read(&path).unwrap(), b"0123456789", "it is still out");
+    one.free(region.at).unwrap();
+    assert_eq!(one.free(region.at), Err(Error::NotLent));
+    one.stream().flush().unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), b"abcd456789");
+}
+
+#[test]
+fn many_regions_are_out_at_a_time_and_each_is_freed_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    let stream = Raw::new(Stream::create(&path).unwrap());
+    let mut regions: Vec<_> = (0..5000u32).map(|n| (n, stream.alloc(Wanted::bytes(4)).unwrap())).collect();
+    fastrand::Rng::with_seed(3).shuffle(&mut regions);
+    for (n, region) in &regions {
+        write(*region, &n.to_le_bytes());
+        if !stream.quick_free(region.at) {
+            stream.free(region.at).unwrap();
+        }
+        assert_eq!(stream.free(region.at), Err(Error::NotLent));
+    }
+    assert!(stream.close().is_ok());
+    let all: Vec<u8> = (0..5000u32).flat_map(u32::to_le_bytes).collect();
+    assert!(std::fs::read(&path).unwrap() == all);
+}
+
+#[test]
+fn what_is_written_to_a_region_that_is_read_nobody_else_gets() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = file(&directory, b"0123456789");
+    let stream = both(&path);
+    let region = stream.alloc(reading(6)).unwrap();
+    write(region, b"......");
+    let again = stream.alloc(at(SeekFrom::Start(2), 8)).unwrap();
+    assert_eq!(data(again), b"23456789");
+    write(again, b"..");
+    stream.free(region.at).unwrap();
+    stream.free(again.at).unwrap();
+    assert_eq!(data(stream.alloc(at(SeekFrom::Current(-8), 3)).unwrap()), b"234");
+    assert_eq!(std::fs::read(&path).unwrap(), b"0123456789");
+}
+
+#[test]
+fn a_region_without_bytes_is_freed_too_and_is_in_nobodys_way() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    let stream = Raw::new(Stream::create(&path).unwrap());
+    let first = stream.alloc(Wanted::bytes(10)).unwrap();
+    assert_eq!(stream.resize(first.at, 0, None, true).unwrap().bytes, 0);
+    assert_eq!(stream.resize(first.at, 5, None, true), Err(Error::NotLatest));
+    let second = stream.alloc(Wanted::bytes(3)).unwrap();
+    assert_eq!(first.at, second.at);
+    write(second, b"abc");
+    assert_eq!(stream.free(first.at), Ok(()));
+    assert_eq!(stream.stream().flush(), Ok(()));
+    assert_eq!(std::fs::read(&path).unwrap(), b"", "the other is still out");
+    assert_eq!(stream.free(second.at), Ok(()));
+    assert_eq!(stream.free(second.at), Err(Error::NotLent));
+    assert!(stream.close().is_ok());
+    assert_eq!(std::fs::read(&path).unwrap(), b"abc");
+}
+
+#[test]
+fn a_region_is_made_exactly_as_long_as_was_asked_or_stays_as_it_was() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = file(&directory, &[b'x'; 10_000]);
+    let stream = both(&path);
+    let region = stream.alloc(reading(9_000)).unwrap();
+    assert_eq!(stream.resize(region.at, 10_001, None, true), Err(Error::TooFew));
+    assert_eq!(stream.resize(region.at, 9_500, Some(Mode::Write), true), Err(Error::NotLatest));
+    assert_eq!((stream.stream().position(), data(region)), (9_000, &[b'x'; 9_000][..]));
+    let all = stream.resize(region.at, 10_001, None, false).unwrap();
+    assert_eq!((all.bytes, stream.stream().position()), (10_000, 10_000));
+    stream.free(all.at).unwrap();
+
+    // Written: it moves, and what it had goes with it.
+    let small = stream.alloc(Wanted { mode: Some(Mode::Write), ..at(SeekFrom::Start(0), 3) }).unwrap();
+    write(small, b"abc");
+    let large = stream.resize(small.at, 3 << 20, None, true).unwrap();
+    assert_eq!(&data(large)[..3], b"abc");
+    if large.at != small.at {
+        assert_eq!(stream.free(small.at), Err(Error::NotLent));
+    }
+    let large = stream.resize(large.at, 4, None, true).unwrap();
+    write(large, b"abcd");
+    stream.free(large.at).unwrap();
+    assert!(stream.close().is_ok());
+    assert_eq!(&std::fs::read(&path).unwrap()[..6], b"abcdxx");
+}
+
+#[test]
+fn a_stream_is_not_closed_while_regions_are_out() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    let stream = Raw::new(Stream::create(&path).unwrap());
+    let (first, second) = (stream.alloc(Wanted::bytes(1)).unwrap(), stream.alloc(Wanted::bytes(1)).unwrap());
+    write(second, b"b");
+    stream.free(second.at).unwrap();
+    let Err((Error::StillLent, Some(stream))) = stream.close() else { panic!("it was closed") };
+    write(first, b"a");
+    stream.free(first.at).unwrap();
+    assert!(stream.close().is_ok());
+    assert_eq!(std::fs::read(&path).unwrap(), b"ab");
+}
+
+#[test]
+fn who_has_the_lock_makes_several_calls_one_and_nobody_else_gives_it_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    let stream = Raw::new(Stream::create(&path).unwrap());
+    let put = |byte: u8| {
+        let at = stream.quick_alloc(1).or_else(|| stream.alloc(Wanted::bytes(1)).ok().map(|region| region.at)).unwrap();
+        write(RawRegion { at, bytes: 1 }, &[byte]);
+        assert!(stream.quick_free(at) || stream.free(at).is_ok());
+    };
+    assert_eq!(stream.unlock(), Err(Error::NotLocked));
+    std::thread::scope(|scope| {
+        for byte in b'a'..=b'd' {
+            let (stream, put) = (&stream, &put);
+            scope.spawn(move || {
+                for _ in 0..200 {
+                    stream.lock();
+                    stream.lock();
+                    (0..10).for_each(|_| put(byte));
+                    std::thread::scope(|inner| {
+                        inner.spawn(|| assert_eq!(stream.unlock(), Err(Error::NotLocked)));
+                    });
+                    stream.unlock().unwrap();
+                    (0..10).for_each(|_| put(byte));
+                    stream.unlock().unwrap();
+                    assert_eq!(stream.unlock(), Err(Error::NotLocked));
+                }
+            });
+        }
+    });
+    assert!(stream.close().is_ok());
+    let all = std::fs::read(&path).unwrap();
+    assert_eq!(all.len(), 4 * 200 * 20);
+    assert!(all.chunks(20).all(|run| run.iter().all(|byte| *byte == run[0])));
+}
+
+#[test]
+fn a_stream_on_a_descriptor_for_both_may_be_for_one_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = file(&directory, b"0123456789");
+    let open = || std::fs::File::options().read(true).write(true).open(&path).unwrap().into();
+    let reads = Options::new().take_only(open(), Mode::Read).unwrap();
+    assert_eq!((reads.module(), reads.mode()), ("pread", Mode::Read));
+    assert_eq!(reads.set_mode(Mode::Write), Err(Error::NotWritable));
+    let writes = Options::new().take_only(open(), Mode::Write).unwrap();
+    assert_eq!((writes.module(), writes.mode()), ("pwrite", Mode::Write));
+    assert_eq!(writes.set_mode(Mode::Read), Err(Error::NotReadable));
+    let read_only = std::fs::File::open(&path).unwrap().into();
+    assert_eq!(Options::new().take_only(read_only, Mode::Write).err(), Some(Error::NotWritable));
+}
