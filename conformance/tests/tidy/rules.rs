@@ -25,14 +25,14 @@ pub const UNSAFE_FILES: &[&str] = &[
     "crates/ninefold-capi/src/process.rs", // what a child of fork(2) must not lock is behind an atomic pointer
     "crates/ninefold-capi/src/signals.rs", // masks of signals
     "crates/ninefold-capi/src/stream_io.rs", // what C calls
-    "crates/ninefold-capi/src/unix_io.rs",   // what C calls
+    "crates/ninefold-capi/src/unix_io.rs", // what C calls
     "crates/ninefold-stream/src/backplane/core.rs", // what a lock guards
     "crates/ninefold-stream/src/backplane/output.rs", // memory that regions are written in, read once they are free
     "crates/ninefold-stream/src/fault.rs", // the handler of SIGBUS
     "crates/ninefold-stream/src/memory.rs", // pages, and mapped files as slices
     "crates/ninefold-stream/src/primitives.rs", // a mutex that is unlocked by a call
-    "crates/ninefold-stream/src/region.rs",  // addresses become slices
-    "crates/ninefold-stream/src/search.rs",  // SSE2's load
+    "crates/ninefold-stream/src/region.rs", // addresses become slices
+    "crates/ninefold-stream/src/search.rs", // SSE2's load
     "crates/ninefold-stream/tests/forked.rs", // fork(2) and wait(2)
     "crates/ninefold-stream/tests/ignored_signal.rs", // signal(2) and raise(3)
     "crates/ninefold-stream/tests/lock_model.rs", // loom's cells

@@ -51,7 +51,7 @@ const SHARE: u64 = 3;
 const EVEN_LEAST: u64 = 128 << 10;
 
 /// Round trips that a piece takes at least on a fast way: the next one is asked for that long before.
-const PIECE_TRIPS: u32 = 2;
+const PIECE_TRIPS: u32 = 1;
 
 /// How much of a piece is left when the next one is asked for, in round trips at the rate of its connection: two it takes until that comes.
 const AHEAD: u32 = 4;
