@@ -1,7 +1,8 @@
 //! Streams beside what a program of C has: the C library's calls, cmp(1), and the kernel's own copies. Ratios of one run.
 //!
 //! Everything runs on one processor, but for the case of two threads, and takes turns. The file is in the page cache. A time is that
-//! of the whole job, with opening and closing, and both sides look at as much of the data.
+//! of the whole job on the processor, with opening and closing, and by the clock where there are two threads; both sides look at as much of
+//! the data.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -118,7 +119,7 @@ pub fn run(options: &Options) -> Result<()> {
             "cmp" => has_cmp.then(|| Case::new(what, way, move || cmp(a, b))),
             "copy" => Some(Case::new(what, way, move || file_to_file(a, target))),
             "one thread" | "two threads" if cores.len() < 2 => None,
-            "one thread" => Some(Case::new(what, way, move || Took::of(|| worked(&stream(a, "pread")?)))),
+            "one thread" => Some(Case::new(what, way, move || Took::by_clock(|| worked(&stream(a, "pread")?)))),
             "two threads" => Some(Case::new(what, way, move || shared(a, [cores[0], cores[1]]))),
             module => Some(match what {
                 "64 bytes" => Case::new(what, way, move || regions(a, module)),
@@ -236,7 +237,7 @@ fn lines(path: &Path, module: &str) -> Result<Took> {
 
 fn cmp(a: &Path, b: &Path) -> Result<Took> {
     let bytes = std::fs::metadata(a)?.len();
-    Took::of(|| {
+    Took::of_children(|| {
         let status = Command::new("cmp").args([a, b]).stdin(Stdio::null()).status().context("cmp")?;
         ensure!(status.success(), "cmp: the files differ");
         Ok(bytes)
@@ -315,7 +316,7 @@ fn worked(stream: &Stream) -> Result<u64> {
 
 /// The same by two threads, each on a processor of its own.
 fn shared(path: &Path, cores: [usize; 2]) -> Result<Took> {
-    Took::of(|| {
+    Took::by_clock(|| {
         let stream = stream(path, "pread")?;
         let on = |core: usize| {
             pin(core)?;

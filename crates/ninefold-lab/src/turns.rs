@@ -10,13 +10,16 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
+use nix::time::{ClockId, clock_gettime};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_64;
 
 use crate::interrupted::Interrupted;
 
-/// What one measurement took, and how many units (bytes, calls) it did in that time.
+/// What one measurement took of the processor, or by the clock, and how many units (bytes, calls) it did in that time.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Took {
     pub time: Duration,
@@ -24,8 +27,29 @@ pub struct Took {
 }
 
 impl Took {
-    /// Of something that tells how much it did.
+    /// Of something that tells how much it did: this thread's time on the processor, in the kernel and outside. What other programs take of
+    /// the processor is not in it.
     pub fn of(measure: impl FnOnce() -> Result<u64>) -> Result<Took> {
+        let now = || Ok::<_, nix::Error>(Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?));
+        let begin = now()?;
+        let units = measure()?;
+        Ok(Took { time: now()?.saturating_sub(begin), units })
+    }
+
+    /// The same of what is done by processes that it starts and waits for.
+    pub fn of_children(measure: impl FnOnce() -> Result<u64>) -> Result<Took> {
+        let now = || {
+            let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
+            let micros = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();
+            Ok::<_, nix::Error>(Duration::from_micros(u64::try_from(micros).unwrap_or(0)))
+        };
+        let begin = now()?;
+        let units = measure()?;
+        Ok(Took { time: now()?.saturating_sub(begin), units })
+    }
+
+    /// The same by the clock: of several threads.
+    pub fn by_clock(measure: impl FnOnce() -> Result<u64>) -> Result<Took> {
         let begin = Instant::now();
         let units = measure()?;
         Ok(Took { time: begin.elapsed(), units })

@@ -31,11 +31,10 @@ const KEPT: usize = 4;
 
 static FREE: Mutex<Vec<Pages>> = Mutex::new(Vec::new());
 
-/// Are the system's pages of [`PAGE`] bytes? By the C library's way: rustix looks at the ELF header of what the kernel put into this process,
-/// which is not there under valgrind.
-fn has_such_pages() -> bool {
-    // SAFETY: no memory is involved.
-    unsafe { nix::libc::sysconf(nix::libc::_SC_PAGESIZE) == PAGE as nix::libc::c_long }
+/// Are the system's pages as long as ours? Asked of libc: rustix would read the auxiliary vector and what that names, which valgrind hides.
+fn has_pages() -> bool {
+    let bytes = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE).ok().flatten();
+    bytes.and_then(|bytes| usize::try_from(bytes).ok()) == Some(PAGE)
 }
 
 /// Pages of a mapping of this process.
@@ -135,7 +134,7 @@ impl Memory {
     /// beyond its end becomes zeros, and `notice` is told. None where that cannot be had, see [`Watch`].
     pub fn map(file: BorrowedFd<'_>, offset: u64, bytes: usize, notice: Arc<dyn Notice>) -> Result<Option<Memory>> {
         // Pages of another length: offsets and the zeros' places would be wrong.
-        if !has_such_pages() || !crate::fault::is_guarding() {
+        if !has_pages() || !crate::fault::is_guarding() {
             return Ok(None);
         }
         // SAFETY: a new mapping, at no address that anybody has. Nothing writes through it.
