@@ -1,7 +1,7 @@
 /*
  * ninefold.h - Unix I/O and streams, on files here and on files of 9P servers; streams that lend their memory, on files here.
  *
- * Link with -lninefold (pkg-config --cflags --libs ninefold). docs/c.md and the manual pages as_open(3), stream(3) and sopen(3) say more.
+ * Link with -lninefold (pkg-config --cflags --libs ninefold). docs/c.md and the manual pages as_open(3), stream(3), sopen(3) and sfopen(3) say more.
  *
  * Names. Where a call takes the name of a file it takes an address too: 9p://HOST[:PORT]/PATH, 9ps://HOST[:PORT]/PATH, 9p+unix:/SOCKET:/PATH,
  * 9p+ssh://[USER@]HOST/PATH, or HOST:/PATH, which is the same by ssh; with ?aname=NAME or ?dialect=NAME behind all but the last.
