@@ -42,6 +42,8 @@ install: ## install what `make build` built: PREFIX=/usr/local, DESTDIR=
 		LockAsfStream UnlockAsfStream u_salloc u_sfree u_srealloc u_sallocAt u_sflush u_Salloc u_SallocAt u_set_stream_mode \
 		salloc_full salloc_aligned salloc_line salloc_until sclaim scopy spush spop smodule sposition; do \
 		echo ".so man3/sopen.3" >"$(DESTDIR)$(MANDIR)/man3/$$name.3" || exit 1; done
+	for name in sfclose sfread sfwrite sgetc sputc sgets sputs sungetc sfprintf svfprintf sfscanf svfscanf sfseek sftell sfflush ssetvbuf; do \
+		echo ".so man3/sfopen.3" >"$(DESTDIR)$(MANDIR)/man3/$$name.3" || exit 1; done
 
 demo: build ## build, then run the main job end to end on this machine
 	$(TARGET_DIR)/release/ninefold demo

@@ -24,6 +24,7 @@ pub const UNSAFE_FILES: &[&str] = &[
     "crates/ninefold-capi/src/kernel.rs",             // system calls on C's memory and descriptors
     "crates/ninefold-capi/src/process.rs", // what a child of fork(2) must not lock is behind an atomic pointer
     "crates/ninefold-capi/src/signals.rs", // masks of signals
+    "crates/ninefold-capi/src/stdio.rs",   // what C calls
     "crates/ninefold-capi/src/stream_io.rs", // what C calls
     "crates/ninefold-capi/src/unix_io.rs", // what C calls
     "crates/ninefold-stream/src/backplane/core.rs", // what a lock guards

@@ -1,7 +1,7 @@
 /*
  * ninefold.h - Unix I/O and streams, on files here and on files of 9P servers; streams that lend their memory, on files here.
  *
- * Link with -lninefold (pkg-config --cflags --libs ninefold). docs/c.md and the manual pages as_open(3), stream(3) and sopen(3) say more.
+ * Link with -lninefold (pkg-config --cflags --libs ninefold). docs/c.md and the manual pages as_open(3), stream(3), sopen(3) and sfopen(3) say more.
  *
  * Names. Where a call takes the name of a file it takes an address too: 9p://HOST[:PORT]/PATH, 9ps://HOST[:PORT]/PATH, 9p+unix:/SOCKET:/PATH,
  * 9p+ssh://[USER@]HOST/PATH, or HOST:/PATH, which is the same by ssh; with ?aname=NAME or ?dialect=NAME behind all but the last.
@@ -251,11 +251,58 @@ const char *nf_smodule(NfStream *s);
 /* The stream's offset; of what has no places, the bytes that passed. */
 long long nf_sposition(NfStream *s);
 
+/*
+ * Standard I/O, on the same streams: each call is as the one of stdio.h whose name it has behind the s, between any two of the calls above.
+ * Errors are negative numbers, and in errno. Bytes that are got are 0 to 255.
+ */
+
+/* fopen(3) of a file here; NULL: errno says why. sfclose is sclose. */
+NfStream *nf_sfopen(const char *name, const char *mode);
+int nf_sfclose(NfStream *s);
+
+/* fread(3) and fwrite(3): items, fewer only at the end. A negative number: an error before the first item; behind it the next call tells. */
+long nf_sfread(void *to, size_t size, size_t items, NfStream *s);
+long nf_sfwrite(const void *from, size_t size, size_t items, NfStream *s);
+
+/* A byte; EOF, which is -1, at the end. sputc gives the byte. */
+int nf_sgetc(NfStream *s);
+int nf_sputc(int byte, NfStream *s);
+
+/* 0. No newline is added. */
+int nf_sputs(const char *text, NfStream *s);
+
+/* fgets(3). NULL: errno is the error, and 0 at the end. */
+char *nf_sgets(char *to, int size, NfStream *s);
+
+/*
+ * Puts a byte back, any byte and several: each call on the stream reads it next, salloc too. The offset goes back by one, and at 0 it is
+ * -EINVAL. sfseek and sallocAt make it what the file has, the file never changes by it.
+ */
+int nf_sungetc(int byte, NfStream *s);
+
+/* fseek(3), ftell(3) and fflush(3). */
+int nf_sfseek(NfStream *s, long long offset, int whence);
+long long nf_sftell(NfStream *s);
+int nf_sfflush(NfStream *s);
+
+/*
+ * _IOFBF, _IOLBF or _IONBF: when what these calls write goes to the file. buffer and size do not matter, for nothing is buffered here that is not
+ * in the stream.
+ */
+int nf_ssetvbuf(NfStream *s, char *buffer, int mode, size_t size);
+
+/* sfscanf with the va_list that rest is: vfscanf(3), which reads no further than it looks. */
+int nf_svfscanf(NfStream *s, const char *form, void *rest);
+
 #ifdef __cplusplus
 }
 #endif
 
 #ifndef NF_NO_SHORT_NAMES
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 #define OBEHIND NF_OBEHIND
 
@@ -330,6 +377,71 @@ static inline int spush(Stream *s, const char *module) { return nf_spush(s, modu
 static inline int spop(Stream *s) { return nf_spop(s); }
 static inline const char *smodule(Stream *s) { return nf_smodule(s); }
 static inline long long sposition(Stream *s) { return nf_sposition(s); }
+
+static inline Stream *sfopen(const char *name, const char *mode) { return nf_sfopen(name, mode); }
+static inline int sfclose(Stream *s) { return nf_sfclose(s); }
+static inline long sfread(void *to, size_t size, size_t items, Stream *s) { return nf_sfread(to, size, items, s); }
+static inline long sfwrite(const void *from, size_t size, size_t items, Stream *s) { return nf_sfwrite(from, size, items, s); }
+static inline int sgetc(Stream *s) { return nf_sgetc(s); }
+static inline int sputc(int byte, Stream *s) { return nf_sputc(byte, s); }
+static inline int sputs(const char *text, Stream *s) { return nf_sputs(text, s); }
+static inline char *sgets(char *to, int size, Stream *s) { return nf_sgets(to, size, s); }
+static inline int sungetc(int byte, Stream *s) { return nf_sungetc(byte, s); }
+static inline int sfseek(Stream *s, long long offset, int whence) { return nf_sfseek(s, offset, whence); }
+static inline long long sftell(Stream *s) { return nf_sftell(s); }
+static inline int sfflush(Stream *s) { return nf_sfflush(s); }
+static inline int ssetvbuf(Stream *s, char *buffer, int mode, size_t size) { return nf_ssetvbuf(s, buffer, mode, size); }
+
+/* A va_list is an array on some machines and a pointer or a structure on others: this is what a function gets that has it as a parameter. */
+#if defined(__x86_64__)
+#define NF_REST(list) ((void *)(list))
+#elif defined(__aarch64__)
+#define NF_REST(list) ((void *)&(list))
+#endif
+
+#ifdef NF_REST
+static inline int svfscanf(Stream *s, const char *form, va_list rest) { return nf_svfscanf(s, form, NF_REST(rest)); }
+
+static inline int sfscanf(Stream *s, const char *form, ...)
+{
+    int matched;
+    va_list rest;
+    va_start(rest, form);
+    matched = svfscanf(s, form, rest);
+    va_end(rest);
+    return matched;
+}
+#endif
+
+/* vfprintf(3): bytes written, in one piece. */
+static inline int svfprintf(Stream *s, const char *form, va_list rest)
+{
+    char small[512], *text = small;
+    int length, result;
+    va_list again;
+    va_copy(again, rest);
+    length = vsnprintf(small, sizeof small, form, rest);
+    if (length >= (int)sizeof small) {
+        text = (char *)malloc((size_t)length + 1);
+        if (text != NULL)
+            length = vsnprintf(text, (size_t)length + 1, form, again);
+    }
+    va_end(again);
+    result = text == NULL || length < 0 ? -errno : (int)nf_sfwrite(text, 1, (size_t)length, s);
+    if (text != small)
+        free(text);
+    return result;
+}
+
+static inline int sfprintf(Stream *s, const char *form, ...)
+{
+    int length;
+    va_list rest;
+    va_start(rest, form);
+    length = svfprintf(s, form, rest);
+    va_end(rest);
+    return length;
+}
 
 #endif /* NF_NO_SHORT_NAMES */
 

@@ -3,6 +3,7 @@
 use std::ffi::CStr;
 use std::io::{Read, SeekFrom, Write};
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use nine::proto::Errno;
 use ninefold_stream::{Mode, Options, Raw, RawRegion, Stream, Wanted};
@@ -30,15 +31,35 @@ pub fn place(offset: i64, whence: i32) -> Result<SeekFrom, Errno> {
     }
 }
 
+/// When what standard I/O writes goes to the file, as setvbuf(3) has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Buffering {
+    /// When there is much of it.
+    Full,
+    /// With the end of a line.
+    Line,
+    /// At once.
+    None,
+}
+
+impl Buffering {
+    /// `_IOFBF`, `_IOLBF` and `_IONBF`.
+    pub fn of(mode: i32) -> Result<Buffering, Errno> {
+        [Buffering::Full, Buffering::Line, Buffering::None].into_iter().find(|how| *how as i32 == mode).ok_or(EINVAL)
+    }
+}
+
 pub struct Asf {
     pub raw: Raw,
     /// Bytes that the file had when a stream of the thesis began to read it, which promised to say if it was cut; else 0.
     begun: u64,
+    /// A `Buffering`.
+    buffering: AtomicI32,
 }
 
 impl Asf {
     fn of(stream: Stream, begun: u64) -> Asf {
-        Asf { raw: Raw::new(stream), begun }
+        Asf { raw: Raw::new(stream), begun, buffering: AtomicI32::new(Buffering::Full as i32) }
     }
 
     /// Opens a file by its name, with the module of that name if there is one.
@@ -122,9 +143,44 @@ impl Asf {
         Ok(())
     }
 
+    #[inline(always)]
+    pub fn buffering(&self) -> Buffering {
+        // Relaxed: who sets it while others write has no order anyway.
+        Buffering::of(self.buffering.load(Ordering::Relaxed)).unwrap_or(Buffering::Full)
+    }
+
+    pub fn set_buffering(&self, how: Buffering) {
+        self.buffering.store(how as i32, Ordering::Relaxed);
+    }
+
+    /// The next line, or as much of it as fits; none at the end. A pipe is waited for until the line has ended.
+    pub fn line(&self, room: &mut [u8]) -> Result<usize, Errno> {
+        let mut have = 0;
+        while have < room.len() {
+            // In one step with what comes before, where threads share the stream: they get whole lines of what is at hand.
+            let region = match self.stream().alloc_until(b'\n', room.len() - have) {
+                Ok(region) => region,
+                // What came before it is had, and the next call meets it again.
+                Err(_) if have > 0 => break,
+                Err(e) => return Err(errno_of_stream(e)),
+            };
+            let bytes = region.len();
+            room[have..have + bytes].copy_from_slice(&region);
+            have += bytes;
+            region.free().map_err(errno_of_stream)?;
+            if bytes == 0 && have == 0 {
+                self.end()?;
+            }
+            if bytes == 0 || room[have - 1] == b'\n' {
+                break;
+            }
+        }
+        Ok(have)
+    }
+
     /// Ends it. While regions are out it does not, and is given back.
     pub fn close(self) -> Result<(), (Errno, Option<Asf>)> {
-        let Asf { raw, begun } = self;
-        raw.close().map_err(|(e, raw)| (errno_of_stream(e), raw.map(|raw| Asf { raw, begun })))
+        let Asf { raw, begun, buffering } = self;
+        raw.close().map_err(|(e, raw)| (errno_of_stream(e), raw.map(|raw| Asf { raw, begun, buffering })))
     }
 }

@@ -1,12 +1,12 @@
 //! The C library, `libninefold`: Unix I/O and streams on files here and on files of 9P servers.
 //!
-//! What C is promised stands in `include/ninefold.h` and in docs/c.md. [`unix_io`], [`stream_io`] and [`asi`] are the functions that C calls:
+//! What C is promised stands in `include/ninefold.h` and in docs/c.md. [`unix_io`], [`stream_io`], [`asi`] and [`stdio`] are the functions that C calls:
 //! each passes [`fence`], which turns panics and errors into numbers, and then goes one of two ways. A kernel's descriptor goes
 //! to the kernel ([`kernel`]); a descriptor of ours, [`table::FIRST`] or more, to the [`descriptor`] of an open file of a server.
 //! [`process`] is what the process has of ours: the thread of the connections, the [`servers`], the [`table`]; a child of
 //! fork(2) gets its own.
 //!
-//! Unsafe code lies in `asi`, `fence`, `kernel`, `process`, `signals`, `stream_io` and `unix_io` alone.
+//! Unsafe code lies in `asi`, `fence`, `kernel`, `process`, `signals`, `stdio`, `stream_io` and `unix_io` alone.
 //!
 //! Locks: the table's and the servers' are held for a look-up only, with no other; a descriptor's place and a stream are locked
 //! for the length of a call on them, and then no other is waited for.
@@ -22,6 +22,7 @@ mod remote;
 mod servers;
 mod signals;
 mod stat;
+mod stdio;
 mod stream;
 mod stream_io;
 mod table;

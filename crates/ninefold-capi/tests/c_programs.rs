@@ -200,6 +200,11 @@ fn a_stream_of_the_thesis_on_a_file_here_lends_regions_too() {
 }
 
 #[test]
+fn standard_io_on_streams_does_what_libc_does_with_regions_in_between() {
+    Program::build("tests/c/stdio.c", &[]).run(&[&Host::new().path(""), "5000"]);
+}
+
+#[test]
 fn a_stream_into_a_full_file_system_fails_and_its_end_says_so() {
     let program = Program::build("tests/c/full.c", &[]);
     for dialect in DIALECTS {

@@ -1,7 +1,6 @@
 //! What the lock is made of. The model of the lock (`tests/lock_model.rs`) has a module of this name and these items in its
 //! place, made of loom's atomics, and includes `lock.rs` as it is.
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::compiler_fence;
 use std::sync::{OnceLock, PoisonError};
@@ -72,7 +71,6 @@ pub fn pause(round: usize) {
 }
 
 thread_local! {
-    static SEAT: Cell<Option<&'static Seat>> = const { Cell::new(None) };
     static LEASE: Lease = Lease(vacant());
 }
 
@@ -80,14 +78,105 @@ thread_local! {
 #[inline(always)]
 pub fn seat() -> &'static Seat {
     #[cold]
+    #[inline(never)]
     fn first() -> &'static Seat {
         let seat = LEASE.try_with(|lease| lease.0).unwrap_or_else(|_| late());
-        SEAT.set(Some(seat));
+        own::set(Some(seat));
         seat
     }
-    match SEAT.get() {
+    match own::get() {
         Some(seat) => seat,
         None => first(),
+    }
+}
+
+/// This thread's seat, if it has asked for it before: for who has a longer way that asks.
+#[inline(always)]
+pub fn known_seat() -> Option<&'static Seat> {
+    own::get()
+}
+
+/// Where this thread's seat is noted. In a shared library a thread-local variable of Rust's costs a call each time, as libraries may come
+/// later than threads (the "general dynamic" model). This one is at a place that is fixed when the library is loaded ("initial exec"): glibc
+/// has room for some such variables of libraries that dlopen(3) brings, and this one is eight bytes.
+#[cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
+mod own {
+    use super::Seat;
+
+    /// Of this version of the crate: a program may have several.
+    macro_rules! symbol {
+        () => {
+            concat!(
+                "ninefold_stream_seat_",
+                env!("CARGO_PKG_VERSION_MAJOR"),
+                "_",
+                env!("CARGO_PKG_VERSION_MINOR"),
+                "_",
+                env!("CARGO_PKG_VERSION_PATCH")
+            )
+        };
+    }
+
+    // Eight bytes for each thread, zeros at first; known within the program or library that it is linked into.
+    std::arch::global_asm!(
+        ".pushsection .tbss.ninefold_stream_seat,\"awT\",@nobits",
+        concat!(".globl ", symbol!()),
+        concat!(".hidden ", symbol!()),
+        concat!(".type ", symbol!(), ", @object"),
+        concat!(".size ", symbol!(), ", 8"),
+        ".p2align 3",
+        concat!(symbol!(), ": .zero 8"),
+        ".popsection",
+    );
+
+    #[inline(always)]
+    pub fn get() -> Option<&'static Seat> {
+        let seat: *const Seat;
+        // SAFETY: reads the eight bytes above, which this thread alone writes, and nothing else (ELF Handling For Thread-Local Storage, 4.4.6).
+        unsafe {
+            std::arch::asm!(
+                concat!("mov {seat}, qword ptr [rip + ", symbol!(), "@GOTTPOFF]"),
+                "mov {seat}, qword ptr fs:[{seat}]",
+                seat = out(reg) seat,
+                options(nostack, readonly, pure, preserves_flags),
+            );
+        }
+        // SAFETY: null, or what `set` was given.
+        unsafe { seat.as_ref() }
+    }
+
+    pub fn set(seat: Option<&'static Seat>) {
+        let seat: *const Seat = seat.map_or(std::ptr::null(), std::ptr::from_ref);
+        // SAFETY: writes the eight bytes above, and nothing else.
+        unsafe {
+            std::arch::asm!(
+                concat!("mov {place}, qword ptr [rip + ", symbol!(), "@GOTTPOFF]"),
+                "mov qword ptr fs:[{place}], {seat}",
+                place = out(reg) _,
+                seat = in(reg) seat,
+                options(nostack, preserves_flags),
+            );
+        }
+    }
+}
+
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu", target_pointer_width = "64")))]
+mod own {
+    use std::cell::Cell;
+
+    use super::Seat;
+
+    thread_local! {
+        static SEAT: Cell<Option<&'static Seat>> = const { Cell::new(None) };
+    }
+
+    #[inline(always)]
+    pub fn get() -> Option<&'static Seat> {
+        SEAT.get()
+    }
+
+    pub fn set(seat: Option<&'static Seat>) {
+        SEAT.set(seat);
     }
 }
 
@@ -115,7 +204,7 @@ struct Lease(&'static Seat);
 impl Drop for Lease {
     fn drop(&mut self) {
         // First: destructors that run behind this one must not find a seat that may be another thread's by then.
-        SEAT.set(None);
+        own::set(None);
         FREE.lock().unwrap_or_else(PoisonError::into_inner).push(self.0);
     }
 }

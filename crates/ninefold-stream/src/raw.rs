@@ -131,6 +131,26 @@ impl Raw {
         self.lend(|held| held.search(delimiter, most, &self.stream.core().file))
     }
 
+    /// The next byte in read mode, if it is at hand.
+    #[inline(always)]
+    pub fn quick_get(&self) -> Option<u8> {
+        let core = self.stream.core();
+        core.quick_by_address(|current, _| {
+            let ready = current.mode == Mode::Read && current.left > 0 && current.is_fresh(core.changes());
+            ready.then(|| region::next_byte(current))
+        })
+    }
+
+    /// Writes the next byte in write mode, if there is room at hand and no region is out.
+    #[inline(always)]
+    pub fn quick_put(&self, byte: u8) -> bool {
+        let put = self.stream.core().quick_by_address(|current, _| {
+            let ready = current.mode == Mode::Write && current.left > 0 && current.out() == 0 && !current.loud;
+            ready.then(|| region::put_byte(current, byte))
+        });
+        put.is_some()
+    }
+
     fn lend(&self, alloc: impl FnOnce(&mut Held<'_>) -> Result<Lent>) -> Result<RawRegion> {
         let mut held = self.stream.hold(true);
         held.state.ledger.reserve()?;

@@ -147,6 +147,25 @@ pub(crate) fn find(current: &Current, delimiter: u8, most: usize) -> Option<usiz
     crate::search::find(data, delimiter).map(|n| n + 1).or((current.left >= most).then_some(most))
 }
 
+/// The next byte of the data at hand, and none is lent. For short sections: the buffer is current and read, and has one.
+#[inline(always)]
+pub(crate) fn next_byte(current: &mut Current) -> u8 {
+    // SAFETY: in the data at hand of a current buffer in read mode, which its memory keeps.
+    let byte = unsafe { current.at.read() };
+    current.at = current.at.wrapping_add(1);
+    current.left -= 1;
+    byte
+}
+
+/// The next byte of the room at hand is written and free. For short sections: the buffer is current and written, has room, and no region is out.
+#[inline(always)]
+pub(crate) fn put_byte(current: &mut Current, byte: u8) {
+    // SAFETY: in the room of a current buffer in write mode, which its memory keeps, and in no region.
+    unsafe { current.at.write(byte) };
+    current.at = current.at.wrapping_add(1);
+    current.left -= 1;
+}
+
 /// Data at hand, for as long as nobody can use the stream.
 pub(crate) fn data_at_hand(stream: &mut Stream) -> Result<&[u8]> {
     let (at, bytes) = stream.peek()?;

@@ -278,6 +278,15 @@ impl Stream {
         Ok(held.state.position())
     }
 
+    /// Puts a byte back: it is what is read next, and the offset goes back by one. The stream changes to read mode; a seek or a change of
+    /// mode makes it what the file has.
+    ///
+    /// # Errors
+    /// [`Error::BadOffset`] at the beginning; [`Error::NotReadable`], [`Error::NoMemory`].
+    pub fn unread(&self, byte: u8) -> Result<()> {
+        self.hold(true).state.unread(byte, &self.core.file)
+    }
+
     /// Bytes of the file, with what was freed in this process.
     ///
     /// # Errors
@@ -456,7 +465,8 @@ impl Stream {
         let mapped = held.state.module.name() == "mmap";
         let long = buffer.len() >= held.state.calibration.direct;
         let ready = held.state.is_ready(&self.core.file) && !mapped;
-        if !long || ready || !held.overlay.is_empty() || !held.state.settle().is_empty() {
+        let unread = held.state.has_unread();
+        if !long || ready || unread || !held.overlay.is_empty() || !held.state.settle().is_empty() {
             return None;
         }
         if let Err(e) = held.state.tell_shrunk() {
@@ -518,7 +528,8 @@ impl Stream {
         if let Err(e) = held.state.set_mode(mode) {
             return Some(Err(e));
         }
-        if !held.overlay.is_empty() || held.state.module.appends() || held.state.module.plain_file().is_none() {
+        let module = &held.state.module;
+        if !held.overlay.is_empty() || held.state.has_unread() || module.appends() || module.plain_file().is_none() {
             return None;
         }
         if held.state.write && held.state.flush().is_err() {

@@ -606,3 +606,39 @@ fn a_search_looks_at_no_more_than_it_may_take() {
     }
     stream.close().unwrap();
 }
+
+#[test]
+fn a_byte_that_is_put_back_is_read_next_by_every_call_and_never_in_the_file() {
+    let directory = directory();
+    let path = file(&directory, &numbers(100_000));
+    for module in ["mmap", "pread", "pread-random"] {
+        let mut stream = reading().calibration(small()).module(module).open(&path).unwrap();
+        assert_eq!(stream.unread(b'x'), Err(Error::BadOffset));
+        let region = stream.alloc(5000).unwrap();
+        stream.unread(b'!').unwrap();
+        stream.unread(b'?').unwrap();
+        assert_eq!((stream.position(), &*region), (4998, &numbers(5000)[..]));
+        drop(region);
+        // More than was at hand, and past it, and by a way that needs no buffer.
+        let mut all = vec![0; 90_000];
+        let expected = [b"?!", &numbers(100_000)[5000..94_998]].concat();
+        assert_eq!(&*stream.alloc(90_000).unwrap(), expected, "{module}");
+        stream.seek(SeekFrom::Start(5000)).unwrap();
+        stream.alloc(1).unwrap().free().unwrap();
+        stream.unread(b'!').unwrap();
+        stream.read_exact(&mut all).unwrap();
+        assert_eq!(all[0], b'!', "{module}");
+        assert!(all[1..] == numbers(100_000)[5001..95_000], "{module}");
+        // Who moves gets what the file has.
+        stream.unread(b'!').unwrap();
+        stream.seek(SeekFrom::Start(94_999)).unwrap();
+        assert_eq!(&*stream.alloc(2).unwrap(), &numbers(100_000)[94_999..95_001], "{module}");
+    }
+    let to = directory.path().join("to");
+    let (from, out) = (reading().open(&path).unwrap(), Stream::create(&to).unwrap());
+    from.alloc(10).unwrap().free().unwrap();
+    from.unread(b'!').unwrap();
+    copy(&from, &out, u64::MAX).unwrap();
+    out.close().unwrap();
+    assert!(std::fs::read(&to).unwrap() == [b"!", &numbers(100_000)[10..]].concat());
+}

@@ -12,7 +12,7 @@ use super::state::State;
 use crate::error::{Error, Result};
 use crate::lock::{Hold, StreamLock};
 use crate::module::overlay::Overlay;
-use crate::primitives::seat;
+use crate::primitives::{known_seat, seat};
 
 pub struct Core {
     pub lock: StreamLock,
@@ -79,7 +79,7 @@ impl Core {
     /// `quick`, with the regions that are known by their addresses; granted to who has the lock by `lock` too.
     #[inline(always)]
     pub fn quick_by_address<R>(&self, f: impl FnOnce(&mut Current, &mut Ledger) -> Option<R>) -> Option<R> {
-        let me = seat();
+        let me = known_seat()?;
         let begun = self.lock.begin(me);
         if !begun && !self.lock.is_held(me) {
             return None;

@@ -41,9 +41,14 @@ pub struct State {
     ahead: Option<u64>,
     /// Regions that are freed by their addresses.
     pub ledger: Ledger,
+    /// Where a byte was put back that the file may not have there.
+    unread: Option<u64>,
     /// Who has regions may write to those that are read: no bytes are lent twice that are not protected.
     pub lends_once: bool,
 }
+
+/// Bytes that are kept behind one that was put back.
+const UNREAD: usize = 64 << 10;
 
 /// What a pushed module hides.
 struct Before {
@@ -70,6 +75,7 @@ impl State {
             slot: Arc::default(),
             ahead: None,
             ledger: Ledger::default(),
+            unread: None,
             lends_once: false,
         }
     }
@@ -175,6 +181,13 @@ impl State {
         if to > i64::MAX as u64 {
             return Err(Error::BadOffset);
         }
+        if self.unread.take().is_some() {
+            // Who moves gets what the file has.
+            self.park();
+            self.input_done();
+            self.position = to;
+            return Ok(());
+        }
         if to == self.position() {
             return Ok(());
         }
@@ -248,7 +261,8 @@ impl State {
         }
         let seen = file.changes().load(Ordering::Relaxed);
         let at = self.position;
-        let quiet = !self.write && !file.is_shared();
+        // A byte that was put back is in the tail alone, which who maps passes over.
+        let quiet = !self.write && !file.is_shared() && !self.has_unread();
         let chunk = match self.fetched(least, quiet.then_some(seen)) {
             Some(chunk) => chunk,
             None => {
@@ -260,22 +274,66 @@ impl State {
         };
         self.pending.clear();
         let used = usize::try_from(at - chunk.offset).map_err(|_| Error::BadOffset)?;
-        let memory = chunk.memory;
-        let base = memory.base().wrapping_add(chunk.start);
+        self.be_current(chunk.memory, (chunk.start, chunk.length), used, chunk.offset, seen);
+        Ok(())
+    }
+
+    /// Data becomes the current buffer: `length` bytes from `start` on, of which `used` are behind the position. `offset` is the first one's.
+    fn be_current(&mut self, memory: Frozen, (start, length): (usize, usize), used: usize, offset: u64, seen: u64) {
+        let base = memory.base().wrapping_add(start);
         self.current = Current {
             live: true,
             mode: Mode::Read,
             base,
             at: base.wrapping_add(used),
-            left: chunk.length.saturating_sub(used),
-            all: chunk.length.max(used),
+            left: length.saturating_sub(used),
+            all: length.max(used),
             first: base,
-            offset: chunk.offset,
+            offset,
             seen,
             loud: self.loud,
             ..Current::NONE
         };
-        self.input.buffer = Some(Buffer { memory, start: chunk.start, length: chunk.length, out: 0, told: false });
+        self.input.buffer = Some(Buffer { memory, start, length, out: 0, told: false });
+    }
+
+    /// Is a byte put back, and not taken?
+    pub fn has_unread(&self) -> bool {
+        self.unread.is_some_and(|at| at >= self.position())
+    }
+
+    /// Puts a byte before the next one: what is read next. The offset goes back by one.
+    pub fn unread(&mut self, byte: u8, file: &File) -> Result<()> {
+        self.set_mode(Mode::Read)?;
+        let to = self.position().checked_sub(1).ok_or(Error::BadOffset)?;
+        let seekable = self.module.is_seekable();
+        let rest = match &self.input.buffer {
+            Some(buffer) if self.current.live && (self.current.is_fresh(file.changes()) || !seekable) => {
+                let place = buffer.start + self.current.used();
+                if self.current.used() > 0 && buffer.memory.bytes(place - 1..place) == [byte] {
+                    self.current.at = self.current.at.wrapping_sub(1);
+                    self.current.left += 1;
+                    return Ok(());
+                }
+                self.data()
+            }
+            _ if seekable => &[],
+            _ => self.untaken(),
+        };
+        // What is left of a file is read again.
+        let rest = if seekable { &rest[..rest.len().min(UNREAD)] } else { rest };
+        let length = rest.len() + 1;
+        let mut memory = Memory::pooled(length)?;
+        if let Some(bytes) = memory.as_mut_slice() {
+            bytes[0] = byte;
+            bytes[1..length].copy_from_slice(rest);
+        }
+        self.park();
+        self.input.retire();
+        self.pending.clear();
+        self.unread = Some(to);
+        let seen = file.changes().load(Ordering::Relaxed);
+        self.be_current(Frozen::new(memory), (0, length), 0, to, seen);
         Ok(())
     }
 
