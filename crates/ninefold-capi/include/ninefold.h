@@ -120,8 +120,8 @@ int nf_sclose(NfStream *s);
  * nothing is copied. salloc gives a region, the next bytes of the stream; sfree gives it back. A region stays until it is freed, in any order
  * and by any thread, whatever is done with the stream meanwhile; sread and swrite may come between any two of these calls.
  *
- * A stream is in one of two modes. In read mode regions hold data; do not write to them: it changes nothing, and where the region is
- * the file's own memory it is a SIGSEGV. In write mode they are room for data, whose bytes are unspecified until they are
+ * A stream is in one of two modes. In read mode regions hold data; do not write to them: it changes nothing but that region, and what of it
+ * srealloc gives back to the next one; where the region is the file's own memory it is a SIGSEGV. In write mode they are room for data, whose bytes are unspecified until they are
  * written. What was freed every stream of this process on the file sees, and the file is longer for them from then on. It goes to the file
  * in the order of salloc: not before every region that was allocated earlier on that stream is free.
  *
@@ -130,7 +130,8 @@ int nf_sclose(NfStream *s);
  * NULL with a negative *length is that error.
  *
  * Errors are told by the call that met them. What cannot be written is kept, and is tried again by each salloc that needs memory, sflush
- * and sclose; sclose alone gives it up. A region that is no region of the stream, or was freed before, is -EINVAL, and nothing is done.
+ * and sclose; sclose alone gives it up. A region that is no region of the stream, or was freed and not lent again since, is -EINVAL, and nothing
+ * is done.
  *
  * Threads share a stream: each call is atomic, sallocAt too, and the stream is not locked while data is looked at or written. Not
  * from handlers of signals.
@@ -168,7 +169,7 @@ int nf_sfree(NfStream *s, void *region);
 
 /*
  * Makes the region that was allocated last length bytes long, at another address perhaps, and with the data it had as far as it goes; the
- * offset follows its end. With 0 it is still to be freed, and can get no longer. NULL: the number is in errno, and the region is as it was.
+ * offset follows its end. With 0 it is still to be freed, has an address for its own, and can get no longer. NULL: the number is in errno, and the region is as it was.
  * EINVAL: another was allocated since; ENODATA: in read mode, the file has not so many bytes; ESPIPE: in read mode, what is no file does
  * not make a region longer than what is at hand.
  */
@@ -199,7 +200,8 @@ void *nf_SallocAt(NfStream *s, int mode, long *length, long long offset, int whe
 void *nf_Srealloc(NfStream *s, int mode, void *region, long length);
 
 /*
- * LockAsfStream keeps other threads out until UnlockAsfStream: the calls of this one are one. It may be nested. Unlock is -EPERM where this
+ * LockAsfStream keeps other threads out until UnlockAsfStream: the calls of this one are one. It may be nested. Other streams of this process on
+ * the same file wait too, and so do their sopen and sclose; a thread unlocks before it ends. Unlock is -EPERM where this
  * thread has not the lock; sclose ends it.
  * The calls with u_ are for a thread that has the lock, and do not lock again; without it they lock.
  */

@@ -9,7 +9,7 @@ use nine::proto::Errno;
 use ninefold_stream::{Mode, Options, Raw, RawRegion, Stream, Wanted};
 use nix::libc;
 
-use crate::fence::{EINVAL, EOPNOTSUPP, ESTALE, errno_of_io, errno_of_stream};
+use crate::fence::{EBUSY, EINVAL, EIO, EOPNOTSUPP, ESTALE, errno_of_io, errno_of_stream};
 use crate::{kernel, remote};
 
 /// As C has them: SA_READ, SA_WRITE.
@@ -181,6 +181,10 @@ impl Asf {
     /// Ends it. While regions are out it does not, and is given back.
     pub fn close(self) -> Result<(), (Errno, Option<Asf>)> {
         let Asf { raw, begun, buffering } = self;
-        raw.close().map_err(|(e, raw)| (errno_of_stream(e), raw.map(|raw| Asf { raw, begun, buffering })))
+        raw.close().map_err(|(e, raw)| match (errno_of_stream(e), raw) {
+            // To C it says that the stream goes on, which one that is gone does not.
+            (EBUSY, None) => (EIO, None),
+            (e, raw) => (e, raw.map(|raw| Asf { raw, begun, buffering })),
+        })
     }
 }

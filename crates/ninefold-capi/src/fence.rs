@@ -17,6 +17,7 @@ pub const COUNT_MAX: usize = 0x7fff_f000;
 /// The largest number that errno has (include/linux/err.h, MAX_ERRNO).
 const ERRNO_MAX: u32 = 4095;
 
+pub const EBUSY: Errno = os(libc::EBUSY);
 pub const EBADF: Errno = os(libc::EBADF);
 pub const EDEADLK: Errno = os(libc::EDEADLK);
 pub const EEXIST: Errno = os(libc::EEXIST);

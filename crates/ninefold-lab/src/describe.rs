@@ -69,7 +69,7 @@ mod tests {
         let all = command(&crate::Arguments::command());
         assert_eq!(
             all.commands.iter().map(|command| command.name.as_str()).collect::<Vec<_>>(),
-            ["loopback", "round-trips", "thesis", "lab"]
+            ["loopback", "round-trips", "thesis", "calibrate", "streams", "lab"]
         );
         let lab = find(&all, "lab");
         let names: Vec<&str> = lab.commands.iter().map(|command| command.name.as_str()).collect();

@@ -170,7 +170,7 @@ impl Raw {
         freed.is_some()
     }
 
-    /// Frees the region that begins there. Of two at one address, one of which was made empty, that one.
+    /// Frees the region that begins there.
     ///
     /// # Errors
     /// [`Error::NotLent`], and nothing is done; those of [`Region::free`](crate::Region::free), and the region is free.
@@ -188,17 +188,21 @@ impl Raw {
     /// [`Error::NotLent`]; [`Error::NotLatest`], also where it is not of the `mode`; [`Error::TooFew`], if the file ends before as many
     /// bytes, or `exact`ly as many as were asked; those of `alloc`. The region is as it was.
     pub fn resize(&self, at: *mut u8, bytes: usize, mode: Option<Mode>, exact: bool) -> Result<RawRegion> {
+        if bytes == 0 {
+            return self.empty(at, mode);
+        }
         // Taken off, so that nobody frees it meanwhile.
         let lent = {
             let mut held = self.stream.hold(false);
+            if held.state.ledger.has_empty(at) {
+                return Err(Error::NotLatest);
+            }
             held.state.ledger.reserve()?;
-            held.state.ledger.take(at)?
+            held.state.take_latest(at)?
         };
-        let wrong = lent.bytes == 0 && bytes > 0 || mode.is_some_and(|mode| mode != lent.mode && lent.bytes > 0);
+        let wrong = mode.is_some_and(|mode| mode != lent.mode);
         let resized = if wrong {
             Err(Error::NotLatest)
-        } else if lent.bytes == 0 {
-            Ok((lent, Ok(())))
         } else {
             region::resize(&self.stream, lent, bytes, if exact { bytes } else { lent.bytes.min(bytes) })
         };
@@ -206,14 +210,36 @@ impl Raw {
             Ok((now, _)) => *now,
             Err(_) => lent,
         };
-        {
-            let mut held = self.stream.hold(false);
-            let ledger = &mut held.state.ledger;
-            if now.bytes == 0 { ledger.put_empty(now.at) } else { ledger.put(now) }
-        }
+        self.stream.hold(false).state.ledger.put(now);
         let (now, freed) = resized?;
         self.stream.owe(freed);
         Ok(RawRegion { at: now.at, bytes: now.bytes })
+    }
+
+    /// `resize` to no bytes.
+    fn empty(&self, at: *mut u8, mode: Option<Mode>) -> Result<RawRegion> {
+        let mut held = self.stream.hold(true);
+        if held.state.ledger.has_empty(at) {
+            return Ok(RawRegion { at, bytes: 0 });
+        }
+        held.state.ledger.reserve()?;
+        let lent = held.state.take_latest(at)?;
+        let emptied = match mode.is_some_and(|mode| mode != lent.mode) {
+            true => Err(Error::NotLatest),
+            false => held.empty(lent, &self.stream.core().file),
+        };
+        match emptied {
+            Ok(freed) => {
+                let at = held.state.ledger.put_empty();
+                drop(held);
+                self.stream.owe(freed);
+                Ok(RawRegion { at, bytes: 0 })
+            }
+            Err(e) => {
+                held.state.ledger.put(lent);
+                Err(e)
+            }
+        }
     }
 
     /// Keeps other threads out until `unlock`: calls of this one are one. May be nested.

@@ -79,8 +79,7 @@ impl<'s> Region<'s> {
 pub(crate) fn resize(stream: &Stream, old: Lent, bytes: usize, least: usize) -> Result<(Lent, Result<()>)> {
     if bytes == 0 {
         // Of no length is as good as freed.
-        stream.resize(old, 0, 0)?;
-        return Ok((Lent { bytes: 0, ..old }, stream.free_empty(old.at, old.mode)));
+        return Ok((Lent { bytes: 0, ..old }, stream.empty(old)?));
     }
     let new = stream.resize(old, bytes, least)?;
     let freed = if new.at == old.at {

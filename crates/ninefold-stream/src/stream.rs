@@ -418,6 +418,11 @@ impl Stream {
         self.hold(false).state.free_empty(region, mode, &self.core.file)
     }
 
+    /// A region that was allocated last has no bytes any more, and is freed; and what went wrong with that.
+    pub(crate) fn empty(&self, lent: Lent) -> Result<Result<()>> {
+        self.hold(true).empty(lent, &self.core.file)
+    }
+
     /// Makes a region longer or shorter, at another address perhaps; then the old one is out as well. Fewer bytes than `least` are none.
     pub(crate) fn resize(&self, lent: Lent, bytes: usize, least: usize) -> Result<Lent> {
         let file = &*self.core.file;
@@ -560,6 +565,12 @@ impl Drop for Stream {
 }
 
 impl Held<'_> {
+    /// As `Stream::empty`.
+    pub fn empty(&mut self, Lent { at, bytes, mode }: Lent, file: &File) -> Result<Result<()>> {
+        self.state.resize(at, bytes, 0, mode, file)?;
+        Ok(self.state.free_empty(at, mode, file))
+    }
+
     fn refill(&mut self, least: usize, file: &File) -> Result<()> {
         self.state.refill(least, file, &self.overlay)
     }

@@ -97,12 +97,14 @@ fn a_region_without_bytes_is_freed_too_and_is_in_nobodys_way() {
     let path = directory.path().join("file");
     let stream = Raw::new(Stream::create(&path).unwrap());
     let first = stream.alloc(Wanted::bytes(10)).unwrap();
-    assert_eq!(stream.resize(first.at, 0, None, true).unwrap().bytes, 0);
-    assert_eq!(stream.resize(first.at, 5, None, true), Err(Error::NotLatest));
+    let empty = stream.resize(first.at, 0, None, true).unwrap();
+    assert_eq!(empty.bytes, 0);
+    assert_eq!(stream.resize(empty.at, 5, None, true), Err(Error::NotLatest));
     let second = stream.alloc(Wanted::bytes(3)).unwrap();
-    assert_eq!(first.at, second.at);
+    assert!(first.at == second.at && empty.at != second.at);
     write(second, b"abc");
-    assert_eq!(stream.free(first.at), Ok(()));
+    assert_eq!(stream.free(empty.at), Ok(()));
+    assert_eq!(stream.free(empty.at), Err(Error::NotLent));
     assert_eq!(stream.stream().flush(), Ok(()));
     assert_eq!(std::fs::read(&path).unwrap(), b"", "the other is still out");
     assert_eq!(stream.free(second.at), Ok(()));
@@ -203,4 +205,83 @@ fn a_stream_on_a_descriptor_for_both_may_be_for_one_alone() {
     assert_eq!(writes.set_mode(Mode::Read), Err(Error::NotReadable));
     let read_only = std::fs::File::open(&path).unwrap().into();
     assert_eq!(Options::new().take_only(read_only, Mode::Write).err(), Some(Error::NotWritable));
+}
+
+#[test]
+fn what_is_lent_twice_at_one_address_is_freed_twice() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = file(&directory, &[b'a'; 10_000]);
+    let stream = Raw::new(Options::new().read(true).module("mmap").open(&path).unwrap());
+    let first = |bytes| stream.alloc(at(SeekFrom::Start(0), bytes)).unwrap();
+    // More than a short section finds.
+    let regions: Vec<RawRegion> = (1..=40).map(first).collect();
+    assert!(regions.iter().all(|region| region.at == regions[0].at), "a mapped file is lent to whoever asks");
+    // The latest is the one that was allocated last, not the one that lies there first.
+    assert_eq!(stream.resize(regions[39].at, 60, None, true).unwrap().bytes, 60);
+    let (error, stream) = stream.close().unwrap_err();
+    assert_eq!(error, Error::StillLent);
+    let stream = stream.unwrap();
+    for _ in 0..39 {
+        stream.free(regions[0].at).unwrap();
+    }
+    // One is out, and has its bytes.
+    let (_, stream) = stream.close().unwrap_err();
+    let stream = stream.unwrap();
+    assert_eq!(data(RawRegion { bytes: 60, ..regions[0] }), [b'a'; 60]);
+    stream.free(regions[0].at).unwrap();
+    assert_eq!(stream.free(regions[0].at), Err(Error::NotLent));
+    assert!(stream.close().is_ok());
+}
+
+#[test]
+fn a_call_ends_no_lock_that_a_guard_has() {
+    let directory = tempfile::tempdir().unwrap();
+    let stream = both(&file(&directory, b"0123456789"));
+    let guard = stream.stream().lock();
+    assert_eq!(stream.unlock(), Err(Error::NotLocked));
+    stream.lock();
+    assert_eq!(stream.unlock(), Ok(()));
+    assert_eq!(stream.unlock(), Err(Error::NotLocked));
+    drop(guard);
+    assert_eq!(stream.unlock(), Err(Error::NotLocked));
+}
+
+#[test]
+fn regions_that_are_made_empty_by_many_threads_are_all_freed_and_what_the_others_write_is_in_the_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = file(&directory, b"");
+    let stream = Raw::new(Stream::create(&path).unwrap());
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let stream = &stream;
+            scope.spawn(move || {
+                for round in 0..2000 {
+                    let region = stream.alloc(Wanted::bytes(8)).unwrap();
+                    if (thread + round) % 2 == 0 {
+                        // Another may have been allocated since.
+                        match stream.resize(region.at, 0, None, true) {
+                            Ok(empty) => stream.free(empty.at).unwrap(),
+                            Err(e) => {
+                                assert_eq!(e, Error::NotLatest);
+                                write(region, b"resized.");
+                                stream.free(region.at).unwrap();
+                            }
+                        }
+                    } else {
+                        write(region, b"written.");
+                        stream.free(region.at).unwrap();
+                    }
+                }
+            });
+        }
+    });
+    stream.stream().flush().unwrap();
+    let written = std::fs::read(&path).unwrap();
+    let whole = written.chunks(8).all(|piece| piece == b"written." || piece == b"resized.");
+    assert!(
+        whole && written.chunks(8).filter(|&piece| piece == b"written.").count() == 4000,
+        "{} bytes",
+        written.len()
+    );
+    assert!(stream.close().is_ok());
 }

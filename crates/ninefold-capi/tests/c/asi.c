@@ -174,9 +174,10 @@ static void lengths(void)
     if (moved != region)
         SAME(sfree(s, region), -EINVAL);
     SAME(sfree(s, moved), 0);
-    /* To nothing: it is freed as ever, whatever begins there. */
+    /* To nothing: it is freed as ever, and nothing else begins there. */
     length = 10;
     region = salloc(s, &length);
+    CHECK((region = srealloc(s, region, 0)) != NULL, "%d", errno);
     CHECK(srealloc(s, region, 0) == region, "%d", errno);
     CHECK(srealloc(s, region, 1) == NULL && errno == EINVAL, "%d", errno);
     put(s, ".");

@@ -176,4 +176,31 @@ mod tests {
         (8..16).for_each(take);
         assert_eq!(fills.load(Ordering::Relaxed), 4);
     }
+
+    #[test]
+    fn what_was_read_before_a_change_is_read_again() {
+        let (tell, began) = channel();
+        let (go, go_on) = channel();
+        let source = Arc::new(Gate { began: std::sync::Mutex::new(tell), go_on: std::sync::Mutex::new(go_on) });
+        let fills = Arc::new(AtomicUsize::new(0));
+        let module = Box::new(Slow { source, fills: fills.clone() });
+        let state = State::new(module, (true, false), Calibration::default());
+        let stream = Stream::new(Arc::new(Core::new(StreamLock::new(None), File::of(None), state)));
+        drop((stream.alloc(PAGE).unwrap(), stream.alloc(0)));
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| drop(stream.alloc(PAGE).unwrap()));
+            began.recv_timeout(PATIENCE).unwrap();
+            // Somebody in this process writes the file while it is read.
+            stream.core().file.changed();
+            drop(go);
+            reader.join().unwrap();
+        });
+        let before = fills.load(Ordering::Relaxed);
+        (0..2).for_each(|_| drop(stream.alloc(PAGE).unwrap()));
+        drop(stream.alloc(PAGE).unwrap());
+        assert!(fills.load(Ordering::Relaxed) > before, "what the slot has is of before the change");
+        // All that follows is the module's.
+        let taken = stream.alloc(PAGE).unwrap();
+        assert!(taken.iter().zip(5 * PAGE as u64..).all(|(&is, at)| is == byte(at)));
+    }
 }

@@ -61,9 +61,11 @@ impl Core {
         if self.lock.is_owned_by(seat()) {
             return None;
         }
+        let is_locked = self.lock.is_held(seat());
         let mut state = self.enter();
         let result = f(&mut state.current);
-        if result.is_none() || !state.is_past_half() {
+        // Who has locked the stream would read with it locked.
+        if result.is_none() || is_locked || !state.is_past_half() {
             return result;
         }
         let slot = state.slot.clone();
@@ -97,6 +99,7 @@ impl Core {
     pub fn lock(&self) {
         std::mem::forget(self.file.lock.lock());
         self.lock.enter(seat());
+        self.enter().calls += 1;
     }
 
     /// Ends one `lock` of this thread.
@@ -104,11 +107,13 @@ impl Core {
     /// # Errors
     /// [`Error::NotLocked`]
     pub fn unlock(&self) -> Result<()> {
-        if !self.lock.is_held(seat()) {
+        // Guards that it has besides are not to be ended here.
+        if !self.lock.is_held(seat()) || self.enter().calls == 0 {
             return Err(Error::NotLocked);
         }
+        self.enter().calls -= 1;
         self.lock.leave();
-        // SAFETY: this thread holds the stream's lock, and it is in none of the longer ways, so by `lock`, which locked this one too.
+        // SAFETY: this thread holds the stream's lock, and one of its `lock`s is not ended, which locked this one too.
         unsafe { self.file.lock.force_unlock() };
         Ok(())
     }

@@ -17,15 +17,18 @@ pub struct Ledger {
     /// At no address where a place is vacant.
     few: [Lent; FEW],
     more: HashMap<usize, Lent, BuildHasherDefault<Addresses>>,
-    /// Addresses of regions that were made empty: they have no bytes, so others may begin there.
-    empty: Vec<usize>,
+    /// Those of which another one at the same address is among the others: what lies in a mapped file is lent to whoever asks.
+    again: Vec<Lent>,
+    /// Regions that were made empty. Each has a byte for its own, so that no other region begins there.
+    #[expect(clippy::vec_box, reason = "their addresses stay")]
+    empty: Vec<Box<u8>>,
 }
 
 const VACANT: Lent = Lent { at: std::ptr::null_mut(), bytes: 0, mode: Mode::Read };
 
 impl Default for Ledger {
     fn default() -> Self {
-        Ledger { few: [VACANT; FEW], more: HashMap::default(), empty: Vec::new() }
+        Ledger { few: [VACANT; FEW], more: HashMap::default(), again: Vec::new(), empty: Vec::new() }
     }
 }
 
@@ -39,16 +42,17 @@ impl Ledger {
     /// The place of the region, if a short section finds it. Made vacant by the address being taken away.
     #[inline(always)]
     pub fn place(&mut self, at: *mut u8) -> Option<&mut Lent> {
-        // An empty one may have the same address, and goes first.
-        if at.is_null() || !self.empty.is_empty() {
+        if at.is_null() {
             return None;
         }
+        // Of several at one address, all of which are read, any: they are counted.
         self.few.iter_mut().find(|lent| lent.at == at)
     }
 
     /// From now on `put` of one region, and `put_empty` of one, cannot fail.
     pub fn reserve(&mut self) -> Result<()> {
         self.more.try_reserve(1).map_err(|_| Error::NoMemory)?;
+        self.again.try_reserve(1).map_err(|_| Error::NoMemory)?;
         self.empty.try_reserve(1).map_err(|_| Error::NoMemory)
     }
 
@@ -56,21 +60,49 @@ impl Ledger {
         if lent.bytes == 0 {
             return;
         }
-        match self.vacant() {
-            Some(place) => *place = lent,
-            None => drop(self.more.insert(lent.at.addr(), lent)),
+        if let Some(place) = self.vacant() {
+            *place = lent;
+        } else if let Some(older) = self.more.insert(lent.at.addr(), lent) {
+            self.again.push(older);
         }
     }
 
-    pub fn put_empty(&mut self, at: *mut u8) {
-        self.empty.push(at.addr());
+    /// An empty one: where it lies.
+    pub fn put_empty(&mut self) -> *mut u8 {
+        let mut byte = Box::new(0);
+        let at: *mut u8 = &mut *byte;
+        self.empty.push(byte);
+        at
+    }
+
+    /// Does an empty one lie there?
+    pub fn has_empty(&self, at: *mut u8) -> bool {
+        self.empty.iter().any(|empty| std::ptr::addr_eq(&raw const **empty, at))
+    }
+
+    /// `take`, of several at that address one that ends there.
+    pub fn take_ending(&mut self, at: *mut u8, end: *mut u8) -> Result<Lent> {
+        let is_it = |lent: &Lent| lent.at == at && lent.at.wrapping_add(lent.bytes) == end;
+        if let Some(place) = self.again.iter().rposition(is_it) {
+            return Ok(self.again.swap_remove(place));
+        }
+        if let Some(place) = self.few.iter_mut().find(|lent| is_it(lent) && !at.is_null()) {
+            return Ok(std::mem::replace(place, VACANT));
+        }
+        match self.more.get(&at.addr()) {
+            Some(lent) if is_it(lent) => self.more.remove(&at.addr()).ok_or(Error::NotLent),
+            _ => self.take(at),
+        }
     }
 
     /// The region is none of these any more. One that is empty has no bytes.
     pub fn take(&mut self, at: *mut u8) -> Result<Lent> {
-        if let Some(place) = self.empty.iter().position(|&empty| empty == at.addr()) {
+        if let Some(place) = self.empty.iter().position(|empty| std::ptr::addr_eq(&raw const **empty, at)) {
             self.empty.swap_remove(place);
             return Ok(Lent { at, ..VACANT });
+        }
+        if let Some(place) = self.again.iter().rposition(|lent| lent.at == at) {
+            return Ok(self.again.swap_remove(place));
         }
         if let Some(place) = self.few.iter_mut().find(|lent| lent.at == at && !at.is_null()) {
             return Ok(std::mem::replace(place, VACANT));
@@ -80,7 +112,7 @@ impl Ledger {
 
     /// Is any out that has bytes?
     pub fn is_empty(&self) -> bool {
-        self.more.is_empty() && self.few.iter().all(|lent| lent.at.is_null())
+        self.again.is_empty() && self.more.is_empty() && self.few.iter().all(|lent| lent.at.is_null())
     }
 }
 
@@ -134,14 +166,34 @@ mod tests {
     }
 
     #[test]
-    fn of_two_at_one_address_the_one_without_bytes_goes_first() {
+    fn an_empty_one_lies_where_no_other_does() {
         let mut ledger = Ledger::default();
-        ledger.put_empty(lent(64, 0).at);
+        let empty = [ledger.put_empty(), ledger.put_empty()];
+        assert!(ledger.is_empty() && empty[0] != empty[1]);
+        for at in empty {
+            assert_eq!(ledger.take(at).map(|lent| lent.bytes), Ok(0));
+            assert!(ledger.take(at).is_err());
+        }
+    }
+
+    #[test]
+    fn many_at_one_address_are_each_taken_once() {
+        let mut ledger = Ledger::default();
+        for n in 1..=100 {
+            ledger.reserve().unwrap();
+            ledger.put(lent(64, n));
+        }
+        let end = |n: usize| lent(64 + n, 0).at;
+        for n in [1, 5, 9, 50, 99, 100] {
+            assert_eq!(ledger.take_ending(lent(64, 0).at, end(n)).map(|lent| lent.bytes), Ok(n));
+        }
+        // Of which none ends there, any.
+        assert!(ledger.take_ending(lent(64, 0).at, end(1000)).is_ok());
+        for _ in 0..93 {
+            assert!(!ledger.is_empty());
+            take(&mut ledger, 64).unwrap();
+        }
         assert!(ledger.is_empty());
-        ledger.put(lent(64, 10));
-        assert_eq!(take(&mut ledger, 64), Ok(0));
-        assert!(!ledger.is_empty());
-        assert_eq!(take(&mut ledger, 64), Ok(10));
         assert_eq!(take(&mut ledger, 64), Err(Error::NotLent));
     }
 }

@@ -15,6 +15,7 @@ use crate::memory::{Frozen, Memory, PAGE};
 use crate::module::below::Below;
 use crate::module::overlay::{self, Overlay, Overlays};
 use crate::module::{Chunk, Closed, Fill, Pushed, StreamModule};
+use crate::region::Lent;
 
 pub struct State {
     pub current: Current,
@@ -41,6 +42,8 @@ pub struct State {
     ahead: Option<u64>,
     /// Regions that are freed by their addresses.
     pub ledger: Ledger,
+    /// How often a thread has locked the stream by a call: it is the one that has the lock.
+    pub calls: usize,
     /// Where a byte was put back that the file may not have there.
     unread: Option<u64>,
     /// Who has regions may write to those that are read: no bytes are lent twice that are not protected.
@@ -75,6 +78,7 @@ impl State {
             slot: Arc::default(),
             ahead: None,
             ledger: Ledger::default(),
+            calls: 0,
             unread: None,
             lends_once: false,
         }
@@ -499,6 +503,12 @@ impl State {
         current.left = current.left + old - bytes;
         current.at = region.wrapping_add(bytes);
         Ok(true)
+    }
+
+    /// Takes the region off the ledger; of several at one address the one that was allocated last, if it is among them.
+    pub fn take_latest(&mut self, at: *mut u8) -> Result<Lent> {
+        let end = if self.current.live { self.current.at } else { std::ptr::null_mut() };
+        self.ledger.take_ending(at, end)
     }
 
     /// Room for a longer region in the place of the latest one, whose bytes stay readable until `free_empty`.
