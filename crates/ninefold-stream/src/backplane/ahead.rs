@@ -5,7 +5,7 @@
 //! the [`Slot`]. Who needs the next buffer takes it from there. A thread alone does not do so: it would only read earlier.
 //!
 //! Order: the data of the slot continue the buffer that was current when the plan was made, and are taken only while that is so. The state
-//! remembers where they begin, and forgets it when the stream goes elsewhere; then they are let go.
+//! remembers where they begin, and forgets it when the stream goes elsewhere; then the next ones take their place.
 //!
 //! Locks: a stream's, then its slot's. Who reads has the slot's alone, from before he leaves the stream until the data lie there; so
 //! who wants them waits for that read, and for nothing else. He has the stream then, as he would while he read himself.
@@ -135,8 +135,17 @@ mod tests {
         }
     }
 
-    #[test]
-    fn others_take_regions_while_one_reads_and_the_next_buffer_is_what_he_read() {
+    /// A stream that threads share.
+    struct Scene {
+        stream: Stream,
+        fills: Arc<AtomicUsize>,
+        /// Somebody began to read unlocked.
+        began: Receiver<()>,
+        /// Dropped, nobody who does waits any more.
+        go: Sender<()>,
+    }
+
+    fn scene() -> Scene {
         let (tell, began) = channel();
         let (go, go_on) = channel();
         let source = Arc::new(Gate { began: std::sync::Mutex::new(tell), go_on: std::sync::Mutex::new(go_on) });
@@ -144,6 +153,12 @@ mod tests {
         let module = Box::new(Slow { source, fills: fills.clone() });
         let state = State::new(module, (true, false), Calibration::default());
         let stream = Stream::new(Arc::new(Core::new(StreamLock::new(None), File::of(None), state)));
+        Scene { stream, fills, began, go }
+    }
+
+    #[test]
+    fn others_take_regions_while_one_reads_and_the_next_buffer_is_what_he_read() {
+        let Scene { stream, fills, began, go } = scene();
         let stream = &stream;
         let take = move |region: u64| {
             let taken = stream.alloc(PAGE).unwrap();
@@ -179,13 +194,7 @@ mod tests {
 
     #[test]
     fn what_was_read_before_a_change_is_read_again() {
-        let (tell, began) = channel();
-        let (go, go_on) = channel();
-        let source = Arc::new(Gate { began: std::sync::Mutex::new(tell), go_on: std::sync::Mutex::new(go_on) });
-        let fills = Arc::new(AtomicUsize::new(0));
-        let module = Box::new(Slow { source, fills: fills.clone() });
-        let state = State::new(module, (true, false), Calibration::default());
-        let stream = Stream::new(Arc::new(Core::new(StreamLock::new(None), File::of(None), state)));
+        let Scene { stream, fills, began, go } = scene();
         drop((stream.alloc(PAGE).unwrap(), stream.alloc(0)));
         std::thread::scope(|scope| {
             let reader = scope.spawn(|| drop(stream.alloc(PAGE).unwrap()));

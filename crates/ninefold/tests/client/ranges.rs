@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use ninefold::client::{BeginRead, Client, Error, Fault, File, Follow, Mode, Options, Ranges};
+use ninefold::client::{BeginRead, Begun, Client, Error, Fault, File, Follow, Mode, Options, Ranges};
 use ninefold::proto::Dialect;
 use ninefold::proto::dialect::Version;
 use ninefold::server::{Server, StreamLimits};
@@ -237,6 +237,15 @@ async fn open(client: &Client) -> File {
     client.walk("/f", Follow::All).await.unwrap().open(Mode::READ).await.unwrap()
 }
 
+/// A session that begins with the open of the file, to be read by eight streams.
+async fn begin(address: &Address, options: Options) -> (Client, Begun) {
+    let how = BeginRead { most: 1 << 20, streams: 8, ..BeginRead::default() };
+    let begin = async |client: &Client| client.begin_read_as("/f", how).await;
+    let first = Client::first(address, Options { memory: None, ..options }, begin);
+    let (client, begun) = timeout(SOON, first).await.expect("an open in time").unwrap();
+    (client, begun.unwrap())
+}
+
 /// Streams that were asked for.
 fn asked(client: &Client) -> u64 {
     client.stats().messages.get("Tstream").copied().unwrap_or(0)
@@ -317,11 +326,7 @@ async fn a_change_while_the_last_of_a_long_file_comes_is_told_by_its_streams() {
 async fn the_streams_of_a_long_file_are_asked_for_with_its_open() {
     let scene = Scene::new().await;
     let address: Address = format!("9p://{}", scene.far_to_connect().await).parse().unwrap();
-    let how = BeginRead { most: 1 << 20, streams: 8, ..BeginRead::default() };
-    let options = Options { memory: None, ..Options::default() };
-    let begin = async |client: &Client| client.begin_read_as("/f", how).await;
-    let (client, begun) = timeout(SOON, Client::first(&address, options, begin)).await.unwrap().unwrap();
-    let begun = begun.unwrap();
+    let (client, begun) = begin(&address, Options::default()).await;
     assert!(begun.data.is_none(), "streams will bring it");
     let stats = client.stats();
     assert_eq!((asked(&client), stats.round_trips), (8, 2), "the version, and all else");
@@ -336,11 +341,7 @@ async fn the_streams_of_a_long_file_are_asked_for_with_its_open() {
 async fn streams_that_were_asked_for_with_an_open_and_are_not_wanted_are_given_up() {
     let scene = Scene::new().await;
     let address: Address = format!("9p://{}", scene.far_to_connect().await).parse().unwrap();
-    let how = BeginRead { most: 1 << 20, streams: 8, ..BeginRead::default() };
-    let options = Options { memory: None, ..Options::default() };
-    let begin = async |client: &Client| client.begin_read_as("/f", how).await;
-    let (client, begun) = timeout(SOON, Client::first(&address, options, begin)).await.unwrap().unwrap();
-    let begun = begun.unwrap();
+    let (client, begun) = begin(&address, Options::default()).await;
     assert_eq!(asked(&client), 8);
     // From another place than they are of.
     gather(&mut begun.file.ranges(5, SIZE as u64, 8), 5, SIZE).await.unwrap();
@@ -359,11 +360,7 @@ async fn streams_that_were_asked_for_with_an_open_and_grew_too_old_are_asked_for
     let streams = StreamLimits { token: Duration::from_millis(100), ..StreamLimits::default() };
     let scene = Scene::with(SIZE, streams).await;
     let address: Address = format!("9p://{}", scene.far_to_connect().await).parse().unwrap();
-    let how = BeginRead { most: 1 << 20, streams: 8, ..BeginRead::default() };
-    let options = Options { memory: None, ..Options::default() };
-    let begin = async |client: &Client| client.begin_read_as("/f", how).await;
-    let (client, begun) = timeout(SOON, Client::first(&address, options, begin)).await.unwrap().unwrap();
-    let begun = begun.unwrap();
+    let (client, begun) = begin(&address, Options::default()).await;
     timeout(SOON, async {
         while scene.server.stream_counts().timed_out < 8 {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -409,12 +406,8 @@ async fn streams_that_were_asked_for_with_an_open_and_by_which_nothing_comes_giv
     let slow = Slow { rate: u64::MAX, holds_at: 0, gate };
     let far = scene.far_to_connect_by(Way { delay: DELAY, slow: Some(slow), most: u64::MAX }).await;
     let address: Address = format!("9p://{far}").parse().unwrap();
-    let how = BeginRead { most: 1 << 20, streams: 8, ..BeginRead::default() };
     // Whatever else is waited for is waited for without an end.
-    let options = Options { memory: None, timeout: None, ..Options::default() };
-    let begin = async |client: &Client| client.begin_read_as("/f", how).await;
-    let (client, begun) = timeout(SOON, Client::first(&address, options, begin)).await.unwrap().unwrap();
-    let begun = begun.unwrap();
+    let (client, begun) = begin(&address, Options { timeout: None, ..Options::default() }).await;
     assert_eq!(asked(&client), 8);
     let mut ranges = begun.file.ranges(0, SIZE as u64, 8);
     gather(&mut ranges, 0, SIZE).await.unwrap();
