@@ -10,7 +10,7 @@ use ninefold::transport::Address;
 use ninefold_proto::Dialect;
 use ninefold_proto::dialect::{self, Version};
 use ninefold_proto::message::{R, RVERSION};
-use ninefold_proto::n1::stream::{OPENING, PREFACE};
+use ninefold_proto::n1::stream::{OPENING, PREFACE, PREFACE_OWN};
 use ninefold_proto::print::{Data, parse, print};
 use ninefold_proto::stat::stats;
 use ninefold_proto::stream::StreamAddress;
@@ -202,7 +202,7 @@ impl Run<'_> {
         }
     }
 
-    /// Opens a data connection: with a token where the session is, with `tcp!ADDRESS!PORT` there.
+    /// Opens a data connection: with a token where the session is, behind `own` one of the client's; with `tcp!ADDRESS!PORT` there.
     fn open_data(&mut self, step: &Step, what: &str) -> Result<(), Failure> {
         let fail = |what: String| Failure { place: step.place.clone(), what };
         let mut address = self.target.address.clone();
@@ -212,11 +212,12 @@ impl Run<'_> {
                 Vec::new()
             }
             None => {
+                let (preface, what) = what.strip_prefix("own ").map_or((PREFACE, what), |what| (PREFACE_OWN, what));
                 let digits = what.strip_prefix("0x").unwrap_or_default();
                 let digit = |at: usize| u8::from_str_radix(digits.get(at..at + 2).unwrap_or_default(), 16);
                 let token: Result<Vec<u8>, _> = (0..digits.len()).step_by(2).map(digit).collect();
                 let token = token.ok().filter(|token| token.len() == OPENING - PREFACE.len());
-                [&PREFACE[..], &token.ok_or_else(|| fail(format!("{what} is neither a token nor an address")))?]
+                [&preface[..], &token.ok_or_else(|| fail(format!("{what} is neither a token nor an address")))?]
                     .concat()
             }
         };

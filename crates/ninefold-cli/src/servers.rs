@@ -71,6 +71,16 @@ impl Servers {
         address: &Address,
         op: impl AsyncFn(&Client) -> Result<T, Error>,
     ) -> Result<(Client, Result<T, Error>), Failure> {
+        self.first_by_streams(address, 0, op).await
+    }
+
+    /// The same of an operation that asks for so many streams at once if the way is long.
+    pub async fn first_by_streams<T>(
+        &self,
+        address: &Address,
+        streams: usize,
+        op: impl AsyncFn(&Client) -> Result<T, Error>,
+    ) -> Result<(Client, Result<T, Error>), Failure> {
         let key = (address.place.clone(), address.aname.clone(), address.dialect);
         let clients = self.clients.lock().await;
         if let Some(known) = clients.get(&key) {
@@ -85,7 +95,8 @@ impl Servers {
             clients.borrow_mut().insert(key.clone(), Ok(client.clone()));
             op(client).await
         };
-        let done = Client::first(address, self.options.clone(), known).await;
+        let options = Options { streams_at_once: streams, ..self.options.clone() };
+        let done = Client::first(address, options, known).await;
         let mut clients = clients.borrow_mut();
         done.map_err(|e| {
             if let Error::InDoubt(_) = e {

@@ -452,7 +452,8 @@ side! {
     /// unlinkat(2).
     76 "unlinkat" Unlinkat L (dirfid: Fid; name: Str<'a>; flags: Octal;);
     /// A data connection for a part of a file (S1, table 4.2): `isread` 1 from the server, 0 to it; `length` 0 is to the end.
-    160 "stream" Stream SN (fid: Fid; flags: Octal, N or Octal(0); isread: u8; offset: u64; length: u64, N or 0;);
+    160 "stream" Stream SN (fid: Fid; flags: Octal, N or Octal(0); isread: u8; offset: u64; length: u64, N or 0;
+        token: StreamToken, N or StreamToken([0; 16]););
     /// How a stream ended; `flags` are those of [`crate::n1::streamend`].
     162 "streamend" Streamend N (id: u32; flags: Octal;);
     /// Makes this connection one of a client's session, and attaches: `fid` is the root of a tree.

@@ -11,6 +11,8 @@ pub mod session {
 pub mod stream {
     /// Before the token. As a size its first four bytes exceed any msize, so that it is told from a Tversion.
     pub const PREFACE: [u8; 8] = *b"9Pstream";
+    /// The same before a token that the client made, and said in its Tstream: that may be still on its way. It begins with the same four bytes.
+    pub const PREFACE_OWN: [u8; 8] = *b"9Pstmine";
     /// [`PREFACE`] and the token.
     pub const OPENING: usize = 24;
     /// The connection does not end with the stream, if all of its bytes went: another stream's preface and token may follow, sent at any time.

@@ -245,6 +245,8 @@ pub enum Op<'a, F> {
         more: bool,
         /// What is sent is to be copied first.
         copied: bool,
+        /// `.n1`: what its data connection says, where the client chose that.
+        token: Option<StreamToken>,
     },
     /// `.n1`: tell how the stream ended, when it has; it may be for long that it has not. `abort`: end it now.
     StreamEnd {

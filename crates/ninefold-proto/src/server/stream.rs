@@ -15,12 +15,13 @@ use super::session::{After, Outstanding, Session};
 use crate::error::Errno;
 use crate::message::T;
 use crate::n1::{stream, streamend};
+use crate::types::StreamToken;
 
 impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> Session<F, P, B> {
     /// Tstream and Tstreamend, in either layout.
     pub(super) fn check_stream<'a>(&mut self, message: T<'a>) -> Result<Checked<'a, F>, Stop> {
         match message {
-            T::Stream { fid, flags, isread, offset, length } => {
+            T::Stream { fid, flags, isread, offset, length, token } => {
                 known(flags.0, stream::ALL, "unknown stream flags")?;
                 if isread > 1 {
                     return refused(Errno::EINVAL, "isread is neither 0 nor 1");
@@ -45,8 +46,9 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
                 range(offset, length)?;
                 let appends = handle.appends();
                 let length = (length > 0).then_some(length);
+                let token = (token != StreamToken::default()).then_some(token);
                 Ok(Checked {
-                    op: Op::Stream { file, read, offset, length, appends, more, copied },
+                    op: Op::Stream { file, read, offset, length, appends, more, copied, token },
                     after: After::N1(AfterN1::Stream),
                     handles: [Some(id), None],
                     exclusive: false,

@@ -11,6 +11,7 @@ use ninefold_proto::client::{Answer, Limits, Parting, Session};
 use ninefold_proto::dialect::Version;
 use ninefold_proto::message::{Names, Octal, Payload, Perm, R, T};
 use ninefold_proto::stat::dm;
+use ninefold_proto::types::StreamToken;
 use ninefold_proto::wire::split_frame;
 use ninefold_proto::{Dialect, Fid, Tag};
 
@@ -242,7 +243,7 @@ impl<C: Choose> Run<'_, C> {
                 }
                 13 => T::Rename2 { olddirfid: fid, oldname: b"o", newdirfid: other, newname: b"n", flags: Octal(1) },
                 14 => T::Seek { fid, offset: 0, whence: 3 },
-                5 => T::Stream { fid, flags: Octal(0), isread: 1, offset: 0, length: 0 },
+                5 => T::Stream { fid, flags: Octal(0), isread: 1, offset: 0, length: 0, token: StreamToken::default() },
                 6 => T::Streamend { id: 0, flags: Octal(1) },
                 15 => T::Allocate { fid, mode: Octal(0), offset: 0, length: 1 },
                 0 => T::Version { msize: MSIZE, version: b"9P2000" },

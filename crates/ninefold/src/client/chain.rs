@@ -35,10 +35,9 @@ use ninefold_proto::message::{Mask, Names, Octal, Optional, Payload, Perm, StatB
 use ninefold_proto::n1::{guard, rename2, seek};
 use ninefold_proto::open::lflags;
 use ninefold_proto::stat::{Stat, dm, omode};
-use ninefold_proto::types::{MAXWELEM, Name};
+use ninefold_proto::types::{MAXWELEM, Name, StreamToken};
 use ninefold_proto::wire::IO_HEADER;
 use ninefold_proto::{Dialect, Errno, Fid, Qid, R, T};
-use tokio::time::Instant;
 
 use super::client::Client;
 use super::connection::{Call, Handle, Place, Reply, Rooms, Waiting};
@@ -66,9 +65,6 @@ pub struct Chain {
     /// Room that is kept for what its guard guards.
     rooms: Option<Rooms>,
 }
-
-/// Streams that are asked for with the open of a file: they have room in a chain with all else.
-const GRANTED_MOST: usize = 16;
 
 /// A file that a chain walks to, whether or not it gets there. Its fid is clunked when this is dropped.
 #[derive(Debug)]
@@ -213,13 +209,7 @@ impl Chain {
     /// connections for them. 0 where one is enough, or that costs more than a connection.
     pub(super) fn prepare_streams(&self, most: usize) -> usize {
         let dialer = self.client.handle().dialer();
-        if most == 0 || dialer.is_sealed() {
-            return 0;
-        }
-        let streams = Width::new(dialer.took(), most.min(GRANTED_MOST), Instant::now()).wanted();
-        if streams < 2 {
-            return 0;
-        }
+        let streams = if dialer.is_sealed() { 0 } else { Width::at_once(dialer.took(), most) };
         self.client.prepare_streams(streams);
         streams
     }
@@ -231,15 +221,22 @@ impl Chain {
         self.issue(request, Bytes::new(), nothing).await
     }
 
-    /// Asks for a stream of `length` bytes of the open file from `offset` on; .n1 only.
+    /// Whether tokens of our own may go with this chain's streams: their connections are there at once, or it is the first of its session and
+    /// they come with that, and what is not granted leaves connections that are of no use any more.
+    pub(super) fn may_say_ahead(&self) -> bool {
+        self.client.handle().dialer().is_first_use()
+    }
+
+    /// Asks for a stream of `length` bytes of the open file from `offset` on, by a token of our own if that is told; .n1 only.
     pub(super) async fn stream(
         &mut self,
         spot: &Spot,
-        offset: u64,
-        length: u64,
+        (offset, length): (u64, u64),
         flags: u32,
+        token: Option<StreamToken>,
     ) -> Result<Promise<Grant>, Error> {
-        let request = T::Stream { fid: self.own(&spot.fid)?, flags: Octal(flags), isread: 1, offset, length };
+        let (fid, token) = (self.own(&spot.fid)?, token.unwrap_or_default());
+        let request = T::Stream { fid, flags: Octal(flags), isread: 1, offset, length, token };
         self.issue(request, Bytes::new(), Grant::read).await
     }
 

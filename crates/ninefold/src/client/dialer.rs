@@ -12,13 +12,18 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
 
-use crate::transport::{self, Stream, Terms};
+use super::memory::Entry;
+use super::options::Options;
+use super::ranges::Width;
+use crate::transport::{self, Address, Place, Stream, Terms};
 
 /// The longest wait for a connection: two SYNs, sent after 0 and 1 s (RFC 6298), and 2 s for the last to be answered. The session's
 /// own address has just answered, and there is another way for the data.
@@ -40,6 +45,8 @@ pub(super) struct Dialer {
     /// One could not be had.
     failed: Mutex<Option<Instant>>,
     pool: Mutex<Pool>,
+    /// A long file was asked for.
+    is_used: AtomicBool,
 }
 
 /// What was asked for ahead of need.
@@ -93,6 +100,26 @@ impl Pool {
     }
 }
 
+/// Connections for streams that are dialled with the session's own.
+#[derive(Debug)]
+pub(super) struct Beside {
+    address: SocketAddr,
+    since: Instant,
+    dialled: Vec<AbortOnDropHandle<io::Result<Stream>>>,
+}
+
+impl Beside {
+    /// Dials the address that the session is to have, where the way was long the last time and streams are wanted.
+    pub fn dial(address: &Address, first: SocketAddr, options: &Options, known: &Entry) -> Option<Beside> {
+        let is_open = matches!(address.place, Place::Tcp { .. });
+        let streams = if options.streams && is_open { options.streams_at_once } else { 0 };
+        let connections = Width::at_once(known.trip, streams);
+        let dial = || AbortOnDropHandle::new(tokio::spawn(Target::Tcp(first).dial()));
+        let dialled: Vec<_> = std::iter::repeat_with(dial).take(connections).collect();
+        (connections > 0).then(|| Beside { address: first, since: Instant::now(), dialled })
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Target {
     Tcp(SocketAddr),
@@ -128,12 +155,23 @@ impl Dialer {
             }
             _ => None,
         };
-        Arc::new(Dialer { target, took, failed: Mutex::default(), pool: Mutex::default() })
+        Arc::new(Dialer {
+            target,
+            took,
+            failed: Mutex::default(),
+            pool: Mutex::default(),
+            is_used: AtomicBool::new(false),
+        })
     }
 
     /// How long it took to make the session's connection, in the open one round trip; zero where nobody knows.
     pub fn took(&self) -> Duration {
         self.took
+    }
+
+    /// Whether nobody asked this before: what is then asked for ahead was dialled for that, and is in nobody's way.
+    pub fn is_first_use(&self) -> bool {
+        !self.is_used.swap(true, Ordering::Relaxed)
     }
 
     /// Whether each has TLS to agree on.
@@ -194,22 +232,38 @@ impl Dialer {
             wanted
         };
         for _ in 0..wanted {
-            let (dialer, target) = (self.clone(), target.clone());
-            tokio::spawn(async move {
-                let since = Instant::now();
-                let dialled = target.dial().await;
-                {
-                    let mut pool = dialer.lock();
-                    pool.came(since, dialled);
-                    // Nobody takes it any more.
-                    if !dialer.may() {
-                        pool.idle.clear();
-                    }
-                }
-                tokio::time::sleep(IDLE).await;
-                dialer.lock().idle.retain(|(since, _)| since.elapsed() < IDLE);
-            });
+            self.take_in(Instant::now(), target.clone().dial());
         }
+    }
+
+    /// Takes those that were dialled beside the session's own connection, if they lead to where that does.
+    pub fn adopt(self: &Arc<Self>, beside: Beside) {
+        if !matches!(self.target, Some(Target::Tcp(address)) if address == beside.address) {
+            return;
+        }
+        self.lock().under_way += beside.dialled.len();
+        for dialled in beside.dialled {
+            let dialled = async move { dialled.await.unwrap_or_else(|e| Err(io::Error::other(e))) };
+            self.take_in(beside.since, dialled);
+        }
+    }
+
+    /// Keeps one that is on its way, and counted, for whoever comes.
+    fn take_in(self: &Arc<Self>, since: Instant, dialled: impl Future<Output = io::Result<Stream>> + Send + 'static) {
+        let dialer = self.clone();
+        tokio::spawn(async move {
+            let dialled = dialled.await;
+            {
+                let mut pool = dialer.lock();
+                pool.came(since, dialled);
+                // Nobody takes it any more.
+                if !dialer.may() {
+                    pool.idle.clear();
+                }
+            }
+            tokio::time::sleep(IDLE).await;
+            dialer.lock().idle.retain(|(since, _)| since.elapsed() < IDLE);
+        });
     }
 
     /// The port of a stream on the session's own server (`.s`), if `host` is the address that the session has there. Any other is none of

@@ -78,7 +78,8 @@ impl Client {
             match early {
                 Early::Done(client, done) => {
                     if let Some(memory) = memory {
-                        memory.learn(address, known, (client.version(), client.msize()), client.version()).await;
+                        let offer = (client.version(), client.handle().dialer().took());
+                        memory.learn(address, known, (client.version(), client.msize()), offer).await;
                     }
                     return Ok((client, done));
                 }
@@ -106,7 +107,8 @@ impl Client {
         // Beside the operation: a disk must not hold it up.
         let learn = async {
             if let (Some(memory), Some(offered)) = (memory, offered) {
-                memory.learn(address, known, (client.version(), client.msize()), offered).await;
+                let offer = (offered, client.handle().dialer().took());
+                memory.learn(address, known, (client.version(), client.msize()), offer).await;
             }
         };
         let (done, ()) = join(client.attached_with(deadline, &op), learn).await;
@@ -150,7 +152,7 @@ impl Client {
         op: &impl AsyncFn(&Client) -> Result<T, Error>,
     ) -> Early<T> {
         let begun = async {
-            let handle = handshake::presume(address, options, entry.msize).await?;
+            let handle = handshake::presume(address, options, entry).await?;
             let aname = address.aname.clone().unwrap_or_default();
             Client::begin(handle, &aname, options.clone(), session).await
         };

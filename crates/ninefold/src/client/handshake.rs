@@ -1,6 +1,7 @@
 //! From an address to a connection that agreed on a dialect.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use super::connection::{Handle, Prelude};
+use super::dialer::Beside;
 use super::error::{Error, Loss};
 use super::memory::Entry;
 use super::options::Options;
@@ -73,9 +75,8 @@ async fn connect_within(
     // What a server that is merely slow agrees on in the end is no more than that.
     let mut is_slow = false;
     loop {
-        let since = Instant::now();
-        let stream = reach(address).await.map_err(|e| Error::Dial(Arc::new(e)))?;
-        prelude.dialled_in = since.elapsed();
+        let (stream, dialled_in) = dial(address, |_| {}).await?;
+        prelude.dialled_in = dialled_in;
         let negotiated = match negotiate(stream, &mut handshake, &mut prelude, (options, &mut first)).await {
             Err(Error::TimedOut(_)) => {
                 warn!(server = %address.place, "no answer to the first offer of a version; another is offered next");
@@ -98,12 +99,12 @@ async fn connect_within(
     }
 }
 
-/// Dials a server that agreed on `.n1` and `msize` before, offers that, and waits for nothing.
-pub(super) async fn presume(address: &Address, options: &Options, msize: u32) -> Result<Handle, Error> {
-    let presumption = Presumption::new(options.offer(), Version::N1, msize);
-    let since = Instant::now();
-    let mut stream = reach(address).await.map_err(|e| Error::Dial(Arc::new(e)))?;
-    let dialled_in = since.elapsed();
+/// Dials a server that agreed on `.n1` and an msize before, offers that, and waits for nothing. Connections for streams are dialled beside it where
+/// they are wanted.
+pub(super) async fn presume(address: &Address, options: &Options, known: &Entry) -> Result<Handle, Error> {
+    let presumption = Presumption::new(options.offer(), Version::N1, known.msize);
+    let mut beside = None;
+    let (mut stream, dialled_in) = dial(address, |first| beside = Beside::dial(address, first, options, known)).await?;
     let mut offer = Vec::new();
     presumption.offer(&mut offer);
     let sent = async {
@@ -112,7 +113,22 @@ pub(super) async fn presume(address: &Address, options: &Options, msize: u32) ->
     };
     sent.await.map_err(|e| Error::Lost(Loss::Io(Arc::new(e))))?;
     let prelude = Prelude { offers: 1, bytes_sent: offer.len() as u64, bytes_received: 0, dialled_in };
-    Ok(Handle::presume(stream, presumption, first_fid()?, options.timeout, prelude))
+    let handle = Handle::presume(stream, presumption, first_fid()?, options.timeout, prelude);
+    if let Some(beside) = beside {
+        handle.dialer().adopt(beside);
+    }
+    Ok(handle)
+}
+
+/// A connection, and how long it took: in the open, where its first address answers, one round trip.
+async fn dial(address: &Address, begins: impl FnOnce(SocketAddr)) -> Result<(Stream, Duration), Error> {
+    let mut since = Instant::now();
+    let begins = |first| {
+        since = Instant::now();
+        begins(first);
+    };
+    let stream = reach(address, begins).await.map_err(|e| Error::Dial(Arc::new(e)))?;
+    Ok((stream, since.elapsed()))
 }
 
 /// Negotiates on a stream that is there already, and cannot be dialled again. Without a bound.

@@ -1,8 +1,8 @@
 //! What servers agreed on the last time, in a file of the user's cache directory.
 //!
 //! [`Memory::recall`] before a connection, [`Memory::learn`] when it is made, [`Memory::forget`] when what was recalled did
-//! not hold. The file is JSON: of each place a version, an msize, the offer that brought them, and a time; nothing else, and
-//! no secret. It is replaced whole. One that is broken, that another user owns or that others may write to is as none; a
+//! not hold. The file is JSON: of each place a version, an msize, the offer that brought them, how long a connection took, and a time; nothing
+//! else, and no secret. It is replaced whole. One that is broken, that another user owns or that others may write to is as none; a
 //! failure to write is none; a disk that hangs is waited for no longer than [`PATIENCE`].
 
 use std::fs::File;
@@ -34,6 +34,9 @@ const REFUSAL: Duration = Duration::from_secs(24 * 3600);
 /// An entry is written anew no more often than this while it stays the same, so that it does not become the oldest.
 const REFRESH: Duration = Duration::from_secs(24 * 3600);
 
+/// What a connection takes on a way that is short, however short.
+const NEAR: Duration = Duration::from_millis(4);
+
 /// The longest wait for the file.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -54,11 +57,19 @@ pub(super) struct Entry {
     pub msize: u32,
     /// The offer that was taken: one that is not the best was taken when better ones were refused.
     pub offer: Version,
+    /// How long a connection took: about a round trip. Zero where nobody knows.
+    pub trip: Duration,
     /// Seconds since 1970: when it was learned.
     at: u64,
 }
 
 impl Entry {
+    /// Whether the way to the server has become another.
+    fn is_as_far(&self, trip: Duration) -> bool {
+        let (one, other) = (self.trip.max(NEAR), trip.max(NEAR));
+        one <= 2 * other && other <= 2 * one
+    }
+
     /// Whether an early start may be made.
     pub fn is_n1(&self) -> bool {
         self.version.is_n1()
@@ -87,6 +98,9 @@ struct Line {
     version: String,
     msize: u32,
     offer: String,
+    /// Milliseconds.
+    #[serde(default)]
+    trip: u32,
     at: u64,
 }
 
@@ -95,7 +109,8 @@ impl Line {
         let version = |text: &str| Version::parse(text.as_bytes());
         let (version, offer) = (version(&self.version)?, version(&self.offer)?);
         let (msize, at) = (self.msize, self.at);
-        (MSIZE_MIN..=8 << 20).contains(&msize).then_some(Entry { version, msize, offer, at })
+        let trip = Duration::from_millis(self.trip.into());
+        (MSIZE_MIN..=8 << 20).contains(&msize).then_some(Entry { version, msize, offer, trip, at })
     }
 }
 
@@ -122,13 +137,20 @@ impl Memory {
         (fits && !known.is_over(now())).then_some(known)
     }
 
-    /// A server agreed on a version and an msize, to an offer; `known` was recalled before.
-    pub(super) async fn learn(&self, address: &Address, known: Option<Entry>, agreed: (Version, u32), offer: Version) {
+    /// A server agreed on a version and an msize, to an offer, by a connection that took `trip`; `known` was recalled before.
+    pub(super) async fn learn(
+        &self,
+        address: &Address,
+        known: Option<Entry>,
+        agreed: (Version, u32),
+        (offer, trip): (Version, Duration),
+    ) {
         // A pinned offer says nothing of those that were not made.
         let Some(place) = key(address).filter(|_| address.dialect.is_none() || offer.is_n1()) else { return };
-        let mut entry = Entry { version: agreed.0, msize: agreed.1, offer, at: now() };
+        let mut entry = Entry { version: agreed.0, msize: agreed.1, offer, trip, at: now() };
         if let Some(known) = known {
-            let is_same = (known.version, known.msize, known.offer) == (entry.version, entry.msize, entry.offer);
+            let is_same = (known.version, known.msize, known.offer) == (entry.version, entry.msize, entry.offer)
+                && known.is_as_far(trip);
             let is_fresh = known.at <= entry.at && entry.at - known.at < REFRESH.as_secs();
             if is_same && is_fresh {
                 return;
@@ -177,9 +199,10 @@ impl Memory {
         }
         let mut content = self.content();
         content.servers.retain(|line| line.place != place);
-        if let Some(Entry { version, msize, offer, at }) = entry {
+        if let Some(Entry { version, msize, offer, trip, at }) = entry {
+            let trip = u32::try_from(trip.as_millis()).unwrap_or(u32::MAX);
             let (version, offer) = (version.as_str().to_owned(), offer.as_str().to_owned());
-            content.servers.push(Line { place, version, msize, offer, at });
+            content.servers.push(Line { place, version, msize, offer, trip, at });
         }
         let too_many = content.servers.len().saturating_sub(SERVERS_MAX);
         content.servers.drain(..too_many);
@@ -245,7 +268,7 @@ mod tests {
     }
 
     async fn learn_n1(memory: &Memory, place: &str) {
-        memory.learn(&address(place), None, (Version::N1, 65_536), Version::N1).await;
+        memory.learn(&address(place), None, (Version::N1, 65_536), (Version::N1, Duration::ZERO)).await;
     }
 
     /// As if an entry had been learned so many seconds ago.
@@ -283,12 +306,12 @@ mod tests {
     async fn a_refusal_is_believed_for_a_day_and_no_longer_however_often_it_is_met() {
         let (_dir, memory) = memory();
         let (h, unix) = (address("9p://h"), Version::from(Dialect::Unix));
-        memory.learn(&h, None, (unix, 8192), unix).await;
+        memory.learn(&h, None, (unix, 8192), (unix, Duration::ZERO)).await;
         age(&memory, 23 * 3600);
         let known = memory.recall(&h).await.unwrap();
         assert_eq!(known.offer, unix);
         // Met again, with another msize.
-        memory.learn(&h, Some(known), (unix, 4096), unix).await;
+        memory.learn(&h, Some(known), (unix, 4096), (unix, Duration::ZERO)).await;
         assert_eq!(memory.recall(&h).await.unwrap().msize, 4096);
         age(&memory, 3600);
         assert_eq!(memory.recall(&h).await, None);
@@ -301,7 +324,7 @@ mod tests {
     async fn what_was_cut_or_taken_does_not_age() {
         let (_dir, memory) = memory();
         let (h, linux) = (address("9p://h"), Version::from(Dialect::Linux));
-        memory.learn(&h, None, (linux, 8192), Version::N1).await;
+        memory.learn(&h, None, (linux, 8192), (Version::N1, Duration::ZERO)).await;
         age(&memory, 1000 * 24 * 3600);
         let known = memory.recall(&h).await.unwrap();
         assert_eq!((known.version, known.offer), (linux, Version::N1));

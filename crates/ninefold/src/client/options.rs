@@ -43,6 +43,10 @@ pub struct Options {
     pub clunks_held_back: bool,
     /// A [`Stream`](super::Stream) may have a connection of its own; else all data go in messages.
     pub streams: bool,
+    /// Streams of a long file that the first operation is about ([`Client::first`](super::Client::first),
+    /// [`BeginRead::streams`](super::BeginRead::streams)): at a server that is remembered to be far, connections for them are dialled beside
+    /// the first one. 0: none.
+    pub streams_at_once: usize,
 }
 
 impl Default for Options {
@@ -63,6 +67,7 @@ impl Default for Options {
             memory: None,
             clunks_held_back: false,
             streams: true,
+            streams_at_once: 0,
         }
     }
 }

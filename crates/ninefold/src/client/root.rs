@@ -85,7 +85,7 @@ pub(super) fn first_fid() -> Result<Fid, Error> {
     Ok(Fid(1 << 30 | u32::from_le_bytes([a, b, c, d]) >> 2))
 }
 
-fn random<const N: usize>() -> Result<[u8; N], Error> {
+pub(super) fn random<const N: usize>() -> Result<[u8; N], Error> {
     let mut bytes = [0; N];
     let mut filled = 0;
     while filled < N {

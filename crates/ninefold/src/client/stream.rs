@@ -24,7 +24,7 @@ use super::client::Client;
 use super::error::{Error, Fault};
 use super::file::File;
 use beside::{Ask, Beside, Sharing, give_up};
-pub(super) use granted::{Grant, Granted};
+pub(super) use granted::{Grant, Granted, Saying};
 use inband::{Reading, Writing};
 pub(super) use track::Track;
 

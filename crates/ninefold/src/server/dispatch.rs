@@ -98,8 +98,9 @@ pub(super) fn execute(
         }
         Op::Allocate { file, mode, offset, length } => file.allocate(cx, mode, offset, length).map(unit),
         Op::Seek { file, offset, hole } => seek(cx, file, offset, hole),
-        Op::Stream { file, read, offset, length, appends, more, copied } => {
-            let ask = streams::Ask { dialect: request.dialect, file, read, offset, length, appends, more, copied };
+        Op::Stream { file, read, offset, length, appends, more, copied, token } => {
+            let ask =
+                streams::Ask { dialect: request.dialect, file, read, offset, length, appends, more, copied, token };
             streams::open(server, peer, cx, of, ask)
         }
         Op::StreamEnd { id, abort } => streams::end(cx, of, id, abort),

@@ -1,6 +1,7 @@
 //! Connecting to an address.
 
 use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::{Address, Place, Stream, ssh, tcp, tls, unix};
@@ -11,18 +12,19 @@ pub const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Connects to the server at `address`. The error names the address.
 pub async fn dial(address: &Address) -> io::Result<Stream> {
-    reach(address).await.map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", address.place)))
+    reach(address, |_| {}).await.map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", address.place)))
 }
 
-/// The same for whoever names the address anyhow.
-pub(crate) async fn reach(address: &Address) -> io::Result<Stream> {
+/// The same for whoever names the address anyhow, and may do something meanwhile: `begins` is called when names are known and the first address of
+/// TCP, with TLS or without, is tried.
+pub(crate) async fn reach(address: &Address, begins: impl FnOnce(SocketAddr)) -> io::Result<Stream> {
     let connect = async {
         match &address.place {
-            Place::Tcp { host, port } => tcp::dial(host, *port).await.map(Stream::Tcp),
+            Place::Tcp { host, port } => tcp::dial(host, *port, begins).await.map(Stream::Tcp),
             Place::Unix { socket } => unix::dial(socket),
             Place::Ssh { user, host } => ssh::dial(user.as_deref(), host),
             Place::Tls { host, port, pin } => {
-                tls::connect(host, *pin, tcp::dial(host, *port).await?).await.map(Stream::Tls)
+                tls::connect(host, *pin, tcp::dial(host, *port, begins).await?).await.map(Stream::Tls)
             }
         }
     };

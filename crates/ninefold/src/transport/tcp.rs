@@ -22,8 +22,8 @@ pub(super) async fn bind(host: &str, port: u16) -> io::Result<TcpListener> {
     TcpListener::bind((host, port)).await
 }
 
-/// Connects to the first of the host's addresses that answers.
-pub(super) async fn dial(host: &str, port: u16) -> io::Result<TcpStream> {
+/// Connects to the first of the host's addresses that answers; `begins` is told the first of them before it is tried.
+pub(super) async fn dial(host: &str, port: u16, begins: impl FnOnce(SocketAddr)) -> io::Result<TcpStream> {
     // The resolver's errors have no number: nothing leads there.
     let unknown = |e: io::Error| match e.raw_os_error() {
         Some(_) => e,
@@ -31,6 +31,9 @@ pub(super) async fn dial(host: &str, port: u16) -> io::Result<TcpStream> {
     };
     let addresses: Vec<SocketAddr> = tokio::net::lookup_host((host, port)).await.map_err(unknown)?.collect();
     let mut failed = io::Error::new(io::ErrorKind::HostUnreachable, "the host has no address");
+    if let Some(first) = addresses.first() {
+        begins(*first);
+    }
     for address in addresses {
         match connect(address).await {
             Ok(stream) => {

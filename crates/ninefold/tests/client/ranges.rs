@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use ninefold::client::{BeginRead, Begun, Client, Error, Fault, File, Follow, Mode, Options, Ranges};
+use ninefold::client::{BeginRead, Begun, Client, Error, Fault, File, Follow, Memory, Mode, Options, Ranges};
 use ninefold::proto::Dialect;
 use ninefold::proto::dialect::Version;
 use ninefold::server::{Server, StreamLimits};
@@ -338,6 +338,35 @@ async fn the_streams_of_a_long_file_are_asked_for_with_its_open() {
 }
 
 #[tokio::test]
+async fn at_a_server_that_is_remembered_to_be_far_they_come_with_the_open_by_connections_that_were_dialled_with_the_sessions() {
+    let scene = Scene::new().await;
+    let (near, far) = (scene.address, scene.far_to_connect().await);
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("servers");
+    let options = Options { memory: Some(Memory::in_file(&file)), streams_at_once: 8, ..Options::default() };
+    Client::connect(&format!("9p://{near}").parse().unwrap(), options.clone()).await.unwrap();
+    // As if it had been that server, and as far as it is.
+    let learned = std::fs::read_to_string(&file).unwrap();
+    let mut edited: serde_json::Value = serde_json::from_str(&learned).unwrap();
+    edited["servers"][0]["place"] = format!("9p://{far}").into();
+    edited["servers"][0]["trip"] = 1000.into();
+    std::fs::write(&file, edited.to_string()).unwrap();
+    let made = scene.made.load(Ordering::Relaxed);
+    let how = BeginRead { most: 1 << 20, streams: 8, ..BeginRead::default() };
+    let begin = async |client: &Client| client.begin_read_as("/f", how).await;
+    let address = format!("9p://{far}").parse().unwrap();
+    let (client, begun) = timeout(SOON, Client::first(&address, options, begin)).await.expect("an open").unwrap();
+    let begun = begun.unwrap();
+    assert_eq!((asked(&client), client.stats().round_trips), (8, 1));
+    let mut ranges = begun.file.ranges(0, SIZE as u64, 8);
+    gather(&mut ranges, 0, SIZE).await.unwrap();
+    assert!(ranges.is_settled());
+    assert_eq!(scene.made.load(Ordering::Relaxed) - made, 9);
+    let counts = scene.server.stream_counts();
+    assert_eq!((counts.failed, counts.refused), (0, 0));
+}
+
+#[tokio::test]
 async fn streams_that_were_asked_for_with_an_open_and_are_not_wanted_are_given_up() {
     let scene = Scene::new().await;
     let address: Address = format!("9p://{}", scene.far_to_connect().await).parse().unwrap();
@@ -360,7 +389,11 @@ async fn streams_that_were_asked_for_with_an_open_and_grew_too_old_are_asked_for
     let streams = StreamLimits { token: Duration::from_millis(100), ..StreamLimits::default() };
     let scene = Scene::with(SIZE, streams).await;
     let address: Address = format!("9p://{}", scene.far_to_connect().await).parse().unwrap();
-    let (client, begun) = begin(&address, Options::default()).await;
+    let (client, first) = begin(&address, Options::default()).await;
+    drop(first);
+    // Of a second file tokens are said when there are streams for them.
+    let how = BeginRead { most: 1 << 20, streams: 8, ..BeginRead::default() };
+    let begun = client.begin_read_as("/f", how).await.unwrap();
     timeout(SOON, async {
         while scene.server.stream_counts().timed_out < 8 {
             tokio::time::sleep(Duration::from_millis(5)).await;

@@ -113,6 +113,11 @@ impl Bed {
         .await;
     }
 
+    /// Waits until so many data connections wait for their Tstream.
+    pub async fn waits_early(&self, connections: usize) {
+        self.counts("connections that came early", |counts| counts.early == connections).await;
+    }
+
     /// Waits until no stream is open.
     pub async fn quiet(&self) {
         soon("the last stream", async {
@@ -150,6 +155,14 @@ pub fn noise(len: usize) -> Vec<u8> {
 pub fn opening(token: &[u8]) -> Vec<u8> {
     [b"9Pstream", token].concat()
 }
+
+/// The same by a token that the client made.
+pub fn own_opening(token: &[u8]) -> Vec<u8> {
+    [b"9Pstmine", token].concat()
+}
+
+/// Whose token is the server's.
+const NO_TOKEN: &str = "token 0x00000000000000000000000000000000";
 
 pub struct Session {
     pub stream: Stream,
@@ -230,13 +243,20 @@ impl Session {
     /// A stream of `.n1`, or the error's number.
     pub async fn stream(&mut self, fid: u32, read: bool, offset: u64, length: u64) -> Result<Opened, u32> {
         let isread = u8::from(read);
-        let line = format!("Tstream tag 1 fid {fid} flags 0 isread {isread} offset {offset} length {length}");
+        let line = format!("Tstream tag 1 fid {fid} flags 0 isread {isread} offset {offset} length {length} {NO_TOKEN}");
         self.stream_by(&line).await
     }
 
     /// The same that is read, with flags.
     pub async fn stream_as(&mut self, flags: u32, fid: u32, offset: u64, length: u64) -> Result<Opened, u32> {
-        let line = format!("Tstream tag 1 fid {fid} flags {flags} isread 1 offset {offset} length {length}");
+        let line = format!("Tstream tag 1 fid {fid} flags {flags} isread 1 offset {offset} length {length} {NO_TOKEN}");
+        self.stream_by(&line).await
+    }
+
+    /// The same by a token of 16 such bytes that the client made.
+    pub async fn stream_own(&mut self, byte: u8, read: bool, fid: u32, length: u64) -> Result<Opened, u32> {
+        let (isread, token) = (u8::from(read), format!("{byte:02x}").repeat(16));
+        let line = format!("Tstream tag 1 fid {fid} flags 0 isread {isread} offset 0 length {length} token 0x{token}");
         self.stream_by(&line).await
     }
 

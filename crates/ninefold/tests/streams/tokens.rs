@@ -6,7 +6,7 @@ use std::time::Duration;
 use ninefold::server::{Limits, StreamLimits};
 use tokio::io::AsyncWriteExt;
 
-use crate::bed::{Bed, Session, all, gets_nothing, is_reset, opening};
+use crate::bed::{Bed, Session, all, gets_nothing, is_reset, opening, own_opening, soon};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_guessed_token_a_used_one_and_a_stolen_one_get_nothing_and_are_counted() {
@@ -136,4 +136,82 @@ async fn connections_of_one_address_that_say_nothing_take_no_place_of_another() 
     }
     bed.counts("eight that made way", |counts| counts.silent == 8).await;
     Session::open(early, "9P2000.L.n1", "host").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_that_the_client_made_may_come_before_its_tstream_or_behind_and_is_good_once() {
+    let bed = Bed::new();
+    let bytes = bed.file("f", 100_000);
+    let mut s = bed.session("9P2000.L.n1", "host").await;
+    s.open_file(1, "f", 2).await;
+    // Before; from another address the same one is good for nothing, and so it is as the server's.
+    let mut data = bed.bare().await;
+    data.write_all(&own_opening(&[7; 16])).await.unwrap();
+    bed.waits_early(1).await;
+    let mut thief = bed.bare_from(Ipv4Addr::new(127, 0, 0, 2)).await;
+    thief.write_all(&own_opening(&[7; 16])).await.unwrap();
+    is_reset(&mut thief).await;
+    is_reset(&mut bed.data(&[7; 16]).await).await;
+    let opened = s.stream_own(7, true, 1, 0).await.unwrap();
+    assert_eq!(opened.token, [7; 16]);
+    assert!(all(&mut data).await.unwrap() == bytes);
+    assert_eq!(s.end(opened.id, 0).await.unwrap().0, 100_000);
+    bed.waits_early(0).await;
+    // Behind; two streams have no token together.
+    let opened = s.stream_own(8, true, 1, 0).await.unwrap();
+    assert_eq!(s.stream_own(8, true, 1, 0).await.err(), Some(17));
+    let mut data = bed.bare().await;
+    data.write_all(&own_opening(&[8; 16])).await.unwrap();
+    assert!(all(&mut data).await.unwrap() == bytes);
+    assert_eq!(s.end(opened.id, 0).await.unwrap().0, 100_000);
+    // To the file: what was sent behind the token waits with it.
+    let mut data = bed.bare().await;
+    data.write_all(&[&own_opening(&[9; 16])[..], b"early"].concat()).await.unwrap();
+    bed.waits_early(1).await;
+    let opened = s.stream_own(9, false, 1, 5).await.unwrap();
+    assert_eq!(s.end(opened.id, 0).await.unwrap().0, 5);
+    assert_eq!(&std::fs::read(bed.path("f")).unwrap()[..6], [b"early", &bytes[5..6]].concat());
+    bed.counts("all", |counts| counts.completed == 3 && counts.failed == 0 && counts.refused == 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clients_token_whose_stream_nobody_asks_for_gets_nothing_and_one_that_is_given_up_is_forgotten() {
+    let limits = Limits { handshake: Duration::from_millis(300), ..Limits::default() };
+    let bed = Bed::with(limits, StreamLimits::default());
+    bed.file("f", 1000);
+    let mut data = bed.bare().await;
+    data.write_all(&own_opening(&[1; 16])).await.unwrap();
+    is_reset(&mut data).await;
+    bed.counts("it", |counts| counts.refused == 1).await;
+    // Its end is noticed before that, and is nothing wrong.
+    let limits = Limits { handshake: Duration::from_secs(600), ..Limits::default() };
+    let bed = Bed::with(limits, StreamLimits::default());
+    let mut data = bed.bare().await;
+    data.write_all(&own_opening(&[2; 16])).await.unwrap();
+    bed.waits_early(1).await;
+    drop(data);
+    bed.waits_early(0).await;
+    assert_eq!(bed.server.stream_counts().refused, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_whose_tstream_has_not_come_are_bounded_with_those_that_say_nothing() {
+    let limits = Limits { handshake: Duration::from_secs(600), ..Limits::default() };
+    let bed = Bed::with(limits, StreamLimits { silent: 2, ..StreamLimits::default() });
+    let mut first = bed.bare().await;
+    first.write_all(&own_opening(&[1; 16])).await.unwrap();
+    bed.waits_early(1).await;
+    let mut others = Vec::new();
+    for byte in 2..4 {
+        let mut data = bed.bare().await;
+        data.write_all(&own_opening(&[byte; 16])).await.unwrap();
+        others.push(data);
+    }
+    is_reset(&mut first).await;
+    bed.waits_early(2).await;
+    // A server that ends does not wait for them.
+    soon("the end", bed.server.drain()).await;
+    for mut data in others {
+        is_reset(&mut data).await;
+    }
 }

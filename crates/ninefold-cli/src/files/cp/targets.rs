@@ -189,7 +189,7 @@ impl Top {
                     let streams = if is_alone && !is_there && !cx.how.checksum { cx.streams } else { 0 };
                     let how = BeginRead { most: STREAMED, plain: true, streams, ..BeginRead::default() };
                     let begin = async |client: &Client| turn::fork(client).begin_read_as(&address.path, how).await;
-                    if let Ok(begun) = cx.world.servers.first(address, begin).await?.1
+                    if let Ok(begun) = cx.world.servers.first_by_streams(address, streams, begin).await?.1
                         && let Some(item) = Item::begun(source.clone(), begun)
                     {
                         return Top::check(item, &source, slot, comes_second).await;

@@ -19,7 +19,7 @@ use super::super::file::File;
 use super::super::metadata::{FileType, Metadata};
 use super::super::node::{Mode, Node, metadata, told};
 use super::super::resolve::Follow;
-use super::super::stream::{Grant, Granted};
+use super::super::stream::{Grant, Granted, Saying};
 
 /// See the [module](self).
 pub(crate) trait NameOp: Sync {
@@ -592,7 +592,7 @@ pub(crate) struct ReadPromised {
     metadata: Promise<Metadata>,
     longer: Option<Promise<()>>,
     read: Promise<Bytes>,
-    granted: Vec<Promise<Grant>>,
+    granted: Vec<(Promise<Grant>, Option<Saying>)>,
 }
 
 /// Bytes of each stream that is asked for before anybody knows how long the file is: what takes a connection six round trips.
@@ -647,8 +647,11 @@ impl NameOp for BeginRead {
             // None of a file that has not as many bytes.
             drop(chain.all_or_stop(streams as u16 + 1).await?);
             drop(chain.is_longer(&spot, streams as u64 * GRANTED).await?);
+            let is_ahead = chain.may_say_ahead();
             for number in 0..streams as u64 {
-                granted.push(chain.stream(&spot, number * GRANTED, GRANTED, stream::MORE | stream::COPIED).await?);
+                let saying = if is_ahead { Some(Saying::begin(spot.client())?) } else { None };
+                let (flags, token) = (stream::MORE | stream::COPIED, saying.as_ref().map(|saying| saying.token));
+                granted.push((chain.stream(&spot, (number * GRANTED, GRANTED), flags, token).await?, saying));
             }
         }
         Ok(ReadPromised { spot, opened, metadata, longer, read, granted })
@@ -658,10 +661,10 @@ impl NameOp for BeginRead {
         let ReadPromised { spot, opened, metadata, longer, read, granted } = promised;
         // First: whatever becomes of the rest, what was granted is come for, or given up.
         let mut grants = Vec::with_capacity(granted.len());
-        for (number, grant) in (0..).zip(granted) {
+        for (number, (grant, saying)) in (0..).zip(granted) {
             // Why it is not is told by who asks for another.
             if let Ok(grant) = grant.take().await {
-                grants.push(Granted::new(spot.client(), number * GRANTED, GRANTED, grant));
+                grants.push(Granted::new(spot.client(), (number * GRANTED, GRANTED), grant, saying));
             }
         }
         // Before the open, which may be refused to a directory in other words.

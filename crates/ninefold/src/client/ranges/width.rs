@@ -20,6 +20,9 @@ const PROOF: u32 = 5;
 /// What is more than chance.
 const MORE: f64 = 1.25;
 
+/// Streams that are asked for with the open of a file, at most: they have room in a chain with all else.
+const AT_ONCE: usize = 16;
+
 /// The shortest interval, in which a rate can be told from chance.
 const INTERVAL: Duration = Duration::from_millis(20);
 
@@ -49,6 +52,12 @@ impl Width {
     pub fn new(trip: Duration, most: usize, now: Instant) -> Width {
         let wanted = (trip.as_nanos() / TRIP.as_nanos()).clamp(1, most as u128) as usize;
         Width { most, wanted, interval: interval(trip), since: now, bytes: 0, best: 0.0, before: 0.0, proof: PROOF }
+    }
+
+    /// By how many streams, of at most `most`, a file should be read from its open on, if it is long; 0 where one is enough.
+    pub fn at_once(trip: Duration, most: usize) -> usize {
+        let streams = Width::new(trip, most.clamp(1, AT_ONCE), Instant::now()).wanted();
+        if streams > 1 { streams } else { 0 }
     }
 
     pub fn wanted(&self) -> usize {
@@ -112,6 +121,11 @@ mod tests {
 
     #[test]
     fn a_long_round_trip_begins_with_several_and_a_short_one_with_one() {
+        let at_once = |trip, most| Width::at_once(Duration::from_millis(trip), most);
+        assert_eq!(
+            [(1, 8), (7, 8), (50, 8), (50, 1), (50, 0), (900, 99)].map(|(trip, most)| at_once(trip, most)),
+            [0, 3, 8, 0, 0, 16]
+        );
         assert_eq!([0, 1, 7, 15, 50, 300].map(|trip| after(trip, &[])), [1, 1, 3, 7, 8, 8]);
     }
 

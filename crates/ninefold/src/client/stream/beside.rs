@@ -148,6 +148,8 @@ enum Given {
         token: StreamToken,
         modrev: u64,
         elsewhere: Option<(String, u16)>,
+        /// It was said on its connection.
+        is_said: bool,
     },
 }
 
@@ -168,6 +170,7 @@ impl Beside {
             isread: read.into(),
             offset,
             length: length.unwrap_or_default(),
+            token: StreamToken::default(),
         };
         // Where the connection goes is known in .n1: it is made meanwhile.
         let dials = version.is_n1() && !matches!(ask.sharing, Sharing::Behind(_));
@@ -180,7 +183,7 @@ impl Beside {
                 }
                 R::Stream { id, token, modrev, addr, .. } => {
                     let elsewhere = StreamAddress::parse(addr).map(|address| (address.host.to_owned(), address.port));
-                    (Given::Token { id, token, modrev, elsewhere }, dialled)
+                    (Given::Token { id, token, modrev, elsewhere, is_said: false }, dialled)
                 }
                 _ => return Err(unexpected()),
             },
@@ -197,15 +200,14 @@ impl Beside {
     }
 
     /// The same of one that was asked for with the open of the file, and is the first of its connection.
-    pub async fn granted(file: &File, ask: &Ask, granted: Granted) -> Result<Option<Beside>, Error> {
-        // It is given up where nobody waits for the connection any more.
-        let dialled = file.client.handle().dialer().open().await;
+    pub async fn granted(file: &File, ask: &Ask, mut granted: Granted) -> Result<Option<Beside>, Error> {
+        let (dialled, is_said) = granted.connection().await;
         let Some(Grant { id, token, modrev, elsewhere }) = granted.take() else { return Beside::open(file, ask).await };
         if elsewhere {
             give_up(&file.client, id).await;
             return Ok(None);
         }
-        let given = Given::Token { id, token, modrev, elsewhere: None };
+        let given = Given::Token { id, token, modrev, elsewhere: None, is_said };
         let begun = Beside::begin(file, ask, given, Some(dialled)).await?;
         Ok(begun.map(|beside| Beside { was_asked_ahead: true, ..beside }))
     }
@@ -697,8 +699,8 @@ async fn connect(dialer: &Dialer, given: &Given, dialled: Option<io::Result<Sock
         (_, Some(opened)) => opened?,
         (_, None) => return Err(io::ErrorKind::Unsupported.into()),
     };
-    if let Given::Token { token, .. } = given {
-        socket.write_all(&opening(token)).await?;
+    if let Given::Token { token, is_said: false, .. } = given {
+        socket.write_all(&opening(stream::PREFACE, token)).await?;
     }
     Ok(socket)
 }

@@ -2,15 +2,23 @@
 //!
 //! Dropped before somebody came for its bytes, it tells the server that nobody will.
 
+use std::io;
+
+use ninefold_proto::n1::stream;
 use ninefold_proto::types::StreamToken;
 use ninefold_proto::{R, T};
+use tokio::io::AsyncWriteExt;
 use tokio::sync::oneshot;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::beside::give_up;
+use super::track::{PATIENCE, opening};
 use crate::client::client::Client;
 use crate::client::connection::Reply;
 use crate::client::error::{Error, Loss};
 use crate::client::node::unexpected;
+use crate::client::root::random;
+use crate::transport::Stream as Socket;
 
 /// What the server says to a Tstream of `.n1`.
 #[derive(Clone, Debug)]
@@ -53,16 +61,53 @@ pub(in crate::client) struct Granted {
     pub length: u64,
     grant: Option<Grant>,
     client: Client,
+    saying: Option<Saying>,
 }
 
 impl Granted {
-    pub fn new(client: &Client, offset: u64, length: u64, grant: Grant) -> Granted {
-        Granted { offset, length, grant: Some(grant), client: client.clone() }
+    pub fn new(client: &Client, (offset, length): (u64, u64), grant: Grant, saying: Option<Saying>) -> Granted {
+        Granted { offset, length, grant: Some(grant), client: client.clone(), saying }
+    }
+
+    /// Its connection, and whether the token was said there. Dropped before it is done it gives up the stream.
+    pub(super) async fn connection(&mut self) -> (io::Result<Socket>, bool) {
+        match &mut self.saying {
+            Some(saying) => (saying.said().await, true),
+            None => (self.client.handle().dialer().open().await, false),
+        }
     }
 
     /// For who comes for it.
     pub fn take(mut self) -> Option<Grant> {
         self.grant.take()
+    }
+}
+
+/// A token of our own that is said on a data connection, as soon as there is one, while the Tstream that has it is on its way. Dropped, the
+/// connection is closed, unless somebody took it.
+#[derive(Debug)]
+pub(in crate::client) struct Saying {
+    pub token: StreamToken,
+    task: AbortOnDropHandle<io::Result<Socket>>,
+}
+
+impl Saying {
+    pub fn begin(client: &Client) -> Result<Saying, Error> {
+        let (token, dialer) = (StreamToken(random()?), client.handle().dialer().clone());
+        let said = async move {
+            let mut socket = dialer.open().await?;
+            let say = async {
+                socket.write_all(&opening(stream::PREFACE_OWN, &token)).await?;
+                socket.flush().await
+            };
+            tokio::time::timeout(PATIENCE, say).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
+            Ok(socket)
+        };
+        Ok(Saying { token, task: AbortOnDropHandle::new(tokio::spawn(said)) })
+    }
+
+    async fn said(&mut self) -> io::Result<Socket> {
+        (&mut self.task).await.unwrap_or_else(|e| Err(io::Error::other(e)))
     }
 }
 

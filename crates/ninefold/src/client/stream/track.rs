@@ -20,7 +20,7 @@ use crate::client::client::Client;
 use crate::transport::Stream as Socket;
 
 /// The longest wait for room for a token: the server takes it when it has come to it, and until then the kernel does.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 type Reading = ReadHalf<Socket>;
 
@@ -85,7 +85,7 @@ impl Track {
         }
         let before = line.end.take().ok_or(io::ErrorKind::NotConnected)?;
         let say = async {
-            line.write.write_all(&opening(token)).await?;
+            line.write.write_all(&opening(stream::PREFACE, token)).await?;
             line.write.flush().await
         };
         match tokio::time::timeout(PATIENCE, say).await {
@@ -129,9 +129,9 @@ impl Turn {
 }
 
 /// What a data connection says of the stream that it is for: at best in one segment.
-pub(super) fn opening(token: &StreamToken) -> Vec<u8> {
+pub(super) fn opening(preface: [u8; 8], token: &StreamToken) -> Vec<u8> {
     let mut opening = Vec::with_capacity(stream::OPENING);
-    opening.extend_from_slice(&stream::PREFACE);
+    opening.extend_from_slice(&preface);
     opening.extend_from_slice(&token.0);
     opening
 }

@@ -10,13 +10,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use ninefold_proto::n1::stream::{OPENING, PREFACE};
+use ninefold_proto::n1::stream::{OPENING, PREFACE, PREFACE_OWN};
+use ninefold_proto::types::StreamToken;
 use tokio::io::AsyncReadExt;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use super::origin::Origin;
+use super::tokens::{Claim, Early, Handover, Said};
 use super::{StreamLimits, closing};
 use crate::server::Server;
 use crate::server::connection::Connection;
@@ -98,7 +100,7 @@ impl Drop for Waits<'_> {
 enum Heard {
     /// A session that began with these bytes.
     Session(BytesMut),
-    Stream([u8; 16]),
+    Stream(Said),
     /// It said nothing in its time, or too little, or had to make way.
     Silent,
     /// The peer, or this server, ended before it was said.
@@ -110,29 +112,28 @@ enum Heard {
 /// What may be a data connection is closed by a reset: an end would be that of an empty file.
 pub(in crate::server) async fn receive(server: Arc<Server>, mut stream: Stream, peer: Peer, id: u64) {
     let began = Instant::now();
-    let heard = match peer {
+    let begun = match peer {
         // Nothing but a session comes there.
-        Peer::Stdio | Peer::Memory => Heard::Session(BytesMut::new()),
+        Peer::Stdio | Peer::Memory => BytesMut::new(),
         Peer::Tcp { .. } | Peer::Unix { .. } => {
             let waits = Waits::begin(&server, &peer);
-            hear(&server, &mut stream, &waits, began + server.limits.handshake).await
+            match hear(&server, &mut stream, &waits, began + server.limits.handshake).await {
+                Heard::Session(bytes) => bytes,
+                Heard::Stream(said) => {
+                    // Closed, it is reset.
+                    drop(hand_over(&server, stream, &peer, &said, &waits).await);
+                    return;
+                }
+                Heard::Silent => {
+                    server.streams.unheard.fetch_add(1, Ordering::Relaxed);
+                    server.streams.tell(&peer, "connection closed: it did not say in time what it is");
+                    return closing::by_reset(&stream);
+                }
+                Heard::Ended => return closing::by_reset(&stream),
+            }
         }
     };
-    let token = match heard {
-        Heard::Session(bytes) => return Connection::new(server, stream, peer, id, bytes, began).run().await,
-        Heard::Stream(token) => Some(token),
-        Heard::Silent => {
-            server.streams.unheard.fetch_add(1, Ordering::Relaxed);
-            server.streams.tell(&peer, "connection closed: it did not say in time what it is");
-            None
-        }
-        Heard::Ended => None,
-    };
-    closing::by_reset(&stream);
-    if let Some(token) = token {
-        // Closed, it is reset.
-        drop(hand_over(&server, stream, &peer, &token));
-    }
+    Connection::new(server, stream, peer, id, begun, began).run().await;
 }
 
 /// The same of a data connection that goes on behind a stream: with another one, or not at all. Its peer may not have taken all of that stream, and
@@ -141,7 +142,7 @@ pub(super) async fn receive_next(server: Arc<Server>, mut stream: Stream, peer: 
     let StreamLimits { idle, .. } = server.streams.limits;
     let waits = Waits::begin(&server, &peer);
     match hear(&server, &mut stream, &waits, Instant::now() + idle).await {
-        Heard::Stream(token) => match hand_over(&server, stream, &peer, &token) {
+        Heard::Stream(said) => match hand_over(&server, stream, &peer, &said, &waits).await {
             Some(back) => stream = back,
             None => return,
         },
@@ -184,11 +185,22 @@ async fn end(server: &Server, stream: Stream, waits: Waits<'_>) {
 }
 
 /// Gives a data connection to the stream of its token; back where there is none.
-fn hand_over(server: &Server, stream: Stream, peer: &Peer, token: &[u8; 16]) -> Option<Stream> {
+async fn hand_over(server: &Server, mut stream: Stream, peer: &Peer, said: &Said, waits: &Waits<'_>) -> Option<Stream> {
     closing::by_reset(&stream);
-    let claimed = server.streams.tokens.claim(token, peer);
+    let claimed = match server.streams.tokens.claim(said, peer) {
+        Claim::Stream(handover) => Some(handover),
+        Claim::Early(early) => {
+            tokio::select! {
+                biased;
+                claimed = until_asked_for(server, early, waits) => claimed,
+                // Who gave it up before anybody asked for its stream has done nothing wrong.
+                () = gone(&mut stream) => return Some(stream),
+            }
+        }
+        Claim::Nothing => None,
+    };
     let back = match claimed {
-        Some(waiting) => waiting.send(stream).err(),
+        Some(handover) => handover.send(stream).err(),
         None => Some(stream),
     };
     if back.is_some() {
@@ -196,6 +208,28 @@ fn hand_over(server: &Server, stream: Stream, peer: &Peer, token: &[u8; 16]) -> 
         server.streams.tell(peer, "data connection closed: its token is good for no stream");
     }
     back
+}
+
+/// Waits for the Tstream that a token of the client's own came before: as long as a connection may take to say what it is, and among those
+/// that say nothing.
+async fn until_asked_for(server: &Server, mut early: Early<'_>, waits: &Waits<'_>) -> Option<Handover> {
+    tokio::select! {
+        biased;
+        told = &mut early.stream => told.ok(),
+        () = server.draining.cancelled() => None,
+        () = waits.evicted.cancelled() => None,
+        () = tokio::time::sleep(server.limits.handshake) => None,
+    }
+}
+
+/// Waits for the end of a peer that has sent nothing behind its token; for ever where that is not to be seen without taking what it sent.
+async fn gone(stream: &mut Stream) {
+    if let Stream::Tcp(stream) = stream
+        && matches!(stream.peek(&mut [0]).await, Ok(0) | Err(_))
+    {
+        return;
+    }
+    std::future::pending().await
 }
 
 async fn hear(server: &Server, stream: &mut Stream, waits: &Waits<'_>, deadline: Instant) -> Heard {
@@ -215,14 +249,14 @@ async fn hear(server: &Server, stream: &mut Stream, waits: &Waits<'_>, deadline:
             Err(_) => return Heard::Silent,
         }
         let said = n.min(PREFACE.len());
-        if bytes[..said] != PREFACE[..said] {
+        if bytes[..said] != PREFACE[..said] && bytes[..said] != PREFACE_OWN[..said] {
             // What came is for the session to judge.
             break;
         }
     }
     match bytes.split_first_chunk::<{ PREFACE.len() }>() {
-        Some((preface, token)) if n == OPENING && *preface == PREFACE => match token.try_into() {
-            Ok(token) => Heard::Stream(token),
+        Some((preface, token)) if n == OPENING && [PREFACE, PREFACE_OWN].contains(preface) => match token.try_into() {
+            Ok(token) => Heard::Stream(Said { token: StreamToken(token), own: *preface == PREFACE_OWN }),
             Err(_) => Heard::Ended,
         },
         _ => Heard::Session(BytesMut::from(&bytes[..n])),

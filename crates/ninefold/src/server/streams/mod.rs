@@ -102,6 +102,8 @@ pub struct StreamCounts {
     pub refused: u64,
     /// Connections that were closed because they said nothing: too long, or for want of room.
     pub silent: u64,
+    /// Data connections that wait now, with a token of the client's own, for the Tstream that has it.
+    pub early: usize,
 }
 
 /// The streams of a server.
@@ -150,6 +152,7 @@ impl Streams {
             timed_out: of(&self.timed_out),
             refused: of(&self.refused),
             silent: of(&self.unheard),
+            early: self.tokens.early(),
         }
     }
 
@@ -200,6 +203,8 @@ pub(super) struct Ask {
     pub more: bool,
     /// What is sent is to be copied first.
     pub copied: bool,
+    /// The client's own.
+    pub token: Option<StreamToken>,
 }
 
 /// Tstream. `of`: the streams of its connection.
@@ -259,7 +264,7 @@ pub(super) fn open(
         };
         let (token, address, arrival) = match ask.dialect {
             Dialect::Linux => {
-                let (token, ticket) = Tokens::issue(&server, &peer)?;
+                let (token, ticket) = Tokens::issue(&server, &peer, ask.token)?;
                 (token, Vec::new(), Arrival::Token(ticket))
             }
             Dialect::Plan9 | Dialect::Unix => {
