@@ -55,12 +55,13 @@ const PIECE_TRIPS: u32 = 1;
 
 /// How much of a piece is left when the next one is asked for, in round trips at the rate of its connection: two it takes until that comes.
 const AHEAD: u32 = 4;
-/// The same of one that still grows, as a multiple of all that it brought: in two round trips that is three times as much again.
-const GROWTH: u64 = 4;
+/// The same of one that still grows, as a multiple of all that it brought: BBR sends up to 2.77 times as much in each round trip as in the
+/// one before, so in two of them nearly seven times as much again.
+const GROWTH: u64 = 8;
 /// Pieces that wait on a connection at most.
 const LINE: usize = 4;
 /// In what time it ought to come: a token is good for 30 s (docs/protocol.md, "Streams"), and a connection may become slower.
-const SOON: Duration = Duration::from_secs(6);
+const SOON: Duration = Duration::from_secs(10);
 
 /// Bytes a second of a way of which nothing is known yet.
 const FAST: f64 = 125e6;
