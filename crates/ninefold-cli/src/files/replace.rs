@@ -356,14 +356,16 @@ impl Task {
             flush(&file).await?;
         }
         // Closed first: some servers tell only here that they could not write.
-        file.close().await?;
-        self.install(temporary).await
+        let Target { dir, name, .. } = &self.target;
+        match file.close_and_rename(dir, temporary, name).await? {
+            Ok(()) => Ok(None),
+            Err(refused) => self.replace(temporary, refused).await,
+        }
     }
 
-    /// Gets the temporary file its name; where that is refused, copies it in place and leaves it.
-    async fn install(&self, temporary: &[u8]) -> Result<Option<InPlace>, Error> {
-        let Target { dir, name, .. } = &self.target;
-        let Err(refused) = dir.rename(temporary, dir, name).await else { return Ok(None) };
+    /// Where the rename was refused: puts the temporary file in the place of what is there in another way, or copies it there and leaves it.
+    async fn replace(&self, temporary: &[u8], refused: Error) -> Result<Option<InPlace>, Error> {
+        let Target { dir, .. } = &self.target;
         if !may_go_in_place(&refused) {
             return Err(refused);
         }

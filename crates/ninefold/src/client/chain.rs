@@ -31,6 +31,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use ninefold_proto::attr::{SetAttr, getattr};
+use ninefold_proto::client::Parting;
 use ninefold_proto::message::{Mask, Names, Octal, Optional, Payload, Perm, StatBytes};
 use ninefold_proto::n1::{guard, rename2, seek};
 use ninefold_proto::open::lflags;
@@ -49,7 +50,7 @@ use super::names::REMOVEDIR;
 use super::node::{
     Mode, Node, exclusive, is_there, metadata_of_reply, new_file, own_gid, plan9_perm, setattr_request, unexpected,
 };
-use super::ranges::Width;
+use super::ranges::{AT_ONCE, Width};
 use super::stats::Lane;
 use super::stream::Grant;
 
@@ -205,6 +206,11 @@ impl Chain {
         self.client.version().is_n1() && self.client.has_streams()
     }
 
+    /// Whether so many may be asked for before anybody knows whether connections for them can be had. Behind TLS one costs more.
+    pub(super) fn may_stream_at_once(&self, streams: usize) -> bool {
+        (1..=AT_ONCE).contains(&streams) && self.may_stream() && !self.client.handle().dialer().is_sealed()
+    }
+
     /// By how many streams of at most `most` a long file should be read, as far as its connection tells how long the way is; and opens
     /// connections for them. 0 where one is enough, or that costs more than a connection.
     pub(super) fn prepare_streams(&self, most: usize) -> usize {
@@ -227,8 +233,8 @@ impl Chain {
         self.client.handle().dialer().is_first_use()
     }
 
-    /// Asks for a stream of `length` bytes of the open file from `offset` on, by a token of our own if that is told; .n1 only.
-    pub(super) async fn stream(
+    /// Asks for a stream from the open file, of `length` bytes from `offset` on, by a token of our own if that is told; .n1 only.
+    pub(super) async fn stream_from(
         &mut self,
         spot: &Spot,
         (offset, length): (u64, u64),
@@ -237,6 +243,17 @@ impl Chain {
     ) -> Result<Promise<Grant>, Error> {
         let (fid, token) = (self.own(&spot.fid)?, token.unwrap_or_default());
         let request = T::Stream { fid, flags: Octal(flags), isread: 1, offset, length, token };
+        self.issue(request, Bytes::new(), Grant::read).await
+    }
+
+    /// The same of one to the file.
+    pub(super) async fn stream_to(
+        &mut self,
+        spot: &Spot,
+        (offset, length): (u64, u64),
+        token: StreamToken,
+    ) -> Result<Promise<Grant>, Error> {
+        let request = T::Stream { fid: self.own(&spot.fid)?, flags: Octal(0), isread: 0, offset, length, token };
         self.issue(request, Bytes::new(), Grant::read).await
     }
 
@@ -529,6 +546,15 @@ impl Chain {
         self.issue(request, Bytes::new(), nothing).await
     }
 
+    /// The same to a name that may be another file's, which is replaced; .L and .n1 only.
+    pub(super) async fn rename_over(&mut self, dir: &Node, name: &[u8], new_name: &[u8]) -> Result<Promise<()>, Error> {
+        Name::new(name)?;
+        Name::new(new_name)?;
+        let fid = self.own(&dir.fid)?;
+        let request = T::Renameat { olddirfid: fid, oldname: name, newdirfid: fid, newname: new_name };
+        self.issue(request, Bytes::new(), nothing).await
+    }
+
     /// Makes a directory in a directory; .L and .n1 only.
     pub(super) async fn mkdir_in(&mut self, dir: &Node, name: &[u8], perm: u32) -> Result<Promise<()>, Error> {
         let request = T::Mkdir { dfid: self.own(&dir.fid)?, name, mode: Octal(perm), gid: own_gid() };
@@ -572,6 +598,12 @@ impl Chain {
     /// Lets go of the file.
     pub async fn clunk(&mut self, spot: Spot) -> Result<Promise<()>, Error> {
         self.issue(T::Clunk { fid: self.own(&spot.fid)? }, Bytes::new(), nothing).await
+    }
+
+    /// Lets go of an open file, of which nothing is under way.
+    pub(super) async fn close(&mut self, fid: OwnedFid) -> Result<Promise<()>, Error> {
+        fid.set_parting(Parting::Clunk);
+        self.issue(T::Clunk { fid: self.own(&fid)? }, Bytes::new(), nothing).await
     }
 
     /// The same where that costs no round trip; else the spot is merely dropped. What the server says to it does not matter.

@@ -41,11 +41,16 @@ impl OwnedFid {
         self.removes.store(parting == Parting::Remove, Ordering::Relaxed);
     }
 
+    /// Waits until what was given up on it is done, which a request that lets go of it must not overtake.
+    pub async fn quiet(&self) -> Result<(), Error> {
+        self.handle.unnamed(self.fid).await
+    }
+
     /// Clunks it, or removes its file, and waits for the result, once what was given up on it is done: it must not be
     /// overtaken. The fid is forgotten whatever that is, and whether or not this is waited for.
     pub async fn part(mut self, parting: Parting, lane: &Lane) -> Result<(), Error> {
         self.set_parting(parting);
-        self.handle.unnamed(self.fid).await?;
+        self.quiet().await?;
         let request = match parting {
             Parting::Clunk => T::Clunk { fid: self.fid },
             Parting::Remove => T::Remove { fid: self.fid },

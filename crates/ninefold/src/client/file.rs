@@ -16,7 +16,7 @@ use super::client::Client;
 use super::error::Error;
 use super::fid::OwnedFid;
 use super::metadata::Metadata;
-use super::node::{Mode, metadata, set, unexpected};
+use super::node::{Mode, Node, metadata, set, unexpected};
 use super::pending::Pending;
 use super::stream::Granted;
 
@@ -35,7 +35,7 @@ pub struct File {
     made: bool,
     /// Boxed, as most files never use it.
     pub(super) behind: Box<Behind>,
-    /// Streams that were asked for with its open, of the beginning.
+    /// Streams that were asked for with its open, of the beginning, or with its making.
     pub(super) granted: Mutex<Vec<Granted>>,
 }
 
@@ -54,7 +54,19 @@ impl File {
         File { client, fid, qid: *qid, iounit: *iounit, mode: *mode, made: *made, behind, granted }
     }
 
-    /// Gives up streams that were asked for with its open ([`BeginRead::streams`](super::BeginRead)): for who reads it in another way.
+    /// A stream that was asked for with its open, or its making.
+    pub(super) fn grant(&self, granted: Granted) {
+        self.granted.lock().unwrap_or_else(PoisonError::into_inner).push(granted);
+    }
+
+    /// That of so many bytes from a place on, if there is one.
+    pub(super) fn take_granted(&self, offset: u64, length: u64) -> Option<Granted> {
+        let mut granted = self.granted.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = granted.iter().position(|one| (one.offset, one.length) == (offset, length))?;
+        Some(granted.remove(at))
+    }
+
+    /// Gives up streams that were asked for with its open ([`BeginRead::streams`](super::BeginRead)), or its making: for who reads or writes it in another way.
     pub fn give_up_granted(&self) {
         self.granted.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
@@ -287,6 +299,32 @@ impl File {
             None => Ok(()),
         };
         flushed.and(clunked)
+    }
+
+    /// Closes it, and gives it the name `to` where it has `from` in `dir`, unless the close failed, whose error comes first: in `.n1` in one round
+    /// trip. What has the name is replaced as by [`Node::rename`], whose result is within.
+    pub async fn close_and_rename(self, dir: &Node, from: &[u8], to: &[u8]) -> Result<Result<(), Error>, Error> {
+        // Whatever it was to be when it is dropped.
+        self.fid.set_parting(Parting::Clunk);
+        self.flush().await?;
+        let client = self.client.clone();
+        let fid = match Arc::try_unwrap(self.fid) {
+            Ok(fid) if client.version().is_n1() => fid,
+            other => {
+                if let Ok(fid) = other {
+                    fid.part(Parting::Clunk, &client.lane).await?;
+                }
+                return Ok(dir.rename(from, dir, to).await);
+            }
+        };
+        fid.quiet().await?;
+        let mut chain = client.chain();
+        let guard = chain.all_or_stop(2).await?;
+        let closed = chain.close(fid).await?;
+        let renamed = chain.rename_over(dir, from, to).await?;
+        guard.take().await?;
+        closed.take().await?;
+        Ok(renamed.take().await)
     }
 
     /// Removes the file, and waits for the result; what was written behind is of no consequence any more. `EBUSY` while a

@@ -12,8 +12,10 @@ use ninefold_proto::{Errno, Qid};
 use super::chain::{Chain, Promise, Spot};
 use super::client::Client;
 use super::error::Error;
+use super::file::File;
 use super::node::{Mode, Node};
 use super::resolve::components;
+use super::stream::{Granted, Saying};
 
 /// Requests of one group at most, so that a Tsession and the guard fit into 64 with them (docs/protocol.md, "Groups").
 const MEMBERS_MAX: usize = 62;
@@ -240,6 +242,42 @@ fn part(step: Step, error: Error) -> Unput {
 }
 
 impl Node {
+    /// Makes a plain file that does not exist in this directory, and opens it to be written, as [`Node::create`] does; in `.n1` in one round trip. Of
+    /// `parts` that will be written by [`File::stream_write`], each so many bytes from a place on, the streams are asked for in the same one where
+    /// that may be. The requests are `client`'s, and so is the file.
+    pub async fn make_file(
+        &self,
+        client: &Client,
+        name: &[u8],
+        perm: u32,
+        parts: &[(u64, u64)],
+    ) -> Result<File, Error> {
+        if !client.version().is_n1() {
+            return self.walk_as(client, &[]).await?.create(name, Mode::WRITE, perm).await;
+        }
+        let mut chain = client.chain();
+        let parts = if chain.may_stream_at_once(parts.len()) { parts } else { &[] };
+        client.prepare_streams(parts.len());
+        let guard = chain.all_or_stop(2 + parts.len() as u16).await?;
+        let (spot, walked) = chain.walk(self, &[]).await?;
+        let made = chain.create(&spot, name, Mode::WRITE, perm).await?;
+        let mut asked = Vec::with_capacity(parts.len());
+        for &part in parts {
+            let saying = Saying::begin(client)?;
+            asked.push((part, chain.stream_to(&spot, part, saying.token).await?, saying));
+        }
+        guard.take().await?;
+        walked.take().await?;
+        let file = spot.into_file(made.take().await?, Mode::WRITE)?;
+        for (part, grant, saying) in asked {
+            // Why it is not is told by who asks for another.
+            if let Ok(grant) = grant.take().await {
+                file.grant(Granted::new(client, part, grant, Some(saying)));
+            }
+        }
+        Ok(file)
+    }
+
     /// Makes a directory in this one and walks to it, or to what has the name already: in `.n1` in one round trip. Beside
     /// the node is what came of the making. The requests are `client`'s, and so is the node.
     pub async fn make_dir(&self, client: &Client, name: &[u8], perm: u32) -> Result<(Node, Result<(), Error>), Error> {

@@ -29,8 +29,8 @@ use super::client::Client;
 use super::error::{Error, Fault};
 use super::file::File;
 use super::stream::{Granted, Stream, Track};
-pub(super) use width::Width;
 use width::interval;
+pub(super) use width::{AT_ONCE, Width};
 
 /// The shortest range that is worth a connection of its own: 1 MiB, 80 ms at 100 Mbit/s.
 const LEAST: u64 = 1 << 20;
@@ -261,14 +261,21 @@ impl std::fmt::Debug for Ranges {
     }
 }
 
-impl File {
-    /// By how many streams at a time, of at most `most`, so many bytes should go: one where the server has none.
+impl Client {
+    /// By how many streams at a time, of at most `most`, so many bytes of a file should go: one where the server has none.
     pub fn streams_for(&self, bytes: u64, most: usize) -> usize {
-        if !self.client.has_streams() {
+        if !self.has_streams() {
             return 1;
         }
-        let width = Width::new(self.client.attach_took(), most.max(1), Instant::now());
+        let width = Width::new(self.attach_took(), most.max(1), Instant::now());
         width.wanted().min(usize::try_from(bytes / LEAST).unwrap_or(usize::MAX)).max(1)
+    }
+}
+
+impl File {
+    /// See [`Client::streams_for`].
+    pub fn streams_for(&self, bytes: u64, most: usize) -> usize {
+        self.client.streams_for(bytes, most)
     }
 
     /// Reads the bytes from `offset` to `end`, which the file should have, by at most `most` streams at a time.

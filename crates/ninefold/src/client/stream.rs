@@ -142,7 +142,12 @@ impl File {
         }
         offset.checked_add(length.unwrap_or_default()).ok_or(Errno::EFBIG)?;
         self.behind.end_in_order(self).await?;
-        let way = match Beside::open(self, &Ask::alone(false, offset, length)).await? {
+        let ask = Ask::alone(false, offset, length);
+        let opened = match length.and_then(|length| self.take_granted(offset, length)) {
+            Some(granted) => Beside::granted(self, &ask, granted).await?,
+            None => Beside::open(self, &ask).await?,
+        };
+        let way = match opened {
             Some(beside) => Way::Beside(Box::new(beside)),
             None => Way::Writing(Box::new(Writing::new(self.share(), offset))),
         };

@@ -20,8 +20,8 @@ mod tls;
 mod unix;
 
 pub use address::{Address, BadAddress, PORT, Place};
-pub use dial::{DIAL_TIMEOUT, dial};
 pub(crate) use dial::reach;
+pub use dial::{DIAL_TIMEOUT, dial};
 pub use listener::Listener;
 pub use peer::Peer;
 pub(crate) use piped::{PipeShare, Piped, close_idle_pipes};

@@ -338,7 +338,8 @@ async fn the_streams_of_a_long_file_are_asked_for_with_its_open() {
 }
 
 #[tokio::test]
-async fn at_a_server_that_is_remembered_to_be_far_they_come_with_the_open_by_connections_that_were_dialled_with_the_sessions() {
+async fn at_a_server_that_is_remembered_to_be_far_they_come_with_the_open_by_connections_that_were_dialled_with_the_sessions()
+ {
     let scene = Scene::new().await;
     let (near, far) = (scene.address, scene.far_to_connect().await);
     let dir = tempfile::tempdir().unwrap();

@@ -243,7 +243,8 @@ impl Session {
     /// A stream of `.n1`, or the error's number.
     pub async fn stream(&mut self, fid: u32, read: bool, offset: u64, length: u64) -> Result<Opened, u32> {
         let isread = u8::from(read);
-        let line = format!("Tstream tag 1 fid {fid} flags 0 isread {isread} offset {offset} length {length} {NO_TOKEN}");
+        let line =
+            format!("Tstream tag 1 fid {fid} flags 0 isread {isread} offset {offset} length {length} {NO_TOKEN}");
         self.stream_by(&line).await
     }
 

@@ -307,14 +307,14 @@ pub struct Finished {
 
 impl Sink {
     /// Opens a file to write what is like `source`, at `place`, to, where `old` is now; with `resume` behind what an
-    /// interrupted copy left.
+    /// interrupted copy left. By so many `streams` at most it will be written if it is a new one there.
     pub async fn begin(
         slot: &Slot,
         place: &Place,
         source: &Facts,
         old: Option<Facts>,
         how: &How,
-        resume: bool,
+        (resume, streams): (bool, usize),
     ) -> Result<Sink, Cause> {
         let (source, mode) = (source.clone(), how.mode(source));
         let &How { preserve, checksum, resume: keep, .. } = how;
@@ -344,6 +344,7 @@ impl Sink {
                     keep,
                     owners,
                     temporaries,
+                    streams,
                 };
                 return Ok(Sink::There(Box::new(there_file::Sink::begin(plan).await?)));
             }

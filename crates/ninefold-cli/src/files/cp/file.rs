@@ -12,7 +12,7 @@ use super::digest::Digest;
 use super::facts::{Facts, same_time};
 use super::here_file::Begun;
 use super::pour::{Passed, Pour};
-use super::reader::{Content, Piece, Reader};
+use super::reader::{Content, Piece, Reader, STREAMED};
 use super::source::Item;
 use super::there_small;
 use super::trouble::{Cause, Trouble};
@@ -260,10 +260,18 @@ impl Copy<'_> {
         Ok(Some(record))
     }
 
+    /// By how many streams at most it will be written from here to a server, as far as is known before it is opened there.
+    fn streams_up(&self) -> usize {
+        let &Copy { cx, facts, content, .. } = self;
+        let is_large = matches!(content, Content::Here { .. }) && !content.is_stream() && facts.size >= STREAMED;
+        let has_gaps = facts.is_dense && !cx.how.checksum && !cx.how.resume;
+        if is_large && has_gaps { cx.free_streams() } else { 0 }
+    }
+
     async fn run(&self, old: Option<Facts>, resume: bool) -> Result<Record, Failure> {
         let (how, slot) = (&self.cx.how, self.slot);
         let failed = |resumed| move |trouble| Failure { trouble, resumed, in_place: false };
-        let begin = Sink::begin(slot, self.source, self.facts, old.clone(), how, resume);
+        let begin = Sink::begin(slot, self.source, self.facts, old.clone(), how, (resume, self.streams_up()));
         let mut sink = begin.await.map_err(Trouble::of(&slot.place, "cannot write it")).map_err(failed(0))?;
         let begun = sink.begun().clone();
         if let Some(why) = &begun.in_place {

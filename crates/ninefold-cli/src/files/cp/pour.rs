@@ -47,6 +47,9 @@ const STRETCH: std::ops::RangeInclusive<u64> = 4 << 20..=256 << 20;
 
 const _: () = assert!(CHUNK as u64 == BLOCK, "what is read at once is a block");
 
+/// What the stretches of streams to a server are whole ones of, where nothing is recorded: the largest page of Linux's machines.
+const ALIGNED: u64 = 64 << 10;
+
 /// Those that each of several has one after another.
 const STRETCHES: u64 = 8;
 
@@ -65,6 +68,16 @@ pub struct Pour<'a> {
     gets_through: Cell<bool>,
     /// It was the sink that failed.
     cannot_write: Cell<bool>,
+}
+
+/// Bytes that each of so many streams brings of a file that is written without a record: whole pages, so that no two write to one.
+pub fn stretch(bytes: u64, streams: usize) -> u64 {
+    bytes.div_ceil(streams as u64).next_multiple_of(ALIGNED).max(ALIGNED)
+}
+
+/// The bytes from `from` to `to` by so many, from where to where.
+pub fn stretches(from: u64, to: u64, stretch: u64) -> impl Iterator<Item = (u64, u64)> {
+    (from..to).step_by(stretch as usize).map(move |at| (at, to.min(at + stretch)))
 }
 
 /// What went through.
@@ -204,6 +217,9 @@ impl<'a> Pour<'a> {
                 }
                 return Ok(passed);
             }
+        }
+        if let Sink::There(there) = sink {
+            there.file().give_up_granted();
         }
         sink.unmark(begun.offset).await.map_err(self.cannot_write())?;
         self.in_order(sink, begun).await
@@ -346,13 +362,15 @@ impl<'a> Pour<'a> {
         file.client().prepare_streams(streams as usize);
         // Without a record one stream brings all of its range: each begins slowly.
         let stretch = match has_record {
-            true => (missing / streams / STRETCHES).clamp(*STRETCH.start(), *STRETCH.end()),
-            false => missing.div_ceil(streams),
+            true => {
+                let stretch = (missing / streams / STRETCHES).clamp(*STRETCH.start(), *STRETCH.end());
+                stretch.next_multiple_of(BLOCK)
+            }
+            false => stretch(missing, streams as usize),
         };
-        let stretch = stretch.next_multiple_of(BLOCK).max(BLOCK);
         let mut queue = VecDeque::new();
         for (from, to) in gaps {
-            queue.extend((from..to).step_by(stretch as usize).map(|at| (at, to.min(at + stretch))));
+            queue.extend(stretches(from, to, stretch));
         }
         let queue = RefCell::new(queue);
         let next = || queue.borrow_mut().pop_front();

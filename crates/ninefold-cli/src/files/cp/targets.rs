@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use ninefold::client::{BeginRead, Client, Error, Follow, Sight, components};
+use ninefold::client::{BeginRead, Client, Error, Follow, Located, Sight, components};
 use ninefold::proto::Errno;
 use ninefold::transport::Address;
 
@@ -151,7 +151,7 @@ async fn find_there(world: &World, address: &Address, says_directory: bool, many
         Ok(mut located) => match located.found.take() {
             Some(node) if node.qid().is_dir() => return directory(node),
             Some(_) if says_directory => return Err(failed(Errno::ENOTDIR.into())),
-            _ => located,
+            found => Located { found, ..located },
         },
         // It has no name: a root, or where a link's target ends in `..`.
         Err(e) if e.errno() == Errno::EISDIR => {
@@ -160,8 +160,9 @@ async fn find_there(world: &World, address: &Address, says_directory: bool, many
         Err(e) if e.is_not_found() => return Err(missing(world, address, e).await),
         Err(e) => return Err(failed(e)),
     };
+    let is_free = located.found.is_none();
     let Target { dir, name, address } = Target::located(located, address);
-    let dir = there::Dir::at(dir, address);
+    let dir = there::Dir::at(dir, address, is_free);
     Ok(Dst::Other(At::Entry(Dest::There(Arc::new(dir)), name)))
 }
 

@@ -21,7 +21,8 @@ pub struct Dir {
     pub address: Address,
     /// Made by this copy: nothing is in it yet.
     pub is_new: bool,
-    /// The names that were in it, for a directory that many files are copied into: listed when the first is looked for.
+    /// The names that were in it, for a directory that many files are copied into: listed when the first is looked for. For one where one file goes, of
+    /// which nothing has the name: none.
     names: Option<OnceCell<Option<HashSet<Vec<u8>>>>>,
 }
 
@@ -31,9 +32,10 @@ impl Dir {
         Dir { node: Arc::new(node), address, is_new, names: many.then(OnceCell::new) }
     }
 
-    /// A directory where one file goes.
-    pub fn at(node: Arc<Node>, address: Address) -> Dir {
-        Dir { node, address, is_new: false, names: None }
+    /// A directory where one file goes; `is_free`: nothing has its name, as was found just now.
+    pub fn at(node: Arc<Node>, address: Address, is_free: bool) -> Dir {
+        let names = is_free.then(|| OnceCell::new_with(Some(Some(HashSet::new()))));
+        Dir { node, address, is_new: false, names }
     }
 
     pub fn address_of(&self, name: &[u8]) -> Address {

@@ -43,6 +43,8 @@ pub struct Plan {
     pub keep: bool,
     pub owners: Arc<Owners>,
     pub temporaries: Temporaries,
+    /// By so many streams at most it will be written if it is new, and 0 if it will not.
+    pub streams: usize,
 }
 
 /// A file that is being written. One that is dropped is given up.

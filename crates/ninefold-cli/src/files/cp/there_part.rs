@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 
 use super::blocks::{BLOCK, Blocks, fits, marked_length, record_length};
 use super::facts::Facts;
+use super::pour::{stretch, stretches};
 use super::there_file::{Plan, SPAN};
 use super::trouble::Cause;
 use super::turn;
@@ -113,9 +114,12 @@ async fn create(plan: &Plan, old: Option<&Facts>) -> Result<Part, Cause> {
     let client = turn::fork(dir.node.client());
     // Until it has its owner, what is to keep its permissions is nobody else's to read.
     let perm = if plan.preserve { 0o600 } else { old.map_or(plan.mode, Facts::permissions) };
-    let node = dir.node.walk_as(&client, &[]).await?;
     let entry = plan.enter();
-    let created = plan.temporaries.unless_cut(node.create(&plan.part, Mode::WRITE, perm)).await;
+    let size = plan.source.size;
+    let streams = if plan.streams > 1 { client.streams_for(size, plan.streams) } else { 0 };
+    let parts: Vec<_> = if streams > 1 { stretches(0, size, stretch(size, streams)).collect() } else { Vec::new() };
+    let parts: Vec<_> = parts.into_iter().map(|(from, to)| (from, to - from)).collect();
+    let created = plan.temporaries.unless_cut(dir.node.make_file(&client, &plan.part, perm, &parts)).await;
     let mut file = match created {
         Some(Ok(file)) => file,
         Some(Err(e @ Error::Refused(_))) => {

@@ -651,7 +651,7 @@ impl NameOp for BeginRead {
             for number in 0..streams as u64 {
                 let saying = if is_ahead { Some(Saying::begin(spot.client())?) } else { None };
                 let (flags, token) = (stream::MORE | stream::COPIED, saying.as_ref().map(|saying| saying.token));
-                granted.push((chain.stream(&spot, (number * GRANTED, GRANTED), flags, token).await?, saying));
+                granted.push((chain.stream_from(&spot, (number * GRANTED, GRANTED), flags, token).await?, saying));
             }
         }
         Ok(ReadPromised { spot, opened, metadata, longer, read, granted })

@@ -21,7 +21,7 @@ const PROOF: u32 = 5;
 const MORE: f64 = 1.25;
 
 /// Streams that are asked for with the open of a file, at most: they have room in a chain with all else.
-const AT_ONCE: usize = 16;
+pub(in crate::client) const AT_ONCE: usize = 16;
 
 /// The shortest interval, in which a rate can be told from chance.
 const INTERVAL: Duration = Duration::from_millis(20);
