@@ -28,7 +28,8 @@ fn bench(version: &str) -> Bench {
 }
 
 fn n1_line(fid: u32, flags: u32, isread: u8, offset: u64, length: u64) -> String {
-    format!("Tstream tag 1 fid {fid} flags {flags} isread {isread} offset {offset} length {length}")
+    let token = "00".repeat(16);
+    format!("Tstream tag 1 fid {fid} flags {flags} isread {isread} offset {offset} length {length} token 0x{token}")
 }
 
 /// What a line asks the driver for, as text; or the refusal.
@@ -54,17 +55,24 @@ fn a_stream_needs_a_plain_file_that_is_open_for_it() {
     let asked = op(&mut b, &n1_line(1, 0, 1, 7, 0));
     assert!(
         asked.starts_with("Stream {")
-            && asked.ends_with("read: true, offset: 7, length: None, appends: false, more: false, copied: false }")
+            && asked.ends_with(
+                "read: true, offset: 7, length: None, appends: false, more: false, copied: false, token: None }"
+            )
     );
     let asked = op(&mut b, &n1_line(4, 0, 0, 0, 5));
     assert!(
-        asked.ends_with("read: false, offset: 0, length: Some(5), appends: false, more: false, copied: false }"),
+        asked.ends_with(
+            "read: false, offset: 0, length: Some(5), appends: false, more: false, copied: false, token: None }"
+        ),
         "{asked}"
     );
     let asked = op(&mut b, &n1_line(1, stream::MORE | stream::COPIED, 1, 0, 9));
-    assert!(asked.ends_with("more: true, copied: true }"), "{asked}");
+    assert!(asked.ends_with("more: true, copied: true, token: None }"), "{asked}");
     let asked = op(&mut b, &n1_line(1, stream::COPIED, 1, 0, 0));
-    assert!(asked.ends_with("more: false, copied: true }"), "{asked}");
+    assert!(asked.ends_with("more: false, copied: true, token: None }"), "{asked}");
+    let own = n1_line(1, 0, 1, 0, 0).replace("0x00", "0x01");
+    let asked = op(&mut b, &own);
+    assert!(asked.contains("token: Some(StreamToken([1, 0, "), "{asked}");
     for (line, errno) in [
         (n1_line(9, 0, 1, 0, 0), Errno::EBADF),
         (n1_line(2, 0, 1, 0, 0), Errno::EBADF),
