@@ -84,6 +84,11 @@ impl State {
         }
     }
 
+    /// The place of a stream of which nothing was asked.
+    pub fn begin_at(&mut self, at: u64) {
+        self.position = at;
+    }
+
     pub fn position(&self) -> u64 {
         if self.current.live { self.current.position() } else { self.position }
     }
@@ -218,6 +223,7 @@ impl State {
 
     /// What was read is of another place.
     fn input_done(&mut self) {
+        self.module.forget();
         self.pending.clear();
         self.ahead = None;
         if !self.current.live {
@@ -243,7 +249,8 @@ impl State {
         if fresh || (!seekable && self.current.live && self.current.mode == Mode::Read) {
             let buffer = self.input.buffer.as_ref();
             // What is mapped is mapped again: it may be long, and gone by now.
-            if let Some(buffer) = buffer.filter(|buffer| self.current.left > 0 && !buffer.memory.is_mapped()) {
+            let keeps = |buffer: &&Buffer| buffer.memory.is_mapped() || (self.module.keeps() && !self.has_unread());
+            if let Some(buffer) = buffer.filter(|buffer| self.current.left > 0 && !keeps(buffer)) {
                 let begin = buffer.start + self.current.used();
                 self.pending.clear();
                 self.pending.extend_from_slice(buffer.memory.bytes(begin..begin + self.current.left));

@@ -80,6 +80,11 @@ impl File {
         self.stream_read_as(&self.client, offset, length).await
     }
 
+    /// The same in messages, whatever the server has. Nothing is asked for before the first bytes are.
+    pub fn stream_read_in_band(&self, offset: u64, length: Option<u64>) -> Stream {
+        Stream::of_reading(self.share(), None, &Ask::alone(true, offset, length))
+    }
+
     /// The same by requests of `client`, which is of the same connection; see [`Client::fork`].
     pub(super) async fn stream_read_as(
         &self,

@@ -1,0 +1,399 @@
+//! `ninep` and `ninep-stream`: files of 9P servers, lent where they arrived.
+//!
+//! In order a file is read by one of the client's streams: `ninep` in messages, as many on the way as the path holds, each lent in the
+//! buffer that it arrived in; `ninep-stream` by a data connection, from whose socket it is received into the pages that are lent. Where the
+//! server has none of those the bytes come in messages by either name. Elsewhere than behind the last fill it is one message, and the second
+//! fill in order begins a stream again.
+//!
+//! Order of driving: a fill passes over the pieces before its place, receives until there are enough, and lends the first piece. What is asked
+//! for and lies in two pieces is joined by one copy, so long as it is asked for and no longer; who asks for as many bytes each time has none
+//! of a data connection, as what is received ends where a region does.
+//!
+//! The end is none before the client's stream found it to be that of all of it (`Stream::finish`); what went wrong is told again by
+//! every fill there, so that no short file looks whole to who asks once more. An error takes nothing of what came before it.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use ninefold::client;
+use ninefold::proto::QidType;
+use rustix::io::Errno;
+
+use super::below::Piece;
+use super::{Chunk, Fill, StreamModule};
+use crate::error::{Error, Result};
+use crate::memory::{BELIEVED, Frozen, Memory, PAGE, POOLED};
+use crate::ninep::{Counts, Going, Remote, Waiter, wait};
+
+/// Bytes of a read by itself: what it takes besides the round trip is little then, 5 ms at 100 Mbit/s.
+const ALONE: usize = 64 << 10;
+
+pub struct Ninep {
+    name: &'static str,
+    /// None once it is closed.
+    file: Option<client::File>,
+    waiter: std::sync::Arc<dyn Waiter>,
+    has_places: bool,
+    /// Is what a region is to have waited for?
+    is_prompt: bool,
+    reads: bool,
+    /// Nothing is read ahead.
+    is_random: bool,
+    /// By data connections.
+    beside: bool,
+    /// What came and was not asked for, or was asked for last. The first begins at `at`.
+    pieces: VecDeque<Piece>,
+    at: u64,
+    /// Bytes of the pieces.
+    have: usize,
+    /// Reads on behind the pieces.
+    source: Option<Box<client::Stream>>,
+    /// A fill behind the pieces is in order, and begins a source.
+    in_order: bool,
+    /// Behind the pieces is the end. It was told, or not.
+    end: Option<bool>,
+    /// What was met behind the pieces.
+    failed: Option<Error>,
+    /// The file's count of changes at the last fill.
+    changes: Option<u64>,
+    counts: Counts,
+}
+
+impl Ninep {
+    pub fn new(name: &'static str, remote: Remote, is_random: bool) -> Result<Ninep> {
+        let Remote { file, waiter, at, going, has_places } = remote;
+        let kind = file.qid().kind;
+        let access = file.mode().access;
+        let has_places = has_places.unwrap_or(true);
+        // A file without a version may be a program: one that says that it has bytes has them, and what another has is waited for as of a
+        // pipe.
+        let is_plain = kind == QidType::FILE && file.qid().version != 0;
+        let is_prompt = has_places && (is_plain || wait(&*waiter, file.metadata())?.size > 0);
+        let beside = name == "ninep-stream";
+        let mut module = Ninep {
+            name,
+            file: Some(file),
+            waiter,
+            has_places,
+            is_prompt,
+            reads: access.can_read(),
+            is_random,
+            beside,
+            pieces: VecDeque::new(),
+            at,
+            have: 0,
+            source: None,
+            in_order: true,
+            end: None,
+            failed: None,
+            changes: None,
+            counts: Counts::default(),
+        };
+        if let Some(Going { stream, rest }) = going {
+            module.source = Some(Box::new(stream));
+            module.put_data(rest);
+        }
+        Ok(module)
+    }
+
+    fn file(&self) -> Result<&client::File> {
+        self.file.as_ref().ok_or(Errno::BADF.into())
+    }
+
+    /// Of the next fill in order.
+    fn next(&self) -> u64 {
+        self.at.saturating_add(self.have as u64)
+    }
+
+    fn put(&mut self, piece: Piece) {
+        self.have += piece.1.len();
+        self.pieces.push_back(piece);
+    }
+
+    fn put_data(&mut self, data: Bytes) {
+        if !data.is_empty() {
+            let range = 0..data.len();
+            self.put((Frozen::new(Memory::arrived(data)), range));
+        }
+    }
+
+    /// What is before that place is not asked for any more. Where the place is elsewhere nothing is left.
+    fn go_to(&mut self, to: u64) {
+        match to.checked_sub(self.at).and_then(|skip| usize::try_from(skip).ok()) {
+            Some(skip) if skip <= self.have => self.pass(skip),
+            _ => {
+                self.drop_pieces(to);
+                (self.source, self.in_order) = (None, false);
+                (self.end, self.failed) = (None, None);
+            }
+        }
+    }
+
+    fn drop_pieces(&mut self, to: u64) {
+        self.pieces.clear();
+        (self.at, self.have) = (to, 0);
+    }
+
+    fn pass(&mut self, mut bytes: usize) {
+        (self.at, self.have) = (self.at + bytes as u64, self.have - bytes);
+        while let Some((_, range)) = self.pieces.front_mut() {
+            if range.len() > bytes {
+                range.start += bytes;
+                break;
+            }
+            bytes -= range.len();
+            self.pieces.pop_front();
+        }
+    }
+
+    /// Reads on behind the pieces until there are `need` bytes more, or something is met. Regions have `step` bytes.
+    fn receive(&mut self, need: usize, step: usize, mut memory: Option<Memory>) -> Result<()> {
+        let until = self.have.saturating_add(need);
+        let is_short = need <= self.file()?.read_max() as usize;
+        let alone = self.source.is_none() && (self.is_random || (!self.in_order && is_short));
+        while self.have < until && self.end.is_none() {
+            if let Some(e) = self.failed {
+                return Err(e);
+            }
+            let need = until - self.have;
+            let came = if alone { self.read_alone(need) } else { self.read_on(need, step, memory.take()) };
+            if let Err(e) = came {
+                if matches!(e, Error::NoMemory | Error::Os(Errno::DEADLK)) {
+                    return Err(e); // of this call: nothing was asked
+                }
+                (self.source, self.failed) = (None, Some(e));
+            }
+        }
+        Ok(())
+    }
+
+    /// By itself.
+    fn read_alone(&mut self, need: usize) -> Result<()> {
+        /// Of a call, whose bytes the client gathers.
+        const MOST: usize = 16 << 20;
+        let file = self.file()?;
+        let message = file.read_max() as usize;
+        let least = if self.is_random { PAGE } else { ALONE };
+        let count = if need > message { need.min(MOST) } else { least.max(need).min(message) };
+        let data = wait(&*self.waiter, file.read_at(self.next(), count as u32))?;
+        if data.is_empty() {
+            self.end = Some(false);
+            return Ok(());
+        }
+        self.counts.received += data.len() as u64;
+        if count > message {
+            self.counts.copied += data.len() as u64;
+        }
+        self.in_order = true;
+        self.put_data(data);
+        Ok(())
+    }
+
+    /// What comes next of the source, which is begun if there is none.
+    fn read_on(&mut self, need: usize, step: usize, memory: Option<Memory>) -> Result<()> {
+        if self.source.is_none() {
+            let (file, next) = (self.file()?, self.next());
+            let source = match self.beside {
+                true => wait(&*self.waiter, file.stream_read(next, None))?,
+                false => file.stream_read_in_band(next, None),
+            };
+            self.source = Some(Box::new(source));
+        }
+        let is_in_band = self.source.as_ref().is_some_and(|source| source.is_in_band());
+        let mut memory = if is_in_band { None } else { Some(self.room(need, memory)?) };
+        let room = memory.as_mut().and_then(Memory::as_mut_slice);
+        let source = self.source.as_mut().ok_or(Errno::IO)?;
+        let mut received = Received::default();
+        let mut data = None;
+        let read = wait(&*self.waiter, async {
+            match room {
+                Some(room) => received.by(source, room, need, step).await,
+                None => {
+                    data = source.next().await?;
+                    received.is_end = data.is_none();
+                    Ok(())
+                }
+            }
+        });
+        let Received { have, copied, is_end } = received;
+        self.counts.received += (have + data.as_ref().map_or(0, Bytes::len)) as u64;
+        self.counts.copied += copied as u64;
+        if let Some(memory) = memory.filter(|_| have > 0) {
+            self.put((Frozen::new(memory), 0..have));
+        }
+        self.put_data(data.unwrap_or_default());
+        read?;
+        if is_end && let Some(source) = self.source.take() {
+            // Before it says so this is no end.
+            wait(&*self.waiter, source.finish())?;
+            (self.end, self.in_order) = (Some(false), false);
+        }
+        Ok(())
+    }
+
+    /// Memory to receive into: no more than the file has bytes, as far as it tells.
+    fn room(&mut self, need: usize, memory: Option<Memory>) -> Result<Memory> {
+        let mut bytes = need.max(POOLED);
+        if bytes > BELIEVED {
+            let rest = self.length()?.saturating_sub(self.next());
+            bytes = usize::try_from(rest).unwrap_or(usize::MAX).clamp(POOLED, bytes);
+        }
+        Memory::reused(memory, bytes)
+    }
+
+    /// The answer: the first piece, if it suffices or is all that there is; else as much as is needed of several in one.
+    fn give(&mut self, fill: Fill<'_>, need: usize) -> Result<Chunk> {
+        let tail = fill.tail.len();
+        if tail == 0
+            && let Some((memory, range)) = self.pieces.front()
+            && (range.len() >= need || self.pieces.len() == 1)
+        {
+            let (memory, start, length) = (memory.clone(), range.start, range.len());
+            return Ok(Chunk { memory, start, length, offset: fill.at });
+        }
+        let joined = need.min(self.have);
+        let mut memory = Memory::reused(fill.memory, tail + joined)?;
+        let bytes = memory.as_mut_slice().unwrap_or_default();
+        bytes[..tail].copy_from_slice(fill.tail);
+        let mut length = tail;
+        for (piece, range) in &self.pieces {
+            let part = range.len().min(tail + joined - length);
+            bytes[length..length + part].copy_from_slice(piece.bytes(range.start..range.start + part));
+            length += part;
+        }
+        self.counts.copied += length as u64;
+        let memory = Frozen::new(memory);
+        // It is in the place of what it was joined of.
+        let at = self.at;
+        self.pass(joined);
+        self.at = at;
+        if joined > 0 {
+            self.have += joined;
+            self.pieces.push_front((memory.clone(), tail..length));
+        }
+        Ok(Chunk { memory, start: 0, length, offset: fill.at })
+    }
+}
+
+/// What came by a data connection.
+#[derive(Default)]
+struct Received {
+    have: usize,
+    /// Of them those that had come in messages, because nothing came by the connection.
+    copied: usize,
+    is_end: bool,
+}
+
+impl Received {
+    /// Receives `need` bytes, and what there is besides of regions of `step` bytes.
+    async fn by(
+        &mut self,
+        source: &mut client::Stream,
+        room: &mut [u8],
+        need: usize,
+        step: usize,
+    ) -> std::result::Result<(), client::Error> {
+        let need = need.min(room.len());
+        let whole = need + (room.len() - need) / step * step;
+        loop {
+            // Behind what is needed it goes on to the end of a region, so that none lies in two buffers.
+            let limit = match self.have.checked_sub(need) {
+                None => whole,
+                Some(beyond) => whole.min(need + beyond.next_multiple_of(step)),
+            };
+            if self.have == limit {
+                return Ok(());
+            }
+            match source.read(&mut room[self.have..limit]).await? {
+                0 => {
+                    self.is_end = true;
+                    return Ok(());
+                }
+                bytes => self.have += bytes,
+            }
+            if source.is_in_band() {
+                self.copied = self.have;
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl StreamModule for Ninep {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn is_seekable(&self) -> bool {
+        self.has_places
+    }
+
+    fn is_prompt(&self) -> bool {
+        self.is_prompt
+    }
+
+    fn fill(&mut self, mut fill: Fill<'_>) -> Result<Chunk> {
+        if !self.reads {
+            return Err(Error::NotReadable);
+        }
+        if !self.waiter.is_here() {
+            return Err(Errno::BADF.into());
+        }
+        let tail = fill.tail.len();
+        let from = fill.at.saturating_add(tail as u64);
+        if self.changes.replace(fill.changes).is_some_and(|changes| changes != fill.changes) {
+            // This process wrote the file.
+            self.drop_pieces(from);
+            (self.source, self.end, self.failed) = (None, None, None);
+        }
+        self.go_to(from);
+        if self.have == 0 && self.end == Some(true) {
+            self.end = None; // it may be longer by now
+        }
+        let need = fill.least.saturating_sub(tail).max(1);
+        if self.have < need {
+            self.receive(need - self.have, fill.least, fill.memory.take())?;
+        }
+        if self.have < need {
+            self.end = Some(true);
+        }
+        self.give(fill, need)
+    }
+
+    fn keeps(&self) -> bool {
+        self.has_places
+    }
+
+    fn forget(&mut self) {
+        self.drop_pieces(self.next());
+    }
+
+    fn length(&mut self) -> Result<u64> {
+        if !self.has_places {
+            return Err(Error::NotSeekable);
+        }
+        Ok(wait(&*self.waiter, self.file()?.metadata())?.size)
+    }
+
+    fn remote_counts(&self) -> Option<Counts> {
+        Some(self.counts)
+    }
+
+    fn close(mut self: Box<Self>) -> Result<()> {
+        if !self.waiter.is_here() {
+            return Err(Errno::BADF.into());
+        }
+        self.source = None;
+        let file = self.file.take().ok_or(Errno::BADF)?;
+        wait(&*self.waiter, file.close())
+    }
+}
+
+impl Drop for Ninep {
+    fn drop(&mut self) {
+        if !self.waiter.is_here() {
+            // The connection is the parent's, whose locks may never open here.
+            std::mem::forget((self.source.take(), self.file.take()));
+        }
+    }
+}
