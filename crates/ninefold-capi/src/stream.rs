@@ -11,6 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use nine::client::{Error, Stream as Remote};
 use nine::proto::Errno;
+use ninefold_stream::Options;
 use nix::libc;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{pread, pwrite, read, write};
@@ -74,7 +75,8 @@ impl Stream {
         });
         let (remote, descriptor) = begun?;
         let remote = Some(Box::new(remote));
-        let there = There { process, descriptor, remote, left: range.length, rest: Bytes::new() };
+        let (place, left) = (range.offset, range.length);
+        let there = There { process, descriptor, remote, place, left, rest: Bytes::new() };
         Ok(Stream { way: Way::There(there), reads: range.reads, failed: None })
     }
 
@@ -120,13 +122,14 @@ impl Stream {
         self.keep(result)
     }
 
-    /// The same bytes from the same place on, whose regions are lent. Of a server's file, and where the length was told, there is none.
-    pub fn as_asf(&self) -> Result<Asf, Errno> {
+    /// The same bytes from the same place on, whose regions are lent. Where the length was told there is none.
+    pub fn as_asf(&mut self) -> Result<Asf, Errno> {
         self.failed.map_or(Ok(()), Err)?;
-        match &self.way {
+        match &mut self.way {
             Way::Here(Here { left: None, file, place, size, .. }) => {
                 Asf::one_way(file.as_raw_fd(), *place, self.reads, *size)
             }
+            Way::There(there) if there.left.is_none() && self.reads => there.as_asf(),
             Way::Here(_) | Way::There(_) => Err(EOPNOTSUPP),
         }
     }
@@ -266,8 +269,10 @@ struct There {
     process: &'static Process,
     /// Held to the stream's end: some servers tell only when the file is closed that they could not write.
     descriptor: Arc<Descriptor>,
-    /// None behind the end, which was found good.
+    /// None behind the end, which was found good, and where another reads it that lends regions.
     remote: Option<Box<Remote>>,
+    /// Of a stream that reads: where what comes next lies in the file.
+    place: u64,
     /// Bytes that may still be written; none of a stream that reads is counted.
     left: Option<u64>,
     /// Of what came last, what was not taken.
@@ -295,7 +300,18 @@ impl There {
         }
         let taken = room.put(&self.rest);
         drop(self.rest.split_to(taken));
+        self.place += taken as u64;
         Ok(())
+    }
+
+    /// Goes on with what is on the way.
+    fn as_asf(&mut self) -> Result<Asf, Errno> {
+        let remote = self.descriptor.remote(self.process, self.place);
+        let remote = match self.remote.take() {
+            Some(stream) => remote.going_on(*stream, std::mem::take(&mut self.rest)),
+            None => remote,
+        };
+        Asf::by(&Options::new(), remote)
     }
 
     /// The end is none before both sides agree about it.

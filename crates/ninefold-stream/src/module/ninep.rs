@@ -65,6 +65,8 @@ impl Ninep {
         let kind = file.qid().kind;
         let access = file.mode().access;
         let has_places = has_places.unwrap_or(true);
+        // Of what has none all that passed is counted from where the stream begins.
+        let at = if has_places { at } else { 0 };
         // A file without a version may be a program: one that says that it has bytes has them, and what another has is waited for as of a
         // pipe.
         let is_plain = kind == QidType::FILE && file.qid().version != 0;
@@ -385,7 +387,8 @@ impl StreamModule for Ninep {
         }
         self.source = None;
         let file = self.file.take().ok_or(Errno::BADF)?;
-        wait(&*self.waiter, file.close())
+        let closed = wait(&*self.waiter, file.close());
+        self.failed.map_or(closed, Err)
     }
 }
 
