@@ -53,7 +53,8 @@ impl Descriptor {
 
     /// A stream on it, to be made: by a handle of its own, from that place on.
     pub fn remote(&self, process: &'static Process, at: u64) -> Remote {
-        Remote::new(self.file.share(), process.waiter()).at(at).places(self.check_places().is_ok())
+        let remote = Remote::new(self.file.share(), process.waiter()).at(at);
+        remote.places(self.check_places().is_ok()).appends(self.flags.append)
     }
 
     /// The place, for who begins there and does not move it; 0 of what has none.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use nine::client::{Error, Stream as Remote};
 use nine::proto::Errno;
-use ninefold_stream::Options;
+use ninefold_stream::{Mode, Options};
 use nix::libc;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{pread, pwrite, read, write};
@@ -69,13 +69,13 @@ impl Stream {
         // The file was perhaps closed meanwhile, while this held it open: then who finds that it cannot be streamed ends it.
         let begun = process.wait(async {
             match There::begin(&descriptor, range).await {
-                Ok(remote) => Ok((remote, descriptor)),
+                Ok((remote, place)) => Ok((remote, place, descriptor)),
                 Err(e) => descriptor.let_go(Err(e)).await,
             }
         });
-        let (remote, descriptor) = begun?;
+        let (remote, place, descriptor) = begun?;
         let remote = Some(Box::new(remote));
-        let (place, left) = (range.offset, range.length);
+        let left = range.length;
         let there = There { process, descriptor, remote, place, left, rest: Bytes::new() };
         Ok(Stream { way: Way::There(there), reads: range.reads, failed: None })
     }
@@ -129,7 +129,7 @@ impl Stream {
             Way::Here(Here { left: None, file, place, size, .. }) => {
                 Asf::one_way(file.as_raw_fd(), *place, self.reads, *size)
             }
-            Way::There(there) if there.left.is_none() && self.reads => there.as_asf(),
+            Way::There(there) if there.left.is_none() => there.as_asf(self.reads),
             Way::Here(_) | Way::There(_) => Err(EOPNOTSUPP),
         }
     }
@@ -271,7 +271,7 @@ struct There {
     descriptor: Arc<Descriptor>,
     /// None behind the end, which was found good, and where another reads it that lends regions.
     remote: Option<Box<Remote>>,
-    /// Of a stream that reads: where what comes next lies in the file.
+    /// Where what comes next lies in the file, if that is known: what is appended lies at the end.
     place: u64,
     /// Bytes that may still be written; none of a stream that reads is counted.
     left: Option<u64>,
@@ -280,13 +280,15 @@ struct There {
 }
 
 impl There {
-    async fn begin(descriptor: &Descriptor, range: Range) -> Result<Remote, Error> {
+    /// And where it begins.
+    async fn begin(descriptor: &Descriptor, range: Range) -> Result<(Remote, u64), Error> {
         descriptor.check(!range.reads)?;
         let file = descriptor.file();
-        match range.reads {
-            true => file.stream_read(range.offset, range.length).await,
-            false => file.stream_write(descriptor.start(range.offset).await?, range.length).await,
+        if range.reads {
+            return Ok((file.stream_read(range.offset, range.length).await?, range.offset));
         }
+        let start = descriptor.start(range.offset).await?;
+        Ok((file.stream_write(start, range.length).await?, start))
     }
 
     fn read(&mut self, room: &mut Room<'_>) -> Result<(), Errno> {
@@ -305,8 +307,9 @@ impl There {
     }
 
     /// Goes on with what is on the way.
-    fn as_asf(&mut self) -> Result<Asf, Errno> {
-        let remote = self.descriptor.remote(self.process, self.place);
+    fn as_asf(&mut self, reads: bool) -> Result<Asf, Errno> {
+        let mode = if reads { Mode::Read } else { Mode::Write };
+        let remote = self.descriptor.remote(self.process, self.place).only(mode);
         let remote = match self.remote.take() {
             Some(stream) => remote.going_on(*stream, std::mem::take(&mut self.rest)),
             None => remote,
@@ -336,6 +339,7 @@ impl There {
             Ok::<_, Error>(())
         };
         self.process.wait(written)?;
+        self.place += count;
         self.left = self.left.map(|left| left - count);
         Ok(())
     }

@@ -183,6 +183,17 @@ pub trait StreamModule: Send {
         Err(Error::NotSeekable)
     }
 
+    /// What was written is what others read from now on. What goes wrong is told by the next `write` or `flush`.
+    fn settle(&mut self) {}
+
+    /// What was flushed is on the disk.
+    ///
+    /// # Errors
+    /// fdatasync(2)'s; [`Error::NotSeekable`] where there is no file.
+    fn sync(&mut self) -> Result<()> {
+        Ok(rustix::fs::fdatasync(self.on_disk().ok_or(Error::NotSeekable)?)?)
+    }
+
     /// What the module itself holds back goes to the system.
     fn flush(&mut self) -> Result<()> {
         Ok(())

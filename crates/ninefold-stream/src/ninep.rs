@@ -30,11 +30,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use ninefold::blocking;
 use ninefold::client;
+use ninefold::proto::QidType;
+use ninefold::proto::open::Access;
 use rustix::io::Errno;
 
+use crate::backplane::current::Mode;
 use crate::backplane::file::File;
 use crate::error::{Error, Result};
-use crate::module::StreamModule;
 use crate::module::ninep::Ninep;
 use crate::open::{Options, stream_of};
 use crate::stream::Stream;
@@ -95,11 +97,14 @@ pub struct Remote {
     /// Where the stream begins.
     pub(crate) at: u64,
     pub(crate) going: Option<Going>,
-    /// None: what the qid says.
-    pub(crate) has_places: Option<bool>,
+    pub(crate) has_places: bool,
+    /// What is written goes to the end.
+    pub(crate) appends: bool,
+    /// None: as the file was opened.
+    pub(crate) only: Option<Mode>,
 }
 
-/// A stream of the client's that is read already.
+/// A stream of the client's that is read or written already.
 pub(crate) struct Going {
     pub stream: client::Stream,
     /// What came and was not taken.
@@ -109,7 +114,8 @@ pub(crate) struct Going {
 impl Remote {
     /// The stream waits by `waiter`, whose runtime is the one that the file's connection lives in.
     pub fn new(file: client::File, waiter: Arc<dyn Waiter>) -> Remote {
-        Remote { file, waiter, at: 0, going: None, has_places: None }
+        let appends = file.mode().append || file.qid().kind.has(QidType::APPEND);
+        Remote { file, waiter, at: 0, going: None, has_places: true, appends, only: None }
     }
 
     /// It begins at that place.
@@ -121,10 +127,23 @@ impl Remote {
     /// Whether it has places, which of a fifo of .u and .L only its metadata tell.
     #[must_use]
     pub fn places(self, has_places: bool) -> Remote {
-        Remote { has_places: Some(has_places), ..self }
+        Remote { has_places, ..self }
     }
 
-    /// It goes on with what `stream` reads of the file, behind `rest`, which came of it: both from the stream's place on.
+    /// Whether what is written goes to the end, which 9P2000's own opening does not say: there the end is asked for each time.
+    #[must_use]
+    pub fn appends(self, appends: bool) -> Remote {
+        Remote { appends, ..self }
+    }
+
+    /// It only reads, or only writes.
+    #[must_use]
+    pub fn only(self, mode: Mode) -> Remote {
+        Remote { only: Some(mode), ..self }
+    }
+
+    /// It goes on with what `stream` reads of the file, behind `rest`, which came of it: both from the stream's place on. Or with what it
+    /// writes: the place is where that goes next.
     #[must_use]
     pub fn going_on(self, stream: client::Stream, rest: Bytes) -> Remote {
         Remote { going: Some(Going { stream, rest }), ..self }
@@ -154,12 +173,28 @@ impl Options {
             Some("ninep-stream") => "ninep-stream",
             Some(_) => return Err(Error::NoModule),
         };
-        let (at, access) = (remote.at, remote.file.mode().access);
-        let module = Ninep::new(name, remote, self.is_random())?;
-        let may = (access.can_read(), false);
-        let places = module.is_seekable().then_some(at);
-        Ok(stream_of(Box::new(module), may, self.calibration_or_machines(), File::of(None), places))
+        let access = remote.file.mode().access;
+        let writes = matches!(access, Access::Write | Access::ReadWrite);
+        let may = (access.can_read() && remote.only != Some(Mode::Write), writes && remote.only != Some(Mode::Read));
+        match remote.only {
+            Some(Mode::Read) if !may.0 => return Err(Error::NotReadable),
+            Some(Mode::Write) if !may.1 => return Err(Error::NotWritable),
+            _ => {}
+        }
+        let file = File::of(key_of(&remote.file));
+        let mut module = Ninep::new(name, remote, may, self.is_random())?;
+        let places = module.begin()?;
+        Ok(stream_of(Box::new(module), may, self.calibration_or_machines(), file, places))
     }
+}
+
+/// By what streams of this process know that they are of one file. A qid is to tell that, and of servers of .n1 it does; others that export
+/// several file systems as one have been seen to give it twice, and what one stream freed must not be taken for another file's.
+fn key_of(file: &client::File) -> Option<(u64, u64)> {
+    /// No device of this machine has it.
+    const REMOTE: u64 = 1 << 63;
+    let client = file.client();
+    client.version().is_n1().then(|| (REMOTE | client.tree_number() as u64, file.qid().path))
 }
 
 impl Stream {

@@ -438,6 +438,157 @@ fn modules_are_pushed_on_a_remote_file() {
     }
 }
 
+/// The dialects that say what they do in tests of writing.
+const SOME: [&str; 4] = ["9P2000", "9P2000.L", "9P2000.s", "9P2000.L.n1"];
+
+/// A stream on a file that is made, or emptied.
+fn written(served: &Served, dialect: &str, mode: Mode) -> Stream {
+    std::fs::write(served.path("w"), b"").unwrap();
+    Options::new().take_remote(served.file(dialect, "w", mode)).unwrap()
+}
+
+#[test]
+fn what_is_freed_is_in_the_file_at_the_server_when_it_is_flushed_in_the_order_of_allocation() {
+    let data = content(3_000_000);
+    for dialect in SOME {
+        let served = Served::new();
+        let stream = written(&served, dialect, Mode::WRITE);
+        let mut random = fastrand::Rng::with_seed(5);
+        let mut at = 0;
+        let mut kept = Vec::new();
+        while at < data.len() {
+            let bytes = random.usize(1..100_000).min(data.len() - at);
+            let mut region = stream.alloc(bytes).unwrap();
+            region.copy_from_slice(&data[at..at + bytes]);
+            at += bytes;
+            kept.push(region);
+            while kept.len() > 3 || at == data.len() && !kept.is_empty() {
+                kept.swap_remove(random.usize(..kept.len())).free().unwrap();
+            }
+        }
+        drop(kept);
+        stream.flush().unwrap();
+        assert!(std::fs::read(served.path("w")).unwrap() == data, "{dialect}");
+        // Elsewhere, and behind the end.
+        stream.alloc_at(SeekFrom::Start(10), 4).unwrap().copy_from_slice(b"here");
+        stream.alloc_at(SeekFrom::Start(data.len() as u64 + 5), 1).unwrap().copy_from_slice(b"!");
+        stream.close().unwrap();
+        let now = std::fs::read(served.path("w")).unwrap();
+        assert_eq!((&now[10..14], now.len(), now[data.len() + 5]), (&b"here"[..], data.len() + 6, b'!'));
+        assert!(now[14..data.len()] == data[14..]);
+    }
+}
+
+#[test]
+fn one_stream_reads_and_writes_a_remote_file() {
+    for dialect in SOME {
+        let served = Served::new();
+        let data = content(500_000);
+        std::fs::write(served.path("w"), &data).unwrap();
+        let stream = Options::new().take_remote(served.file(dialect, "w", Mode::READ_WRITE)).unwrap();
+        let mut model = data;
+        let mut random = fastrand::Rng::with_seed(11);
+        for _ in 0..300 {
+            let at = random.usize(..model.len());
+            let bytes = random.usize(1..20_000).min(model.len() - at);
+            let to = SeekFrom::Start(at as u64);
+            if random.bool() {
+                let mut region = stream.alloc_at_in(ninefold_stream::Mode::Write, to, bytes).unwrap();
+                region.iter_mut().for_each(|byte| *byte = random.u8(..));
+                model[at..at + bytes].copy_from_slice(&region);
+                region.free().unwrap();
+            } else {
+                let region = stream.alloc_at_in(ninefold_stream::Mode::Read, to, bytes).unwrap();
+                assert!(region[..] == model[at..at + bytes], "{dialect} {at} {bytes}");
+            }
+        }
+        stream.close().unwrap();
+        assert!(std::fs::read(served.path("w")).unwrap() == model, "{dialect}");
+    }
+}
+
+#[test]
+fn what_one_stream_freed_another_of_this_process_sees_where_qids_tell_files_apart() {
+    let served = Served::new();
+    std::fs::write(served.path("w"), b"before").unwrap();
+    let client = served.client("9P2000.L.n1");
+    let open = |mode| Options::new().take_remote(client.walk("w", Follow::All).unwrap().open(mode).unwrap()).unwrap();
+    let (reader, writer) = (open(Mode::READ), open(Mode::WRITE));
+    assert_eq!(reader.alloc(2).unwrap()[..], b"be"[..]);
+    let first = writer.alloc(1).unwrap();
+    let mut region = writer.alloc_at(SeekFrom::Start(3), 5).unwrap();
+    region.copy_from_slice(b"HIND!");
+    region.free().unwrap();
+    // Behind one that is out it is not at the server, and is seen all the same.
+    assert_eq!(std::fs::read(served.path("w")).unwrap(), b"before");
+    assert_eq!(reader.alloc(100).unwrap()[..], b"fHIND!"[..]);
+    assert_eq!(reader.length().unwrap(), 8);
+    assert_eq!(writer.flush(), Err(Error::Outstanding));
+    drop(first);
+    writer.flush().unwrap();
+    assert_eq!(std::fs::read(served.path("w")).unwrap()[1..], b"efHIND!"[..]);
+}
+
+#[test]
+fn what_is_appended_goes_behind_what_others_append() {
+    for dialect in ["9P2000.u", "9P2000.L", "9P2000.L.n1"] {
+        let served = Served::new();
+        std::fs::write(served.path("w"), b"0").unwrap();
+        let stream = Options::new().take_remote(served.file(dialect, "w", Mode::APPEND)).unwrap();
+        for (ours, theirs) in [(b"a", b"1"), (b"b", b"2"), (b"c", b"3")] {
+            stream.alloc(1).unwrap().copy_from_slice(ours);
+            stream.flush().unwrap();
+            let mut file = std::fs::File::options().append(true).open(served.path("w")).unwrap();
+            std::io::Write::write_all(&mut file, theirs).unwrap();
+        }
+        stream.close().unwrap();
+        assert_eq!(std::fs::read(served.path("w")).unwrap(), b"0a1b2c3", "{dialect}");
+    }
+}
+
+#[test]
+fn what_a_dead_server_did_not_take_is_told_by_flush_again_and_by_close() {
+    for dialect in SOME {
+        let served = Served::new();
+        let stream = written(&served, dialect, Mode::WRITE);
+        let put = || stream.alloc(PIECE).and_then(ninefold_stream::Region::free);
+        for _ in 0..100 {
+            put().unwrap();
+        }
+        stream.flush().unwrap();
+        for _ in 0..100 {
+            put().unwrap();
+        }
+        let before = served.path("w");
+        assert!(std::fs::metadata(&before).unwrap().len() >= 100 * PIECE as u64);
+        drop(served.kill());
+        let mut told = None;
+        for _ in 0..1000 {
+            told = put().err();
+            if told.is_some() {
+                break;
+            }
+        }
+        let told = told.or(stream.flush().err());
+        assert!(matches!(told, Some(Error::Os(_))), "{dialect}: nothing was told");
+        assert!(matches!(stream.flush(), Err(Error::Os(_))), "{dialect}");
+        assert!(matches!(stream.close(), Err(Error::Os(_))), "{dialect}");
+    }
+}
+
+#[test]
+fn a_remote_stream_does_only_what_its_file_was_opened_for() {
+    let served = Served::new();
+    let stream = served.of("9P2000.L", b"content");
+    assert_eq!(stream.alloc_in(ninefold_stream::Mode::Write, 1).err(), Some(Error::NotWritable));
+    let stream = written(&served, "9P2000.L", Mode::WRITE);
+    assert_eq!(stream.alloc_in(ninefold_stream::Mode::Read, 1).err(), Some(Error::NotReadable));
+    stream.alloc(1).unwrap().free().unwrap();
+    stream.sync().unwrap();
+    assert_eq!(std::fs::metadata(served.path("w")).unwrap().len(), 1);
+    stream.close().unwrap();
+}
+
 #[test]
 fn within_a_runtime_a_call_fails_and_does_nothing() {
     let served = Served::new();

@@ -296,6 +296,11 @@ impl File {
         wait(self.0.stream_read(offset, length)).map(Stream)
     }
 
+    /// See [`client::File::stream_read_in_band`].
+    pub fn stream_read_in_band(&self, offset: u64, length: Option<u64>) -> Stream {
+        Stream(self.0.stream_read_in_band(offset, length))
+    }
+
     /// See [`client::File::stream_write`].
     pub fn stream_write(&self, offset: u64, length: Option<u64>) -> Result<Stream, Error> {
         wait(self.0.stream_write(offset, length)).map(Stream)

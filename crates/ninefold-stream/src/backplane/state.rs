@@ -136,11 +136,12 @@ impl State {
 
     /// `drain` on behalf of another stream: what cannot be written is shown to it all the same, and its error is told here later.
     pub fn settle(&mut self) -> Overlay {
-        if !self.write
-            || (self.drain().is_ok() && !self.output.is_behind())
-            || self.module.appends()
-            || !self.module.is_seekable()
-        {
+        if !self.write {
+            return Vec::new();
+        }
+        let is_written = self.drain().is_ok() && !self.output.is_behind();
+        self.module.settle();
+        if is_written || self.module.appends() || !self.module.is_seekable() {
             return Vec::new();
         }
         self.output.unwritten()

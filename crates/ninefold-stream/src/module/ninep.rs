@@ -11,6 +11,10 @@
 //!
 //! The end is none before the client's stream found it to be that of all of it (`Stream::finish`); what went wrong is told again by
 //! every fill there, so that no short file looks whole to who asks once more. An error takes nothing of what came before it.
+//!
+//! What is written goes by write-behind in the order in which it comes, from a copy, as what is freed may be lent again while it is on the way; or
+//! by the client's stream that it goes on with, until that is flushed. What was on the way when something went wrong is lost: from then on every
+//! write and flush says so, and the end. A stream that writes reads nothing ahead.
 
 use std::collections::VecDeque;
 
@@ -37,6 +41,8 @@ pub struct Ninep {
     /// Is what a region is to have waited for?
     is_prompt: bool,
     reads: bool,
+    writes: bool,
+    appends: bool,
     /// Nothing is read ahead.
     is_random: bool,
     /// By data connections.
@@ -54,17 +60,19 @@ pub struct Ninep {
     end: Option<bool>,
     /// What was met behind the pieces.
     failed: Option<Error>,
+    /// Writes on at that place.
+    writing: Option<(Box<client::Stream>, u64)>,
+    /// Something that was written may not be in the file.
+    lost: Option<Error>,
     /// The file's count of changes at the last fill.
     changes: Option<u64>,
     counts: Counts,
 }
 
 impl Ninep {
-    pub fn new(name: &'static str, remote: Remote, is_random: bool) -> Result<Ninep> {
-        let Remote { file, waiter, at, going, has_places } = remote;
+    pub fn new(name: &'static str, remote: Remote, (reads, writes): (bool, bool), is_random: bool) -> Result<Ninep> {
+        let Remote { file, waiter, at, going, has_places, appends, only: _ } = remote;
         let kind = file.qid().kind;
-        let access = file.mode().access;
-        let has_places = has_places.unwrap_or(true);
         // Of what has none all that passed is counted from where the stream begins.
         let at = if has_places { at } else { 0 };
         // A file without a version may be a program: one that says that it has bytes has them, and what another has is waited for as of a
@@ -78,8 +86,11 @@ impl Ninep {
             waiter,
             has_places,
             is_prompt,
-            reads: access.can_read(),
-            is_random,
+            reads,
+            writes,
+            appends,
+            // What is read ahead of a file that is written would be old.
+            is_random: is_random || writes,
             beside,
             pieces: VecDeque::new(),
             at,
@@ -88,14 +99,31 @@ impl Ninep {
             in_order: true,
             end: None,
             failed: None,
+            writing: None,
+            lost: None,
             changes: None,
             counts: Counts::default(),
         };
-        if let Some(Going { stream, rest }) = going {
-            module.source = Some(Box::new(stream));
-            module.put_data(rest);
+        match going {
+            Some(Going { stream, .. }) if writes => module.writing = Some((Box::new(stream), at)),
+            Some(Going { stream, rest }) => {
+                module.source = Some(Box::new(stream));
+                module.put_data(rest);
+            }
+            None => {}
         }
         Ok(module)
+    }
+
+    /// Where the stream begins, if it has places: at the end where it appends.
+    pub fn begin(&mut self) -> Result<Option<u64>> {
+        if !self.has_places {
+            return Ok(None);
+        }
+        if self.appends && self.writes && self.writing.is_none() {
+            return self.length().map(Some);
+        }
+        Ok(Some(self.at))
     }
 
     fn file(&self) -> Result<&client::File> {
@@ -160,8 +188,8 @@ impl Ninep {
             let need = until - self.have;
             let came = if alone { self.read_alone(need) } else { self.read_on(need, step, memory.take()) };
             if let Err(e) = came {
-                if matches!(e, Error::NoMemory | Error::Os(Errno::DEADLK)) {
-                    return Err(e); // of this call: nothing was asked
+                if !is_lasting(e) {
+                    return Err(e);
                 }
                 (self.source, self.failed) = (None, Some(e));
             }
@@ -243,6 +271,55 @@ impl Ninep {
         Memory::reused(memory, bytes)
     }
 
+    /// Bytes go behind what was written before, or the last of it was found to be in the file.
+    fn put_behind(&mut self, at: u64, part: &[u8]) -> Result<()> {
+        if let Some((stream, next)) = &mut self.writing
+            && (self.appends || *next == at)
+        {
+            let written = wait(&*self.waiter, stream.write(part));
+            *next += part.len() as u64;
+            return written.inspect_err(|&e| self.lost = Some(e));
+        }
+        self.end_writing();
+        self.lost.map_or(Ok(()), Err)?;
+        let file = self.file()?;
+        let written = wait(&*self.waiter, file.write_behind(at, Bytes::copy_from_slice(part)));
+        written.inspect_err(|&e| self.lost = is_lasting(e).then_some(e))
+    }
+
+    /// To the end, wherever that is: whole messages, each waited for. Where it ends is asked for where the dialect has no word for it.
+    fn append(&mut self, data: &[u8], written: &mut usize) -> Result<()> {
+        let file = self.file.as_ref().ok_or(Errno::BADF)?;
+        let is_n1 = file.client().version().is_n1();
+        let most = if is_n1 { file.append_max() } else { file.write_max() } as usize;
+        let mut rest = data;
+        while !rest.is_empty() {
+            let part = Bytes::copy_from_slice(&rest[..rest.len().min(most)]);
+            let taken = wait(&*self.waiter, async {
+                match () {
+                    () if is_n1 => file.append(part, false).await.map(|(_, count)| count),
+                    () if file.mode().append => file.write_at(0, part).await,
+                    () => file.write_at(file.metadata().await?.size, part).await,
+                }
+            })? as usize;
+            if taken == 0 || taken > rest.len() {
+                return Err(Errno::IO.into());
+            }
+            *written += taken;
+            rest = &rest[taken..];
+        }
+        Ok(())
+    }
+
+    /// All that a stream wrote is in the file, or lost.
+    fn end_writing(&mut self) {
+        if let Some((stream, _)) = self.writing.take()
+            && let Err(e) = wait(&*self.waiter, stream.finish())
+        {
+            self.lost = self.lost.or(Some(e));
+        }
+    }
+
     /// The answer: the first piece, if it suffices or is all that there is; else as much as is needed of several in one.
     fn give(&mut self, fill: Fill<'_>, need: usize) -> Result<Chunk> {
         let tail = fill.tail.len();
@@ -275,6 +352,11 @@ impl Ninep {
         }
         Ok(Chunk { memory, start: 0, length, offset: fill.at })
     }
+}
+
+/// Is it of more than this call, of which nothing was asked?
+fn is_lasting(e: Error) -> bool {
+    !matches!(e, Error::NoMemory | Error::Os(Errno::DEADLK))
 }
 
 /// What came by a data connection.
@@ -344,9 +426,9 @@ impl StreamModule for Ninep {
         let tail = fill.tail.len();
         let from = fill.at.saturating_add(tail as u64);
         if self.changes.replace(fill.changes).is_some_and(|changes| changes != fill.changes) {
-            // This process wrote the file.
+            // This process wrote the file, and may go on with that: a message by itself is had anew at the least cost.
             self.drop_pieces(from);
-            (self.source, self.end, self.failed) = (None, None, None);
+            (self.source, self.in_order, self.end, self.failed) = (None, false, None, None);
         }
         self.go_to(from);
         if self.have == 0 && self.end == Some(true) {
@@ -362,6 +444,52 @@ impl StreamModule for Ninep {
         self.give(fill, need)
     }
 
+    fn appends(&self) -> bool {
+        self.appends
+    }
+
+    fn write(&mut self, at: u64, data: &[u8], written: &mut usize) -> Result<()> {
+        /// Bytes that are copied at a time: the first are on their way while the rest are copied.
+        const PART: usize = 1 << 20;
+        if !self.writes {
+            return Err(Error::NotWritable);
+        }
+        if !self.waiter.is_here() {
+            return Err(Errno::BADF.into());
+        }
+        self.lost.map_or(Ok(()), Err)?;
+        if self.appends && self.writing.is_none() {
+            return self.append(data, written);
+        }
+        for part in data.chunks(PART) {
+            self.put_behind(at + *written as u64, part)?;
+            *written += part.len();
+        }
+        Ok(())
+    }
+
+    fn settle(&mut self) {
+        let _ = self.flush(); // kept, if it is of more than this call
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        if !self.waiter.is_here() {
+            return Err(Errno::BADF.into());
+        }
+        self.end_writing();
+        if let Err(e) = wait(&*self.waiter, self.file()?.flush()) {
+            if !is_lasting(e) {
+                return Err(e);
+            }
+            self.lost = self.lost.or(Some(e));
+        }
+        self.lost.map_or(Ok(()), Err)
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        wait(&*self.waiter, self.file()?.sync())
+    }
+
     fn keeps(&self) -> bool {
         self.has_places
     }
@@ -374,6 +502,7 @@ impl StreamModule for Ninep {
         if !self.has_places {
             return Err(Error::NotSeekable);
         }
+        self.end_writing();
         Ok(wait(&*self.waiter, self.file()?.metadata())?.size)
     }
 
@@ -386,9 +515,10 @@ impl StreamModule for Ninep {
             return Err(Errno::BADF.into());
         }
         self.source = None;
+        self.end_writing();
         let file = self.file.take().ok_or(Errno::BADF)?;
         let closed = wait(&*self.waiter, file.close());
-        self.failed.map_or(closed, Err)
+        self.lost.or(self.failed).map_or(closed, Err)
     }
 }
 
@@ -396,7 +526,7 @@ impl Drop for Ninep {
     fn drop(&mut self) {
         if !self.waiter.is_here() {
             // The connection is the parent's, whose locks may never open here.
-            std::mem::forget((self.source.take(), self.file.take()));
+            std::mem::forget((self.source.take(), self.writing.take(), self.file.take()));
         }
     }
 }
