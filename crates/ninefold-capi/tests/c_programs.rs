@@ -214,6 +214,16 @@ fn a_file_of_a_server_lends_regions_in_every_dialect() {
 }
 
 #[test]
+fn a_file_of_a_server_is_written_by_regions_in_every_dialect() {
+    let program = Program::build("tests/c/asi_remote_write.c", &[]);
+    for dialect in DIALECTS {
+        println!("{dialect}");
+        let host = Host::new();
+        program.run(&[&host.served.name("/made", dialect)]);
+    }
+}
+
+#[test]
 fn standard_io_on_streams_does_what_libc_does_with_regions_in_between() {
     Program::build("tests/c/stdio.c", &[]).run(&[&Host::new().path(""), "5000"]);
 }
@@ -250,7 +260,7 @@ fn whatever_a_program_does_when_its_server_dies_it_is_told_and_lives() {
     let large = content(SIZE);
     let program = Program::build("tests/c/cut.c", &[]);
     for dialect in DIALECTS {
-        for what in ["read", "regions", "write", "end", "plain", "behind"] {
+        for what in ["read", "regions", "write", "freed", "end", "plain", "behind"] {
             println!("{dialect} {what}");
             let host = Host::new();
             // Large enough that no socket holds all of it.

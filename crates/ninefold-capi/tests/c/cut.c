@@ -1,5 +1,5 @@
 /*
- * cut WHAT NAME BYTES: a stream (read, write, regions) or a descriptor (plain, behind) whose server dies in the middle. What was not
+ * cut WHAT NAME BYTES: a stream (read, write, or by regions: regions, freed) or a descriptor (plain, behind) whose server dies in the middle. What was not
  * received or written is told as an error by the call that met it, and at the end; the program lives.
  */
 #include <signal.h>
@@ -60,6 +60,28 @@ static void regions(const char *name, long long size)
     lost(sclose(s));
 }
 
+/* What is freed and not taken is told by the call that meets it, and by all behind it. */
+static void freed(const char *name)
+{
+    int error, n;
+    long length = PIECE, told = 0;
+    void *region;
+    Stream *s = sopen(name, O_WRONLY, 0, &error);
+    CHECK(s != NULL, "%d", error);
+    CHECK((region = salloc(s, &length)) != NULL, "%ld", length);
+    SAME(sfree(s, region), 0);
+    SAME(sflush(s), 0);
+    report("begun");
+    for (n = 0; n < 10000 && told >= 0; n++) {
+        length = PIECE;
+        region = salloc(s, &length);
+        told = region == NULL ? length : sfree(s, region);
+    }
+    lost(told);
+    lost(sflush(s));
+    lost(sclose(s));
+}
+
 static void writing(int fd)
 {
     Stream *s = stream(fd, 0, 0);
@@ -102,6 +124,8 @@ int main(int argc, char **argv)
     CHECK(fd >= NF_FD_MIN, "%d", fd);
     if (!strcmp(what, "regions")) {
         regions(argv[2], atoll(argv[3]));
+    } else if (!strcmp(what, "freed")) {
+        freed(argv[2]);
     } else if (!strcmp(what, "read")) {
         reading(fd, atoll(argv[3]));
     } else if (!strcmp(what, "write")) {
