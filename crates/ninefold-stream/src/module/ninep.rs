@@ -6,8 +6,8 @@
 //! fill in order begins a stream again.
 //!
 //! Order of driving: a fill passes over the pieces before its place, receives until there are enough, and lends the first piece. What is asked
-//! for and lies in two pieces is joined by one copy, so long as it is asked for and no longer; who asks for as many bytes each time has none
-//! of a data connection, as what is received ends where a region does.
+//! for and lies in two pieces is joined by one copy, so long as it is asked for and no longer; who asks for as many bytes each time has none,
+//! as what is received ends where a region does, and so do messages that hold one.
 //!
 //! The end is none before the client's stream found it to be that of all of it (`Stream::finish`); what went wrong is told again by
 //! every fill there, so that no short file looks whole to who asks once more. An error takes nothing of what came before it.
@@ -223,10 +223,14 @@ impl Ninep {
     fn read_on(&mut self, need: usize, step: usize, memory: Option<Memory>) -> Result<()> {
         if self.source.is_none() {
             let (file, next) = (self.file()?, self.next());
-            let source = match self.beside {
+            let mut source = match self.beside {
                 true => wait(&*self.waiter, file.stream_read(next, None))?,
                 false => file.stream_read_in_band(next, None),
             };
+            // Regions begin here.
+            if self.have == 0 {
+                source.read_in_steps(u32::try_from(step).unwrap_or(1));
+            }
             self.source = Some(Box::new(source));
         }
         let is_in_band = self.source.as_ref().is_some_and(|source| source.is_in_band());
@@ -378,6 +382,7 @@ impl Received {
         step: usize,
     ) -> std::result::Result<(), client::Error> {
         let need = need.min(room.len());
+        let step = step.max(1);
         let whole = need + (room.len() - need) / step * step;
         loop {
             // Behind what is needed it goes on to the end of a region, so that none lies in two buffers.

@@ -165,6 +165,14 @@ impl Stream {
         Stream { way, moved: 0, length: ask.length, buffer: BytesMut::new() }
     }
 
+    /// Who reads takes so many bytes at a time: before the first are asked for. Where they come in messages, each is asked to end where such a
+    /// piece does, so that [`Stream::next`] has none of them in two.
+    pub fn read_in_steps(&mut self, bytes: u32) {
+        if let Way::Reading(reading) = &mut self.way {
+            reading.in_steps(bytes);
+        }
+    }
+
     /// Whether the bytes go in messages of 9P: the server has no streams, or this one could not be had.
     pub fn is_in_band(&self) -> bool {
         !matches!(self.way, Way::Beside(_))
