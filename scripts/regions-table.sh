@@ -98,7 +98,7 @@ if [ "$PROFILE" = yes ]; then
         echo
         echo "user time of $way, by perf:"
         # shellcheck disable=SC2086
-        lab client -- perf record -q -e cpu-clock:u -o "$out/perf" -- "$NINEFOLD_BENCH" regions "$url" --piece "$PIECE" --by $way >/dev/null
-        perf report -i "$out/perf" --stdio --percent-limit 2 --sort symbol 2>/dev/null | grep -v '^#' | grep -v '^$' || true
+        lab client -- perf record -e cpu-clock:u -o "$out/perf" -- "$NINEFOLD_BENCH" regions "$url" --piece "$PIECE" --by $way
+        perf report -i "$out/perf" --stdio --no-inline --percent-limit 1 --sort dso,symbol 2>/dev/null | grep -v '^#' | grep -v '^$' || true
     done
 fi

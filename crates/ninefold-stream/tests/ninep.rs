@@ -400,6 +400,28 @@ fn a_file_that_grows_is_read_on_behind_its_end() {
 }
 
 #[test]
+fn the_end_is_told_once_without_a_request_of_its_own() {
+    let data = content(1_000_000);
+    for dialect in ["9P2000", "9P2000.L", "9P2000.s", "9P2000.L.n1"] {
+        let served = Served::new();
+        std::fs::write(served.path("f"), &data).unwrap();
+        let client = served.client(dialect);
+        let file = client.walk("f", Follow::All).unwrap().open(Mode::READ).unwrap();
+        let stream = Options::new().take_remote(file).unwrap();
+        // The last region is a short one.
+        let whole = stream.alloc(data.len() + 1).unwrap();
+        assert!(whole[..] == data);
+        let reads = || client.stats().messages.get("Tread").copied().unwrap_or(0);
+        let before = reads();
+        assert!(stream.alloc(1).unwrap().is_empty());
+        assert_eq!(reads(), before, "{dialect}");
+        // Who asks once more asks the server.
+        assert!(stream.alloc(1).unwrap().is_empty());
+        assert_eq!(reads(), before + 1, "{dialect}");
+    }
+}
+
+#[test]
 fn threads_share_a_remote_stream_and_each_byte_is_one_regions() {
     let data: Vec<u8> = (0..1_000_000u32).flat_map(u32::to_le_bytes).collect();
     for dialect in ["9P2000.L", "9P2000.L.n1"] {

@@ -443,8 +443,8 @@ impl StreamModule for Ninep {
         if self.have < need {
             self.receive(need - self.have, fill.least, fill.memory.take())?;
         }
-        if self.have < need {
-            self.end = Some(true);
+        if self.have + tail == 0 {
+            self.end = Some(true); // a short answer does not tell it: who goes on behind that asks nobody
         }
         self.give(fill, need)
     }
