@@ -1,5 +1,5 @@
 /*
- * ninefold.h - Unix I/O and streams, on files here and on files of 9P servers; streams that lend their memory, on files here.
+ * ninefold.h - Unix I/O and streams, on files here and on files of 9P servers; streams that lend their memory, on both.
  *
  * Link with -lninefold (pkg-config --cflags --libs ninefold). docs/c.md and the manual pages as_open(3), stream(3), sopen(3) and sfopen(3) say more.
  *
@@ -13,8 +13,8 @@
  * Threads. All calls may be made from any thread at any time. All files of a server share one connection.
  *
  * fork(2). A child has none of the parent's files of servers: for it their descriptors and streams are EBADF, at once, and it
- * may open its own. exec(3) passes none on. A stream that lends regions goes on in a child if no other thread was at it when the parent
- * forked; what was written and not flushed before is then written by both.
+ * may open its own; of one that lends regions it may still have what was at hand. exec(3) passes none on. A stream that lends regions of a
+ * file here goes on in a child if no other thread was at it when the parent forked; what was written and not flushed before is then written by both.
  *
  * Only names that begin with nf_, NF_ or Nf are defined where NF_NO_SHORT_NAMES is; else the short names are too, as functions,
  * so that they hide nothing: a variable, a member or a parameter may be called stream.
@@ -136,9 +136,12 @@ int nf_sclose(NfStream *s);
  * Threads share a stream: each call is atomic, sallocAt too, and the stream is not locked while data is looked at or written. Not
  * from handlers of signals.
  *
- * What stream() gave for a file here is such a stream from the first of these calls on that is made on it, in the one mode that it was
- * given for: then swrite is in the file by sflush and sclose. Of a file of a server, and of what nf_stream_range gave for a length, regions
- * cannot be had yet: -EOPNOTSUPP.
+ * What stream() gave is such a stream from the first of these calls on that is made on it, in the one mode that it was given for: then swrite
+ * is in the file by sflush and sclose. Of what nf_stream_range gave for a length regions cannot be had: -EOPNOTSUPP.
+ *
+ * A file of a server is read where its bytes arrive, and written by requests that are not waited for before sflush, where it is in the file at the
+ * server. What such a request could not write is not kept: each call behind it that writes, and sclose, gives that error. Where a file is no plain one, or
+ * has no version and no size, salloc gives what comes, as of a pipe.
  */
 
 /* The modes, as figure 7 numbers them. */
@@ -146,9 +149,8 @@ int nf_sclose(NfStream *s);
 #define NF_SA_WRITE 1
 
 /*
- * Opens a file here: flags and mode are open(2)'s, without O_DIRECT and O_PATH; it is closed by exec(3). Opened to read only it is in read
- * mode, else in write mode. NULL: *error is the negative number, unless error is NULL. A file of a server is -EOPNOTSUPP for now.
- * exit(3) does not flush it.
+ * Opens a file: flags and mode are open(2)'s, without O_DIRECT and O_PATH, and of a server as as_open has them; it is closed by exec(3). Opened to
+ * read only it is in read mode, else in write mode. NULL: *error is the negative number, unless error is NULL. exit(3) does not flush it.
  */
 NfStream *nf_sopen(const char *name, int flags, int mode, int *error);
 
@@ -156,8 +158,7 @@ NfStream *nf_sopen(const char *name, int flags, int mode, int *error);
 NfStream *nf_sopen_by(const char *name, int flags, int mode, const char *module, int *error);
 
 /*
- * A stream on a second descriptor of what fd is. It begins where fd is, and does not move it. What the kernel gave alone: of a server
- * -EOPNOTSUPP.
+ * A stream on a second descriptor of what fd is. It begins where fd is, and does not move it.
  */
 NfStream *nf_sdopen(int fd, int *error);
 
@@ -258,7 +259,7 @@ long long nf_sposition(NfStream *s);
  * Errors are negative numbers, and in errno. Bytes that are got are 0 to 255.
  */
 
-/* fopen(3) of a file here; NULL: errno says why. sfclose is sclose. */
+/* fopen(3); NULL: errno says why. sfclose is sclose. */
 NfStream *nf_sfopen(const char *name, const char *mode);
 int nf_sfclose(NfStream *s);
 

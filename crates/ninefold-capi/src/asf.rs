@@ -1,15 +1,21 @@
-//! Streams whose regions are lent (S3), of files here: what the C library has of them besides the regions.
+//! Streams whose regions are lent (S3), of files here and of servers: what the C library has of them besides the regions.
 
 use std::ffi::CStr;
 use std::io::{Read, SeekFrom, Write};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use nine::proto::Errno;
+use ninefold_stream::ninep::Remote;
 use ninefold_stream::{Mode, Options, Raw, RawRegion, Stream, Wanted};
 use nix::libc;
 
-use crate::fence::{EBUSY, EINVAL, EIO, EOPNOTSUPP, ESTALE, errno_of_io, errno_of_stream};
+use crate::descriptor::Descriptor;
+use crate::fence::{EBADF, EBUSY, EINVAL, EIO, ESTALE, errno_of_io, errno_of_stream};
+use crate::flags::Flags;
+use crate::process::{self, Process};
+use crate::unix_io::descriptor;
 use crate::{kernel, remote};
 
 /// As C has them: SA_READ, SA_WRITE.
@@ -51,19 +57,26 @@ impl Buffering {
 
 pub struct Asf {
     pub raw: Raw,
+    /// The file of a server that it was opened on, closed behind it. None where a stream of the thesis has it.
+    there: Option<There>,
     /// Bytes that the file had when a stream of the thesis began to read it, which promised to say if it was cut; else 0.
     begun: u64,
     /// A `Buffering`.
     buffering: AtomicI32,
 }
 
+struct There {
+    process: &'static Process,
+    descriptor: Arc<Descriptor>,
+}
+
 impl Asf {
     fn of(stream: Stream, begun: u64) -> Asf {
-        Asf { raw: Raw::new(stream), begun, buffering: AtomicI32::new(Buffering::Full as i32) }
+        Asf { raw: Raw::new(stream), there: None, begun, buffering: AtomicI32::new(Buffering::Full as i32) }
     }
 
     /// Opens a file by its name, with the module of that name if there is one.
-    pub fn open(name: &CStr, flags: i32, mode: libc::mode_t, module: Option<&CStr>) -> Result<Asf, Errno> {
+    pub fn open(name: &CStr, flags: i32, mode: u32, module: Option<&CStr>) -> Result<Asf, Errno> {
         let mut options = Options::new();
         if let Some(module) = module {
             options = options.module(module.to_str().map_err(|_| EINVAL)?);
@@ -72,15 +85,40 @@ impl Asf {
         if flags & (libc::O_DIRECT | libc::O_PATH) != 0 || flags & libc::O_ACCMODE == libc::O_ACCMODE {
             return Err(EINVAL);
         }
-        if remote::address(name)?.is_some() {
-            return Err(EOPNOTSUPP);
-        }
-        Asf::take(&options, kernel::open_for_stream(name, flags, mode)?)
+        let Some(address) = remote::address(name)? else {
+            return Asf::take(&options, kernel::open_for_stream(name, flags, mode)?);
+        };
+        let flags = Flags::new(flags)?;
+        let process = process::current()?;
+        let descriptor = process.wait(remote::open(&process.servers, &address, flags, mode))?;
+        Asf::there(&options, process, Arc::new(descriptor))
     }
 
-    /// On a descriptor of the kernel's, which stays the caller's.
+    /// On an open file of a server. It begins where that is.
+    fn there(options: &Options, process: &'static Process, descriptor: Arc<Descriptor>) -> Result<Asf, Errno> {
+        let begun = process.wait(descriptor.place()).and_then(|at| Asf::by(options, descriptor.remote(process, at)));
+        match begun {
+            Ok(asf) => Ok(Asf { there: Some(There { process, descriptor }), ..asf }),
+            Err(e) => process.wait(descriptor.let_go(Err(e.into()))),
+        }
+    }
+
+    /// Of what a stream of the thesis reads or writes at a server, which keeps the file.
+    pub fn by(options: &Options, remote: Remote) -> Result<Asf, Errno> {
+        options.take_remote(remote).map(|stream| Asf::of(stream, 0)).map_err(errno_of_stream)
+    }
+
+    /// Whose connection it goes by.
+    pub fn process(&self) -> Option<&'static Process> {
+        self.there.as_ref().map(|there| there.process)
+    }
+
+    /// On a descriptor, which stays the caller's.
     pub fn on(fd: i32) -> Result<Asf, Errno> {
-        Asf::take(&Options::new(), kernel::duplicate(fd)?.into())
+        match descriptor(fd)? {
+            None => Asf::take(&Options::new(), kernel::duplicate(fd)?.into()),
+            Some((process, descriptor)) => Asf::there(&Options::new(), process, descriptor),
+        }
     }
 
     fn take(options: &Options, fd: OwnedFd) -> Result<Asf, Errno> {
@@ -178,13 +216,22 @@ impl Asf {
         Ok(have)
     }
 
+    /// In a child of fork(2), which has not the connection: nothing of it is touched any more.
+    pub fn leave(self) -> (Errno, Option<Asf>) {
+        std::mem::forget(self);
+        (EBADF, None)
+    }
+
     /// Ends it. While regions are out it does not, and is given back.
     pub fn close(self) -> Result<(), (Errno, Option<Asf>)> {
-        let Asf { raw, begun, buffering } = self;
-        raw.close().map_err(|(e, raw)| match (errno_of_stream(e), raw) {
+        let Asf { raw, there, begun, buffering } = self;
+        let closed = match raw.close() {
+            Err((e, Some(raw))) => return Err((errno_of_stream(e), Some(Asf { raw, there, begun, buffering }))),
             // To C it says that the stream goes on, which one that is gone does not.
-            (EBUSY, None) => (EIO, None),
-            (e, raw) => (e, raw.map(|raw| Asf { raw, begun, buffering })),
-        })
+            Err((e, None)) => Err(errno_of_stream(e)).map_err(|e| if e == EBUSY { EIO } else { e }),
+            Ok(()) => Ok(()),
+        };
+        let ended = there.map_or(Ok(()), |There { process, descriptor }| process.wait(descriptor.close()));
+        closed.and(ended).map_err(|e| (e, None))
     }
 }

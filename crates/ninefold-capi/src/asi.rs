@@ -9,9 +9,8 @@ use ninefold_stream::{RawRegion, Wanted};
 use nix::libc::mode_t;
 
 use crate::asf::{Asf, mode, place};
-use crate::fence::{EFAULT, EINVAL, EOPNOTSUPP, attempt, call, call_int, errno_of_stream, text, told};
+use crate::fence::{EFAULT, EINVAL, attempt, call, call_int, errno_of_stream, text, told};
 use crate::stream_io::{NfStream, handed_out, of};
-use crate::table::FIRST;
 
 /// The stream, if its regions are lent already.
 ///
@@ -131,12 +130,7 @@ pub unsafe extern "C" fn nf_sopen_by(
 /// `error` is null or a number of the caller's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nf_sdopen(fd: c_int, error: *mut c_int) -> *mut NfStream {
-    let begun = attempt(|| {
-        if fd >= FIRST {
-            return Err(EOPNOTSUPP);
-        }
-        NfStream::new(Asf::on(fd)?)
-    });
+    let begun = attempt(|| NfStream::new(Asf::on(fd)?));
     // SAFETY: the caller vouches.
     unsafe { handed_out(begun, error) }
 }
@@ -336,7 +330,7 @@ unsafe fn sfree_longer(stream: *mut NfStream, region: *mut c_void) -> c_int {
             return Err(EFAULT);
         }
         // Who never had a region has none to free.
-        told_by(stream.asf().ok_or(EINVAL)?.raw.free(region.cast())).map(|()| 0)
+        told_by(stream.asf_here()?.ok_or(EINVAL)?.raw.free(region.cast())).map(|()| 0)
     })
 }
 
@@ -358,7 +352,7 @@ unsafe fn resize(
         if region.is_null() {
             return Err(EFAULT);
         }
-        told_by(stream.asf().ok_or(EINVAL)?.raw.resize(region.cast(), bytes, mode, exact))
+        told_by(stream.asf_here()?.ok_or(EINVAL)?.raw.resize(region.cast(), bytes, mode, exact))
     })
 }
 
@@ -545,7 +539,7 @@ pub unsafe extern "C" fn nf_spop(stream: *mut NfStream) -> c_int {
 }
 
 /// Names of modules, as C has them: docs/stream.md has the list.
-const MODULES: [&CStr; 13] = [
+const MODULES: [&CStr; 15] = [
     c"mmap",
     c"pread",
     c"pread-random",
@@ -554,6 +548,8 @@ const MODULES: [&CStr; 13] = [
     c"read-write-random",
     c"append",
     c"pipe",
+    c"ninep",
+    c"ninep-stream",
     c"gzip",
     c"zstd",
     c"prefetch",

@@ -9,11 +9,13 @@ use bytes::Bytes;
 use nine::client::{Client, Error, Extent, File, FileType, Metadata};
 use nine::proto::attr::SetAttr;
 use nine::proto::{Dialect, Errno};
+use ninefold_stream::ninep::Remote;
 use nix::libc;
 use tokio::sync::Mutex;
 
 use crate::fence::{EBADF, EINVAL, EISDIR, ENXIO, EOVERFLOW, ESPIPE, Room};
 use crate::flags::Flags;
+use crate::process::Process;
 use crate::stat;
 
 /// Bytes that are asked for or sent at a time, so that a call of gigabytes has no second copy of them.
@@ -47,6 +49,20 @@ impl Descriptor {
 
     pub fn file(&self) -> &File {
         &self.file
+    }
+
+    /// A stream on it, to be made: by a handle of its own, from that place on.
+    pub fn remote(&self, process: &'static Process, at: u64) -> Remote {
+        let remote = Remote::new(self.file.share(), process.waiter()).at(at);
+        remote.places(self.check_places().is_ok()).appends(self.flags.append)
+    }
+
+    /// The place, for who begins there and does not move it; 0 of what has none.
+    pub async fn place(&self) -> Result<u64, Error> {
+        match self.check_places() {
+            Ok(()) => self.settle(&mut *self.place.lock().await).await,
+            Err(_) => Ok(0),
+        }
     }
 
     /// That it may be read, or written.

@@ -4,11 +4,14 @@
 //! threads, and perhaps locks that nobody will open, so it never touches its parent's: it is known by its number and by the
 //! forks before it, and gets one of its own. The parent's descriptors are as if closed in it (FD_CLOFORK of POSIX.1-2024), and their numbers are not given again.
 
+use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use nine::client::Error;
 use nine::proto::Errno;
 use nine::transport::standard;
+use ninefold_stream::ninep::Waiter;
 use nix::libc;
 use rustix::process::{Pid, getpid};
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -125,5 +128,26 @@ impl Process {
 
     pub fn is_this(&self) -> bool {
         self.born.is_this()
+    }
+
+    /// Who makes a stream's calls wait for a server of this process's.
+    pub fn waiter(&'static self) -> Arc<dyn Waiter> {
+        Arc::new(Waiting(self))
+    }
+}
+
+struct Waiting(&'static Process);
+
+impl Waiter for Waiting {
+    fn wait(&self, work: Pin<&mut dyn Future<Output = ()>>) -> ninefold_stream::Result<()> {
+        let work = async {
+            work.await;
+            Ok(())
+        };
+        self.0.wait(work).map_err(|e| rustix::io::Errno::from_raw_os_error(e.0.cast_signed()).into())
+    }
+
+    fn is_here(&self) -> bool {
+        self.0.is_this()
     }
 }

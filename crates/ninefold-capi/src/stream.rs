@@ -11,6 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use nine::client::{Error, Stream as Remote};
 use nine::proto::Errno;
+use ninefold_stream::{Mode, Options};
 use nix::libc;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{pread, pwrite, read, write};
@@ -68,13 +69,14 @@ impl Stream {
         // The file was perhaps closed meanwhile, while this held it open: then who finds that it cannot be streamed ends it.
         let begun = process.wait(async {
             match There::begin(&descriptor, range).await {
-                Ok(remote) => Ok((remote, descriptor)),
+                Ok((remote, place)) => Ok((remote, place, descriptor)),
                 Err(e) => descriptor.let_go(Err(e)).await,
             }
         });
-        let (remote, descriptor) = begun?;
+        let (remote, place, descriptor) = begun?;
         let remote = Some(Box::new(remote));
-        let there = There { process, descriptor, remote, left: range.length, rest: Bytes::new() };
+        let left = range.length;
+        let there = There { process, descriptor, remote, place, left, rest: Bytes::new() };
         Ok(Stream { way: Way::There(there), reads: range.reads, failed: None })
     }
 
@@ -120,13 +122,14 @@ impl Stream {
         self.keep(result)
     }
 
-    /// The same bytes from the same place on, whose regions are lent. Of a server's file, and where the length was told, there is none.
-    pub fn as_asf(&self) -> Result<Asf, Errno> {
+    /// The same bytes from the same place on, whose regions are lent. Where the length was told there is none.
+    pub fn as_asf(&mut self) -> Result<Asf, Errno> {
         self.failed.map_or(Ok(()), Err)?;
-        match &self.way {
+        match &mut self.way {
             Way::Here(Here { left: None, file, place, size, .. }) => {
                 Asf::one_way(file.as_raw_fd(), *place, self.reads, *size)
             }
+            Way::There(there) if there.left.is_none() => there.as_asf(self.reads),
             Way::Here(_) | Way::There(_) => Err(EOPNOTSUPP),
         }
     }
@@ -266,8 +269,10 @@ struct There {
     process: &'static Process,
     /// Held to the stream's end: some servers tell only when the file is closed that they could not write.
     descriptor: Arc<Descriptor>,
-    /// None behind the end, which was found good.
+    /// None behind the end, which was found good, and where another reads it that lends regions.
     remote: Option<Box<Remote>>,
+    /// Where what comes next lies in the file, if that is known: what is appended lies at the end.
+    place: u64,
     /// Bytes that may still be written; none of a stream that reads is counted.
     left: Option<u64>,
     /// Of what came last, what was not taken.
@@ -275,13 +280,15 @@ struct There {
 }
 
 impl There {
-    async fn begin(descriptor: &Descriptor, range: Range) -> Result<Remote, Error> {
+    /// And where it begins.
+    async fn begin(descriptor: &Descriptor, range: Range) -> Result<(Remote, u64), Error> {
         descriptor.check(!range.reads)?;
         let file = descriptor.file();
-        match range.reads {
-            true => file.stream_read(range.offset, range.length).await,
-            false => file.stream_write(descriptor.start(range.offset).await?, range.length).await,
+        if range.reads {
+            return Ok((file.stream_read(range.offset, range.length).await?, range.offset));
         }
+        let start = descriptor.start(range.offset).await?;
+        Ok((file.stream_write(start, range.length).await?, start))
     }
 
     fn read(&mut self, room: &mut Room<'_>) -> Result<(), Errno> {
@@ -295,7 +302,19 @@ impl There {
         }
         let taken = room.put(&self.rest);
         drop(self.rest.split_to(taken));
+        self.place += taken as u64;
         Ok(())
+    }
+
+    /// Goes on with what is on the way.
+    fn as_asf(&mut self, reads: bool) -> Result<Asf, Errno> {
+        let mode = if reads { Mode::Read } else { Mode::Write };
+        let remote = self.descriptor.remote(self.process, self.place).only(mode);
+        let remote = match self.remote.take() {
+            Some(stream) => remote.going_on(*stream, std::mem::take(&mut self.rest)),
+            None => remote,
+        };
+        Asf::by(&Options::new(), remote)
     }
 
     /// The end is none before both sides agree about it.
@@ -320,6 +339,7 @@ impl There {
             Ok::<_, Error>(())
         };
         self.process.wait(written)?;
+        self.place += count;
         self.left = self.left.map(|left| left - count);
         Ok(())
     }

@@ -28,7 +28,8 @@ pub struct NfStream {
 
 impl NfStream {
     pub fn new(asf: Asf) -> Result<NfStream, Errno> {
-        Ok(NfStream { asf: asf.into(), born: Birth::begin()?, process: None, stream: Mutex::new(None) })
+        let process = asf.process();
+        Ok(NfStream { asf: asf.into(), born: Birth::begin()?, process, stream: Mutex::new(None) })
     }
 
     /// As it is, or None where no region was asked for yet.
@@ -37,14 +38,24 @@ impl NfStream {
         self.asf.get()
     }
 
+    /// The same, in the process that has it.
+    pub fn asf_here(&self) -> Result<Option<&Asf>, Errno> {
+        if self.is_elsewhere() { Err(EBADF) } else { Ok(self.asf()) }
+    }
+
+    /// A child of fork(2) has none of its parent's connections, and perhaps locks that nobody opens.
+    fn is_elsewhere(&self) -> bool {
+        self.process.is_some_and(|process| !process.is_this())
+    }
+
     /// As it is, or as it becomes.
     pub fn become_asf(&self) -> Result<&Asf, Errno> {
-        if let Some(asf) = self.asf() {
+        if let Some(asf) = self.asf_here()? {
             return Ok(asf);
         }
-        let stream = self.lock()?;
+        let mut stream = self.lock()?;
         if self.asf().is_none() {
-            let asf = stream.as_ref().ok_or(EIO)?.as_asf()?;
+            let asf = stream.as_mut().ok_or(EIO)?.as_asf()?;
             // The lock is held, so that nobody else does this.
             let _ = self.asf.set(asf);
         }
@@ -53,8 +64,8 @@ impl NfStream {
     }
 
     fn lock(&self) -> Result<MutexGuard<'_, Option<Stream>>, Errno> {
-        // Looked at before the lock: in a child of fork(2) that is perhaps one that a thread of the parent's has, and nobody opens.
-        if self.process.is_some_and(|process| !process.is_this()) {
+        // Looked at before the lock.
+        if self.is_elsewhere() {
             return Err(EBADF);
         }
         if self.born.is_this() {
@@ -72,7 +83,7 @@ impl NfStream {
         asf: impl FnOnce(&Asf) -> Result<T, Errno>,
         stream: impl FnOnce(&mut Stream) -> Result<T, Errno>,
     ) -> Result<T, Errno> {
-        if let Some(it) = self.asf() {
+        if let Some(it) = self.asf_here()? {
             return asf(it);
         }
         let mut guard = self.lock()?;
@@ -207,7 +218,7 @@ pub unsafe extern "C" fn nf_sclose(stream: *mut NfStream) -> c_int {
     call_int(|| {
         // SAFETY: the caller vouches.
         let open = unsafe { stream.as_mut() }.ok_or(EFAULT)?;
-        let lent = match open.asf.take().map(Asf::close) {
+        let lent = match open.asf.take().map(|asf| if open.is_elsewhere() { Err(asf.leave()) } else { asf.close() }) {
             None => Ok(()),
             Some(Ok(())) => Ok(()),
             Some(Err((e, None))) => Err(e),

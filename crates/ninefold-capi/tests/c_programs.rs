@@ -200,6 +200,30 @@ fn a_stream_of_the_thesis_on_a_file_here_lends_regions_too() {
 }
 
 #[test]
+fn a_file_of_a_server_lends_regions_in_every_dialect() {
+    const SIZE: usize = 5_000_001;
+    let program = Program::build("tests/c/asi_remote.c", &[]);
+    for dialect in DIALECTS {
+        println!("{dialect}");
+        let (host, here) = (Host::new(), tempfile::tempdir().unwrap());
+        std::fs::write(host.path("file"), content(SIZE)).unwrap();
+        let name = host.served.name("/file", dialect);
+        program.run(&[&name, here.path().to_str().unwrap(), &SIZE.to_string()]);
+        assert_eq!(host.served.server.stream_counts().opened > 0, has_streams(dialect), "{dialect}");
+    }
+}
+
+#[test]
+fn a_file_of_a_server_is_written_by_regions_in_every_dialect() {
+    let program = Program::build("tests/c/asi_remote_write.c", &[]);
+    for dialect in DIALECTS {
+        println!("{dialect}");
+        let host = Host::new();
+        program.run(&[&host.served.name("/made", dialect)]);
+    }
+}
+
+#[test]
 fn standard_io_on_streams_does_what_libc_does_with_regions_in_between() {
     Program::build("tests/c/stdio.c", &[]).run(&[&Host::new().path(""), "5000"]);
 }
@@ -236,11 +260,12 @@ fn whatever_a_program_does_when_its_server_dies_it_is_told_and_lives() {
     let large = content(SIZE);
     let program = Program::build("tests/c/cut.c", &[]);
     for dialect in DIALECTS {
-        for what in ["read", "write", "end", "plain", "behind"] {
+        for what in ["read", "regions", "write", "freed", "end", "plain", "behind"] {
             println!("{dialect} {what}");
             let host = Host::new();
             // Large enough that no socket holds all of it.
-            std::fs::write(host.path("file"), if what == "read" { &large[..] } else { b"x" }).unwrap();
+            std::fs::write(host.path("file"), if ["read", "regions"].contains(&what) { &large[..] } else { b"x" })
+                .unwrap();
             let Host { dir, served } = host;
             let name = served.name("/file", dialect);
             let address = served.address().clone();

@@ -37,6 +37,10 @@ fn run_all(flags: &[&str], under: &[&str], under_fork: &[&str], dialect: &str) {
     build("stdio").run(&[&path(""), "300"]);
     let forked = Program::build("tests/c/forked.c", flags).under(under_fork);
     forked.run(&[&host.name("/child", dialect), &host.name("/fifo", dialect)]);
+    build("streams").run(&[&ram.name("/lent", dialect), "300001"]);
+    let lent = Program::build("tests/c/asi_remote.c", flags).under(under_fork);
+    lent.run(&[&ram.name("/lent", dialect), &path(""), "300001"]);
+    build("asi_remote_write").run(&[&ram.name("/written", dialect)]);
     build("threads").run(&[&host.name("", dialect), "5"]);
     // Stopped at its first unlink, which is the test's to do.
     let program = build("unix_io");

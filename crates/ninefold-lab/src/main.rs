@@ -11,6 +11,7 @@ mod describe;
 mod interrupted;
 mod loopback;
 mod native;
+mod regions;
 mod round_trips;
 mod size;
 mod sshd;
@@ -54,6 +55,9 @@ enum Bench {
     /// The bare socket pump of scripts/bulk-table.sh: a whole file over one connection
     #[command(subcommand, hide = true)]
     Bulk(bulk::Bulk),
+    /// A server's file by regions, or by the client's stream, for scripts/regions-table.sh
+    #[command(hide = true)]
+    Regions(regions::Options),
     /// This command line in JSON, for `ninefold completions` and `ninefold man`
     #[command(hide = true)]
     Describe,
@@ -75,6 +79,7 @@ fn main() -> ExitCode {
         Bench::Calibrate(options) => calibrate::run(&options).map(|()| ExitCode::SUCCESS),
         Bench::Streams(options) => streams::run(&options).map(|()| ExitCode::SUCCESS),
         Bench::Describe => describe(),
+        Bench::Regions(options) => regions::run(&options).map(|()| ExitCode::SUCCESS),
         Bench::Bulk(bulk) => bulk::run(&bulk).map(|()| ExitCode::SUCCESS),
         Bench::Pump(options) => loopback::pump::serve(&options).map(|()| ExitCode::SUCCESS),
         Bench::Lab(command) => ninefold_lab::command::run(&command),

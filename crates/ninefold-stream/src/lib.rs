@@ -41,6 +41,8 @@ mod io;
 mod lock;
 mod memory;
 mod module;
+#[cfg(feature = "ninep")]
+pub mod ninep;
 mod open;
 mod primitives;
 mod raw;

@@ -1,4 +1,4 @@
-//! The memory that regions lie in: anonymous pages, or a mapped file.
+//! The memory that regions lie in: anonymous pages, a mapped file, or a buffer that a message arrived in.
 //!
 //! [`Memory`] belongs to one holder, who may write it while it is anonymous. [`Frozen`] is memory that is read only and shared from
 //! then on. Memory to write to, of which several regions are out at a time, is in `backplane/output`.
@@ -75,6 +75,11 @@ enum Owner {
         watch: Watch,
         _pages: Pages,
     },
+    /// What a server sent, where it arrived.
+    #[cfg(feature = "ninep")]
+    Arrived {
+        _data: bytes::Bytes,
+    },
 }
 
 /// Bytes that stay where they are until it is dropped.
@@ -105,7 +110,7 @@ impl Memory {
     /// The same, or memory that is free again if it is long enough.
     pub fn reused(free: Option<Memory>, bytes: usize) -> Result<Memory> {
         match free {
-            Some(memory) if memory.capacity() >= bytes => Ok(memory),
+            Some(memory) if memory.capacity() >= bytes && memory.is_ours() => Ok(memory),
             _ => Self::pooled(bytes),
         }
     }
@@ -147,6 +152,14 @@ impl Memory {
         Ok(Some(Memory { base, bytes, owner: Owner::Mapping { watch, _pages: pages } }))
     }
 
+    /// Bytes that arrived, where they lie.
+    #[cfg(feature = "ninep")]
+    pub fn arrived(data: bytes::Bytes) -> Memory {
+        // Bytes stay where they are when the handle moves.
+        let base = NonNull::from(&data[..]).cast::<u8>();
+        Memory { base, bytes: data.len(), owner: Owner::Arrived { _data: data } }
+    }
+
     /// Bytes.
     pub fn capacity(&self) -> usize {
         self.bytes
@@ -159,6 +172,11 @@ impl Memory {
             Owner::Anonymous(_) => Some(unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.bytes) }),
             _ => None,
         }
+    }
+
+    /// May it be written, and used again for other data?
+    pub fn is_ours(&self) -> bool {
+        matches!(self.owner, Owner::Anonymous(_))
     }
 
     /// Was part of the file gone when somebody looked?

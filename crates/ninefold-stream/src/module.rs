@@ -17,6 +17,8 @@
 //! | `read-write-random` | the same, never ahead |
 //! | `append` | plain files opened with `O_APPEND`, which other processes append to as well |
 //! | `pipe` | pipes, sockets, terminals and whatever else has no places |
+//! | `ninep` | files of 9P servers, in messages: the buffers that they arrive in |
+//! | `ninep-stream` | the same over a connection of their own: the buffers that are received into |
 //! | `gzip`, `zstd` | pushed: what gzip(1) and zstd(1) compressed, read only |
 //! | `prefetch` | pushed: the same, read ahead by a thread, read only |
 
@@ -39,6 +41,8 @@ mod decompress;
 pub(crate) mod descriptor;
 mod gzip;
 mod mapped;
+#[cfg(feature = "ninep")]
+pub(crate) mod ninep;
 pub(crate) mod overlay;
 mod pipe;
 mod pread;
@@ -130,6 +134,20 @@ pub trait StreamModule: Send {
         Err(Error::NotReadable)
     }
 
+    /// Does the module keep what it filled last, from the place on at which it is asked next? Then no tail is made for it.
+    fn keeps(&self) -> bool {
+        false
+    }
+
+    /// The stream goes elsewhere: what was filled is not to be lent once more.
+    fn forget(&mut self) {}
+
+    /// What was copied of what a server sent.
+    #[cfg(feature = "ninep")]
+    fn remote_counts(&self) -> Option<crate::ninep::Counts> {
+        None
+    }
+
     /// Where what follows is read by the one who asks, with the stream unlocked, and how many bytes; `from` is the end of what was filled
     /// last. None where the module has a way of its own, or the stream is not read in order.
     fn ahead(&mut self, from: u64) -> Option<(Arc<dyn Source>, usize)> {
@@ -163,6 +181,17 @@ pub trait StreamModule: Send {
     /// [`Error::NotSeekable`] where there is no such number.
     fn length(&mut self) -> Result<u64> {
         Err(Error::NotSeekable)
+    }
+
+    /// What was written is what others read from now on. What goes wrong is told by the next `write` or `flush`.
+    fn settle(&mut self) {}
+
+    /// What was flushed is on the disk.
+    ///
+    /// # Errors
+    /// fdatasync(2)'s; [`Error::NotSeekable`] where there is no file.
+    fn sync(&mut self) -> Result<()> {
+        Ok(rustix::fs::fdatasync(self.on_disk().ok_or(Error::NotSeekable)?)?)
     }
 
     /// What the module itself holds back goes to the system.

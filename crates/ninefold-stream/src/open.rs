@@ -13,7 +13,7 @@ use crate::backplane::state::State;
 use crate::calibration::Calibration;
 use crate::error::{Error, Result};
 use crate::lock::StreamLock;
-use crate::module::{self, Opened};
+use crate::module::{self, Opened, StreamModule};
 use crate::primitives::{has_heavy_fence, seat};
 use crate::stream::Stream;
 
@@ -133,7 +133,7 @@ impl Options {
         }
         let append = flags.contains(OFlags::APPEND);
         let stat = rustix::fs::fstat(&fd)?;
-        let calibration = self.calibration.unwrap_or_else(Calibration::of_machine);
+        let calibration = self.calibration_or_machines();
         let plain = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
         let places = module::descriptor::has_places(&fd)?;
         let file = File::of(plain.then_some((stat.st_dev, stat.st_ino)));
@@ -152,15 +152,43 @@ impl Options {
         let notice = file.notice();
         let opened = Opened { fd, read, write, append, calibration, notice };
         let module = module::named(name, opened)?;
-        let owner = has_heavy_fence().then(seat);
-        let mut state = State::new(module, (read, write), calibration);
-        if places {
-            state.moved(if append { u64::try_from(stat.st_size).unwrap_or(0) } else { begin });
-        }
-        let core = Arc::new(Core::new(StreamLock::new(owner), file, state));
-        core.file.join(&core);
-        Ok(Stream::new(core))
+        let at = if append { u64::try_from(stat.st_size).unwrap_or(0) } else { begin };
+        Ok(stream_of(module, (read, write), calibration, file, places.then_some(at)))
     }
+
+    /// The name that was given.
+    #[cfg(feature = "ninep")]
+    pub(crate) fn module_name(&self) -> Option<&str> {
+        self.module.as_deref()
+    }
+
+    #[cfg(feature = "ninep")]
+    pub(crate) fn is_random(&self) -> bool {
+        self.random
+    }
+
+    /// That was given, or is the machine's.
+    pub(crate) fn calibration_or_machines(&self) -> Calibration {
+        self.calibration.unwrap_or_else(Calibration::of_machine)
+    }
+}
+
+/// A stream of that module, that reads and writes what is told, and begins at that place, if it has any.
+pub(crate) fn stream_of(
+    module: Box<dyn StreamModule>,
+    may: (bool, bool),
+    calibration: Calibration,
+    file: Arc<File>,
+    at: Option<u64>,
+) -> Stream {
+    let owner = has_heavy_fence().then(seat);
+    let mut state = State::new(module, may, calibration);
+    if let Some(at) = at {
+        state.begin_at(at);
+    }
+    let core = Arc::new(Core::new(StreamLock::new(owner), file, state));
+    core.file.join(&core);
+    Stream::new(core)
 }
 
 /// File systems of which mapping a page costs no more than reading it. Memory's own have small pages, and others are far away.

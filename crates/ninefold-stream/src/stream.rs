@@ -246,8 +246,7 @@ impl Stream {
     pub fn sync(&self) -> Result<()> {
         let mut held = self.hold(false);
         held.state.flush()?;
-        let file = held.state.module.on_disk().ok_or(Error::NotSeekable)?;
-        Ok(rustix::fs::fdatasync(file)?)
+        held.state.module.sync()
     }
 
     /// Changes the mode (§2, `set_stream_mode`): to read, what this process freed is seen; to write, the offset stays.

@@ -44,6 +44,14 @@ fn runtime() -> Result<&'static Runtime, Error> {
     made.as_ref().map_err(|e| Error::Dial(e.clone()))
 }
 
+/// Waits on the caller's thread for what is done with [`client`]'s own types, on the thread of all connections.
+///
+/// # Errors
+/// Those of the future; [`Error::WithinRuntime`].
+pub fn block_on<T>(future: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    wait(future)
+}
+
 fn wait<T, E: From<Error>>(future: impl Future<Output = Result<T, E>>) -> Result<T, E> {
     if Handle::try_current().is_ok() {
         return Err(Error::WithinRuntime.into());
@@ -101,6 +109,13 @@ impl From<client::Node> for Node {
 impl From<client::File> for File {
     fn from(file: client::File) -> File {
         File(file)
+    }
+}
+
+/// For who goes on with [`client`]'s own, by [`block_on`].
+impl From<File> for client::File {
+    fn from(file: File) -> client::File {
+        file.0
     }
 }
 
@@ -279,6 +294,11 @@ impl File {
     /// See [`client::File::stream_read`].
     pub fn stream_read(&self, offset: u64, length: Option<u64>) -> Result<Stream, Error> {
         wait(self.0.stream_read(offset, length)).map(Stream)
+    }
+
+    /// See [`client::File::stream_read_in_band`].
+    pub fn stream_read_in_band(&self, offset: u64, length: Option<u64>) -> Stream {
+        Stream(self.0.stream_read_in_band(offset, length))
     }
 
     /// See [`client::File::stream_write`].

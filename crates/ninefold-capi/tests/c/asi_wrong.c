@@ -169,23 +169,34 @@ int main(int argc, char **argv)
     cannot_open(path, O_ACCMODE, -EINVAL);
     cannot_open(path, O_RDONLY | 040000 /* O_DIRECT */, -EINVAL);
     cannot_open(path, 010000000 /* O_PATH */, -EINVAL);
-    cannot_open(argv[2], O_RDONLY, -EOPNOTSUPP);
+    cannot_open(argv[2], O_RDONLY | 040000 /* O_DIRECT */, -EINVAL);
+    cannot_open(argv[2], O_RDWR | O_CREAT | O_EXCL, -EEXIST);
+    snprintf(path, sizeof path, "%.*s/none", (int)(strrchr(argv[2], '/') - argv[2]), argv[2]);
+    cannot_open(path, O_RDONLY, -ENOENT);
+    snprintf(path, sizeof path, "%s/wrong", argv[1]);
     cannot_open("9p://host:port:port/", O_RDONLY, -EINVAL);
     CHECK(sdopen(-1, &error) == NULL && error == -EBADF, "%d", error);
-    CHECK(sdopen(NF_FD_MIN, &error) == NULL && error == -EOPNOTSUPP, "%d", error);
+    CHECK(sdopen(0x7fffffff, &error) == NULL && error == -EBADF, "%d", error);
     nothing();
     regions();
     modes();
 
-    /* A stream of a server's file has no regions yet, and is one all the same. */
+    /* A stream of a server's file has regions from the first call on that asks for one, where it has no length. */
     fd = as_open(argv[2], O_RDONLY);
     CHECK(fd >= NF_FD_MIN, "%d", fd);
-    s = stream(fd, 0, 1);
-    CHECK(s != NULL, "%d", errno);
+    s = nf_stream_range(fd, 0, 2, 1, &error);
+    CHECK(s != NULL, "%d", error);
     CHECK(salloc(s, &length) == NULL && length == -EOPNOTSUPP, "%ld", length);
     SAME(sflush(s), -EOPNOTSUPP);
     SAME(sfree(s, &byte), -EINVAL);
     SAME(sread(s, &byte, 1), 1);
+    SAME(sclose(s), 0);
+    s = stream(fd, 0, 1);
+    CHECK(s != NULL, "%d", errno);
+    SAME(sfree(s, &byte), -EINVAL);
+    SAME(sflush(s), 0);
+    SAME(sfree(s, &byte), -EINVAL);
+    SAME(swrite(s, "x", 1), -EBADF);
     SAME(sclose(s), 0);
     SAME(as_close(fd), 0);
     return 0;

@@ -1,5 +1,5 @@
 /*
- * cut WHAT NAME BYTES: a stream (read, write) or a descriptor (plain, behind) whose server dies in the middle. What was not
+ * cut WHAT NAME BYTES: a stream (read, write, or by regions: regions, freed) or a descriptor (plain, behind) whose server dies in the middle. What was not
  * received or written is told as an error by the call that met it, and at the end; the program lives.
  */
 #include <signal.h>
@@ -33,6 +33,53 @@ static void reading(int fd, long long size)
     lost(n);
     SAME(sread(s, bytes, PIECE), n);
     SAME(sclose(s), n);
+}
+
+/* The same by regions. What is had is what the file has, and the end is told as an error, again and again. */
+static void regions(const char *name, long long size)
+{
+    int error;
+    Stream *s = sopen(name, O_RDONLY, 0, &error);
+    long long got = PIECE;
+    unsigned char *first, *region;
+    long length = PIECE, told;
+    CHECK(s != NULL, "%d", error);
+    CHECK((first = salloc(s, &length)) != NULL && length == PIECE, "%ld", length);
+    report("begun");
+    while ((region = salloc(s, &length)) != NULL) {
+        SAME(differs(region, got, (size_t)length), -1);
+        got += length;
+        SAME(sfree(s, region), 0);
+    }
+    CHECK(got < size, "the server had sent all of it");
+    lost(told = length);
+    length = PIECE;
+    CHECK(salloc(s, &length) == NULL && length == told, "%ld", length);
+    SAME(differs(first, 0, PIECE), -1);
+    SAME(sfree(s, first), 0);
+    lost(sclose(s));
+}
+
+/* What is freed and not taken is told by the call that meets it, and by all behind it. */
+static void freed(const char *name)
+{
+    int error, n;
+    long length = PIECE, told = 0;
+    void *region;
+    Stream *s = sopen(name, O_WRONLY, 0, &error);
+    CHECK(s != NULL, "%d", error);
+    CHECK((region = salloc(s, &length)) != NULL, "%ld", length);
+    SAME(sfree(s, region), 0);
+    SAME(sflush(s), 0);
+    report("begun");
+    for (n = 0; n < 10000 && told >= 0; n++) {
+        length = PIECE;
+        region = salloc(s, &length);
+        told = region == NULL ? length : sfree(s, region);
+    }
+    lost(told);
+    lost(sflush(s));
+    lost(sclose(s));
 }
 
 static void writing(int fd)
@@ -75,7 +122,11 @@ int main(int argc, char **argv)
     signal(SIGPIPE, SIG_DFL);
     fd = as_open(argv[2], strcmp(what, "behind") ? O_RDWR : O_RDWR | OBEHIND);
     CHECK(fd >= NF_FD_MIN, "%d", fd);
-    if (!strcmp(what, "read")) {
+    if (!strcmp(what, "regions")) {
+        regions(argv[2], atoll(argv[3]));
+    } else if (!strcmp(what, "freed")) {
+        freed(argv[2]);
+    } else if (!strcmp(what, "read")) {
         reading(fd, atoll(argv[3]));
     } else if (!strcmp(what, "write")) {
         writing(fd);

@@ -47,7 +47,7 @@ impl Input {
 
     fn reclaim(&mut self, buffer: Buffer) {
         // A mapping is of one place, and what another lent is not ours to write.
-        let memory = buffer.memory.thaw().and_then(|mut m| m.as_mut_slice().is_some().then_some(m));
+        let memory = buffer.memory.thaw().filter(Memory::is_ours);
         if memory.is_some() {
             self.spare = memory;
         }
@@ -77,7 +77,8 @@ impl Input {
         self.old[place].out -= 1;
         let damaged = self.old[place].memory.is_damaged();
         if self.old[place].out == 0 {
-            let buffer = self.old.swap_remove(place);
+            // In order: of two that lie in one memory the later one has what lies in both.
+            let buffer = self.old.remove(place);
             self.reclaim(buffer);
         }
         Some(damaged)

@@ -84,6 +84,11 @@ impl State {
         }
     }
 
+    /// The place of a stream of which nothing was asked.
+    pub fn begin_at(&mut self, at: u64) {
+        self.position = at;
+    }
+
     pub fn position(&self) -> u64 {
         if self.current.live { self.current.position() } else { self.position }
     }
@@ -131,11 +136,12 @@ impl State {
 
     /// `drain` on behalf of another stream: what cannot be written is shown to it all the same, and its error is told here later.
     pub fn settle(&mut self) -> Overlay {
-        if !self.write
-            || (self.drain().is_ok() && !self.output.is_behind())
-            || self.module.appends()
-            || !self.module.is_seekable()
-        {
+        if !self.write {
+            return Vec::new();
+        }
+        let is_written = self.drain().is_ok() && !self.output.is_behind();
+        self.module.settle();
+        if is_written || self.module.appends() || !self.module.is_seekable() {
             return Vec::new();
         }
         self.output.unwritten()
@@ -218,6 +224,7 @@ impl State {
 
     /// What was read is of another place.
     fn input_done(&mut self) {
+        self.module.forget();
         self.pending.clear();
         self.ahead = None;
         if !self.current.live {
@@ -243,7 +250,8 @@ impl State {
         if fresh || (!seekable && self.current.live && self.current.mode == Mode::Read) {
             let buffer = self.input.buffer.as_ref();
             // What is mapped is mapped again: it may be long, and gone by now.
-            if let Some(buffer) = buffer.filter(|buffer| self.current.left > 0 && !buffer.memory.is_mapped()) {
+            let keeps = |buffer: &&Buffer| buffer.memory.is_mapped() || (self.module.keeps() && !self.has_unread());
+            if let Some(buffer) = buffer.filter(|buffer| self.current.left > 0 && !keeps(buffer)) {
                 let begin = buffer.start + self.current.used();
                 self.pending.clear();
                 self.pending.extend_from_slice(buffer.memory.bytes(begin..begin + self.current.left));

@@ -86,7 +86,7 @@ impl Below {
             return Err(e);
         }
         if let Some((memory, _)) = self.chunk.take() {
-            self.spare = memory.thaw().filter(|memory| !memory.is_mapped());
+            self.spare = memory.thaw().filter(Memory::is_ours);
         }
         let fill = Fill {
             at: self.at,
@@ -120,6 +120,7 @@ impl Below {
 
     /// Where there are places: it goes on elsewhere.
     pub fn go_to(&mut self, at: u64) {
+        self.module.forget();
         self.at = at;
         self.chunk = None;
         self.due = None;

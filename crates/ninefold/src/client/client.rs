@@ -96,6 +96,11 @@ impl Client {
         self.handle.is(&other.handle)
     }
 
+    /// A number of the tree that was attached to, for as long as any client of it is: who has the same names files by the same qids.
+    pub fn tree_number(&self) -> usize {
+        Arc::as_ptr(&self.root).addr()
+    }
+
     /// Waits for the attach.
     pub(super) async fn attached(&self) -> Result<Attached, Error> {
         self.root.attached().await

@@ -47,7 +47,8 @@ impl File {
 
     /// The same open file once more, for who goes on with it when this is closed: it is clunked when both are gone. What either
     /// writes behind is unknown to the other.
-    pub(super) fn share(&self) -> File {
+    #[must_use]
+    pub fn share(&self) -> File {
         let File { client, fid, qid, iounit, mode, made, .. } = self;
         let (behind, granted) = Default::default();
         let (client, fid) = (client.clone(), fid.clone());

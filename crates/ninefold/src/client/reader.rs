@@ -50,6 +50,8 @@ pub struct Reader<'f> {
     end: Option<u64>,
     /// A short reply ends it, whatever is behind.
     ends_short: bool,
+    /// Where what is asked for ends, if that can be: so many bytes, and as many again, behind that place.
+    steps: (u64, u32),
     /// The connection had no room when it was last asked for.
     refused: bool,
     ended: Option<Result<(), Error>>,
@@ -116,6 +118,7 @@ impl<'f> Reader<'f> {
             short: (0, 0),
             end: None,
             ends_short: false,
+            steps: (offset, 1),
             refused: false,
             ended: None,
         }
@@ -128,6 +131,19 @@ impl Reader<'_> {
         self.until = end;
         self.known = self.known.min(end);
         self
+    }
+
+    /// What is asked for ends where steps of `bytes` bytes behind `from` do, where a message holds one: who takes so many at a time has
+    /// each in one buffer.
+    pub(super) fn in_steps(self, from: u64, bytes: u32) -> Self {
+        Reader { steps: (from, bytes.max(1)), ..self }
+    }
+
+    /// As much as ends a step, of `count` bytes from `next` on; all of them where none ends there.
+    fn to_step(&self, count: u32) -> u32 {
+        let (from, step) = self.steps;
+        let beyond = (self.next.saturating_sub(from).saturating_add(u64::from(count)) % u64::from(step)) as u32;
+        if beyond < count { count - beyond } else { count }
     }
 
     /// Where the bytes that come next lie in the file.
@@ -323,7 +339,7 @@ impl Reader<'_> {
             let message = if several { self.flight.message() } else { self.file.read_max() };
             // The last one reaches over the end that was told, so that its reply tells whether it is still there.
             let left = u32::try_from(self.until - self.next).unwrap_or(u32::MAX);
-            let count = message.min(self.most).min(left);
+            let count = self.to_step(message.min(self.most)).min(left);
             if !self.slots.is_empty() && (!several || !self.flight.has_room(count)) {
                 break;
             }

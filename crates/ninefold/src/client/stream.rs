@@ -80,6 +80,11 @@ impl File {
         self.stream_read_as(&self.client, offset, length).await
     }
 
+    /// The same in messages, whatever the server has. Nothing is asked for before the first bytes are.
+    pub fn stream_read_in_band(&self, offset: u64, length: Option<u64>) -> Stream {
+        Stream::of_reading(self.share(), None, &Ask::alone(true, offset, length))
+    }
+
     /// The same by requests of `client`, which is of the same connection; see [`Client::fork`].
     pub(super) async fn stream_read_as(
         &self,
@@ -163,6 +168,14 @@ impl Stream {
             None => Way::Reading(Box::new(Reading::new(file, ask.offset, ask.length))),
         };
         Stream { way, moved: 0, length: ask.length, buffer: BytesMut::new() }
+    }
+
+    /// Who reads takes so many bytes at a time: before the first are asked for. Where they come in messages, each is asked to end where such a
+    /// piece does, so that [`Stream::next`] has none of them in two.
+    pub fn read_in_steps(&mut self, bytes: u32) {
+        if let Way::Reading(reading) = &mut self.way {
+            reading.in_steps(bytes);
+        }
     }
 
     /// Whether the bytes go in messages of 9P: the server has no streams, or this one could not be had.

@@ -23,12 +23,18 @@ pub(super) struct Reading {
     reader: Option<Reader<'static>>,
     /// Of what came last, what was not taken.
     rest: Bytes,
+    /// Bytes that are taken at a time, if that is known: messages end where they do.
+    step: u32,
 }
 
 impl Reading {
     pub fn new(file: File, offset: u64, length: Option<u64>) -> Reading {
         let until = length.map_or(u64::MAX, |length| offset.saturating_add(length));
-        Reading { file: Arc::new(file), offset, until, reader: None, rest: Bytes::new() }
+        Reading { file: Arc::new(file), offset, until, reader: None, rest: Bytes::new(), step: 1 }
+    }
+
+    pub fn in_steps(&mut self, bytes: u32) {
+        self.step = bytes.max(1);
     }
 
     pub async fn read(&mut self, buf: &mut [u8]) -> Result<usize, Error> {
@@ -64,7 +70,9 @@ impl Reading {
         if file.qid().kind != QidType::FILE || self.until <= self.offset {
             return self.reader.insert(reader(self.offset, None).until(self.until)).next().await;
         }
-        let count = u32::try_from(self.until - self.offset).unwrap_or(u32::MAX).min(file.read_max());
+        let most = file.read_max();
+        let whole = if most > self.step { most - most % self.step } else { most };
+        let count = u32::try_from(self.until - self.offset).unwrap_or(u32::MAX).min(whole);
         let beside = file.client.fork();
         let (data, metadata) = join(file.read_message(self.offset, count), file.metadata_by(&beside)).await;
         file.client.join(&beside);
@@ -77,7 +85,8 @@ impl Reading {
         if data.len() < count as usize && size.is_none_or(|size| size <= at) && (size.is_some() || data.is_empty()) {
             self.until = at;
         }
-        let reader = self.reader.insert(reader(at, metadata.as_ref()).until(self.until));
+        let reader = reader(at, metadata.as_ref()).until(self.until).in_steps(self.offset, self.step);
+        let reader = self.reader.insert(reader);
         if data.is_empty() { reader.next().await } else { Ok(Some(data)) }
     }
 
