@@ -178,6 +178,8 @@ fn several_streams_bring_a_file_whole_over_a_distance_and_take_it_there() {
     let up = stats(&["cp", to.to_str().unwrap(), &format!("{place}/g")]);
     assert!(share.read("g") == content);
     assert!(count(&up, "Tstream") >= 4, "{up}");
+    // The version; who has the name; a part and its streams; how they ended; the part's name.
+    assert!(up["round_trips"].as_u64().unwrap() <= 5, "{up}");
     let one = stats(&["cp", "--streams", "1", &format!("{place}/f"), to.to_str().unwrap()]);
     assert_eq!(count(&one, "Tstream"), 1, "{one}");
     assert_eq!(share.names("."), ["f", "g"]);
