@@ -5,6 +5,7 @@
 //! by the first call that needs one, and stays it.
 
 use std::ffi::{c_char, c_int, c_long, c_longlong, c_void};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, TryLockError};
 
 use nine::proto::Errno;
@@ -16,8 +17,11 @@ use crate::stream::{Range, Stream};
 use crate::unix_io::descriptor;
 
 /// What C has a pointer to, from a Box.
+#[repr(C)]
 pub struct NfStream {
-    /// First, for every call on regions looks.
+    /// First: the header's own.
+    front: Front,
+    /// For every call on regions looks.
     asf: OnceLock<Asf>,
     born: Birth,
     /// Whose connection it goes by; none that is of a file here.
@@ -26,9 +30,39 @@ pub struct NfStream {
     stream: Mutex<Option<Stream>>,
 }
 
+/// `NfFront` of the header: where its short ways find what they need.
+#[repr(C)]
+struct Front {
+    /// Written last: who sees it sees the rest.
+    owner: AtomicPtr<AtomicUsize>,
+    buffer: AtomicPtr<c_void>,
+    /// Good from the beginning on: short ways write to the seat before they know whose the stream is.
+    seat: isize,
+}
+
+/// Owned by nobody, for streams that lend no regions yet.
+static UNOWNED: AtomicUsize = AtomicUsize::new(0);
+
+impl Front {
+    fn new() -> Front {
+        let owner = AtomicPtr::new((&raw const UNOWNED).cast_mut());
+        // Where it cannot be told the header has no short ways.
+        Front { owner, buffer: AtomicPtr::default(), seat: ninefold_stream::seat_place().unwrap_or(0) }
+    }
+
+    /// From now on short ways are granted, on memory that `asf` keeps.
+    fn open(&self, asf: &Asf) {
+        let front = asf.raw.front();
+        self.buffer.store(front.current, Ordering::Relaxed);
+        self.owner.store(front.owner.cast_mut(), Ordering::Release);
+    }
+}
+
 impl NfStream {
     pub fn new(asf: Asf) -> Result<NfStream, Errno> {
-        Ok(NfStream { asf: asf.into(), born: Birth::begin()?, process: None, stream: Mutex::new(None) })
+        let front = Front::new();
+        front.open(&asf);
+        Ok(NfStream { front, asf: asf.into(), born: Birth::begin()?, process: None, stream: Mutex::new(None) })
     }
 
     /// As it is, or None where no region was asked for yet.
@@ -47,6 +81,9 @@ impl NfStream {
             let asf = stream.as_ref().ok_or(EIO)?.as_asf()?;
             // The lock is held, so that nobody else does this.
             let _ = self.asf.set(asf);
+            if let Some(asf) = self.asf() {
+                self.front.open(asf);
+            }
         }
         drop(stream);
         self.asf().ok_or(EIO)
@@ -132,7 +169,7 @@ pub unsafe extern "C" fn nf_stream_range(
             None => (None, Stream::here(fd, range)?),
             Some((process, descriptor)) => (Some(process), Stream::there(process, descriptor, range)?),
         };
-        Ok(NfStream { asf: OnceLock::new(), born, process, stream: Mutex::new(Some(stream)) })
+        Ok(NfStream { front: Front::new(), asf: OnceLock::new(), born, process, stream: Mutex::new(Some(stream)) })
     });
     // SAFETY: the caller vouches.
     unsafe { handed_out(begun, error) }

@@ -190,6 +190,17 @@ fn regions_that_are_none_and_whatever_else_is_wrong_are_refused_and_do_no_harm()
 }
 
 #[test]
+fn short_ways_of_the_header_are_gone_only_while_they_are_right() {
+    let layout = ninefold_stream::LAYOUT.map(|place| place.to_string()).join(",");
+    let wrapped = ["salloc", "salloc_line", "sfree", "sgetc"].map(|name| format!("-Wl,--wrap=nf_{name}"));
+    let layout = format!("-DLAYOUT={layout}");
+    let flags: Vec<&str> = wrapped.iter().chain([&layout]).map(String::as_str).collect();
+    for more in [&["-O0"][..], &["-O2"], &["-O2", "-masm=intel"]] {
+        Program::build("tests/c/short.c", &[&flags, more].concat()).run(&[&Host::new().path("")]);
+    }
+}
+
+#[test]
 fn threads_share_a_stream_of_regions() {
     Program::build("tests/c/asi_threads.c", &[]).run(&[&Host::new().path(""), "2000"]);
 }
