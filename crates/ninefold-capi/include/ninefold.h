@@ -105,7 +105,10 @@ NfStream *nf_stream_range(int fd, long long offset, long long length, char isrea
  */
 long nf_sread(NfStream *s, void *buf, long n);
 
-/* Takes n bytes, all of them unless it fails. An error may be of earlier ones; it is given for ever. */
+/*
+ * Takes n bytes, all of them unless it fails. An error may be of earlier ones; it is given for ever. Fewer than n, of a stream that lends regions: so many
+ * are taken, and what went wrong behind them is in errno, and met again by the next call.
+ */
 long nf_swrite(NfStream *s, const void *buf, long n);
 
 /*
@@ -249,6 +252,26 @@ long long nf_scopy(NfStream *from, NfStream *to, long long bytes);
 int nf_spush(NfStream *s, const char *module);
 int nf_spop(NfStream *s);
 const char *nf_smodule(NfStream *s);
+
+/*
+ * Descriptors of streams. nf_sfileno gives a descriptor for the calls of Unix I/O above; several may be of one stream, nf_as_dup gives more. Stream and descriptors
+ * have one offset, and what was freed or written by one call every other sees: as_read, salloc, sgetc in any order are the stream's bytes in order.
+ * as_write is in the stream, and in the file by as_close, as_fsync, fdflush and sflush, which tell errors; opened with O_APPEND each is
+ * written at once, in one piece among all processes. as_pread, as_pwrite, as_fstat and as_ftruncate flush first: -EBUSY while freed data waits for a region that is
+ * out; -ESPIPE where the stream has no places. A descriptor ends with as_close, which leaves the stream, and with its stream. Its number is NF_FD_MIN or more: a system
+ * call on it is EBADF. sclose is -EBUSY while a thread is in a call by one. Of a file of a server, or of a length: -EOPNOTSUPP.
+ */
+int nf_sfileno(NfStream *s);
+
+/* dup(2), of the kernel's descriptors and of those of streams. The copies share their offset. Of a file of a server: -EOPNOTSUPP. */
+int nf_as_dup(int fd);
+
+/*
+ * The stream that fd is of. Of a descriptor of the kernel's a new one, as sdopen gives it, which besides moves the descriptor's own offset to its own at sflush and
+ * sclose: whoever shares the descriptor by dup(2) or fork(2), another program too, goes on where the stream was. Between nf_as_stream and that nobody else
+ * reads or writes by it: one at a time has the offset (POSIX.1-2024, XSH 2.5.1).
+ */
+NfStream *nf_as_stream(int fd, int *error);
 
 /* The stream's offset; of what has no places, the bytes that passed. */
 long long nf_sposition(NfStream *s);
@@ -537,6 +560,9 @@ static inline long long scopy(Stream *from, Stream *to, long long bytes) { retur
 static inline int spush(Stream *s, const char *module) { return nf_spush(s, module); }
 static inline int spop(Stream *s) { return nf_spop(s); }
 static inline const char *smodule(Stream *s) { return nf_smodule(s); }
+static inline int sfileno(Stream *s) { return nf_sfileno(s); }
+static inline int as_dup(int fd) { return nf_as_dup(fd); }
+static inline Stream *as_stream(int fd, int *error) { return nf_as_stream(fd, error); }
 static inline long long sposition(Stream *s) { return nf_sposition(s); }
 
 static inline Stream *sfopen(const char *name, const char *mode) { return nf_sfopen(name, mode); }

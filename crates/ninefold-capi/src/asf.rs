@@ -9,7 +9,7 @@ use nine::proto::Errno;
 use ninefold_stream::{Mode, Options, Raw, RawRegion, Stream, Wanted};
 use nix::libc;
 
-use crate::fence::{EBUSY, EINVAL, EIO, EOPNOTSUPP, ESTALE, errno_of_io, errno_of_stream};
+use crate::fence::{EBUSY, EINVAL, EIO, EOPNOTSUPP, ESTALE, errno_of_io, errno_of_stream, told};
 use crate::{kernel, remote};
 
 /// As C has them: SA_READ, SA_WRITE.
@@ -55,11 +55,13 @@ pub struct Asf {
     begun: u64,
     /// A `Buffering`.
     buffering: AtomicI32,
+    /// The descriptor's own offset is to be the stream's when it is flushed.
+    hands_over: bool,
 }
 
 impl Asf {
     fn of(stream: Stream, begun: u64) -> Asf {
-        Asf { raw: Raw::new(stream), begun, buffering: AtomicI32::new(Buffering::Full as i32) }
+        Asf { raw: Raw::new(stream), begun, buffering: AtomicI32::new(Buffering::Full as i32), hands_over: false }
     }
 
     /// Opens a file by its name, with the module of that name if there is one.
@@ -81,6 +83,11 @@ impl Asf {
     /// On a descriptor of the kernel's, which stays the caller's.
     pub fn on(fd: i32) -> Result<Asf, Errno> {
         Asf::take(&Options::new(), kernel::duplicate(fd)?.into())
+    }
+
+    /// The same, which moves the descriptor's offset when it is flushed.
+    pub fn in_place_of(fd: i32) -> Result<Asf, Errno> {
+        Ok(Asf { hands_over: true, ..Asf::on(fd)? })
     }
 
     fn take(options: &Options, fd: OwnedFd) -> Result<Asf, Errno> {
@@ -134,13 +141,25 @@ impl Asf {
         Ok(read)
     }
 
-    /// All of it, or an error, behind some of it perhaps.
-    pub fn write(&self, mut bytes: &[u8]) -> Result<(), Errno> {
-        while !bytes.is_empty() {
-            let written = self.stream().write(bytes).map_err(|e| errno_of_io(&e))?;
-            bytes = &bytes[written..];
+    /// Takes all of it, or as much as comes before an error, which the next call meets; or an error, and nothing is taken.
+    pub fn write(&self, bytes: &[u8]) -> Result<usize, Errno> {
+        let mut taken = 0;
+        while taken < bytes.len() {
+            match self.stream().write(&bytes[taken..]) {
+                Ok(written) => taken += written,
+                Err(e) if taken > 0 => {
+                    told(errno_of_io(&e));
+                    break;
+                }
+                Err(e) => return Err(errno_of_io(&e)),
+            }
         }
-        Ok(())
+        Ok(taken)
+    }
+
+    pub fn flush(&self) -> Result<(), Errno> {
+        let flushed = if self.hands_over { self.stream().hand_over() } else { self.stream().flush() };
+        flushed.map_err(errno_of_stream)
     }
 
     #[inline(always)]
@@ -180,11 +199,14 @@ impl Asf {
 
     /// Ends it. While regions are out it does not, and is given back.
     pub fn close(self) -> Result<(), (Errno, Option<Asf>)> {
-        let Asf { raw, begun, buffering } = self;
+        if self.hands_over {
+            let _ = self.stream().hand_over(); // what is wrong with it the end meets again
+        }
+        let Asf { raw, begun, buffering, hands_over } = self;
         raw.close().map_err(|(e, raw)| match (errno_of_stream(e), raw) {
             // To C it says that the stream goes on, which one that is gone does not.
             (EBUSY, None) => (EIO, None),
-            (e, raw) => (e, raw.map(|raw| Asf { raw, begun, buffering })),
+            (e, raw) => (e, raw.map(|raw| Asf { raw, begun, buffering, hands_over })),
         })
     }
 }

@@ -216,6 +216,11 @@ fn standard_io_on_streams_does_what_libc_does_with_regions_in_between() {
 }
 
 #[test]
+fn unix_io_and_regions_and_standard_io_on_one_stream_have_one_offset() {
+    Program::build("tests/c/unix_mixed.c", &["-O1"]).run(&[&Host::new().path(""), "1", "100000"]);
+}
+
+#[test]
 fn a_stream_into_a_full_file_system_fails_and_its_end_says_so() {
     let program = Program::build("tests/c/full.c", &[]);
     for dialect in DIALECTS {

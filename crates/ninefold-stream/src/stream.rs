@@ -11,6 +11,7 @@
 //! | push, pop (§6.1) | [`Stream::push`], [`Stream::pop`] |
 
 use std::io::SeekFrom;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -248,6 +249,37 @@ impl Stream {
         held.state.flush()?;
         let file = held.state.module.on_disk().ok_or(Error::NotSeekable)?;
         Ok(rustix::fs::fdatasync(file)?)
+    }
+
+    /// Runs `f` with the descriptor of the stream's file, after a `flush`. The stream's offset stays, and the descriptor's own is of no
+    /// meaning to it. Where `f` `changes` the file, what was read of it before is read again.
+    ///
+    /// # Errors
+    /// `flush`'s; [`Error::NotSeekable`] where there is no file, or the stream is not what the file has.
+    pub fn with_descriptor<R>(&self, changes: bool, f: impl FnOnce(BorrowedFd<'_>) -> R) -> Result<R> {
+        let mut held = self.hold(true);
+        held.state.flush()?;
+        let result = f(held.state.module.on_disk().ok_or(Error::NotSeekable)?);
+        if changes {
+            self.core.file.changed();
+        }
+        Ok(result)
+    }
+
+    /// `flush`, and moves the descriptor's own offset to the stream's: whoever has the same open file, by dup(2) or fork(2), goes on there. What
+    /// has no places has none to tell.
+    ///
+    /// # Errors
+    /// `flush`'s.
+    pub fn hand_over(&self) -> Result<()> {
+        let mut held = self.hold(false);
+        held.state.flush()?;
+        let at = held.state.position();
+        let module = &held.state.module;
+        if let Some(fd) = module.on_disk().filter(|_| module.is_seekable() && !module.appends()) {
+            rustix::fs::seek(fd, rustix::fs::SeekFrom::Start(at))?;
+        }
+        Ok(())
     }
 
     /// Changes the mode (§2, `set_stream_mode`): to read, what this process freed is seen; to write, the offset stays.
@@ -527,7 +559,7 @@ impl Stream {
     pub(crate) fn with_file<R>(
         &self,
         mode: Mode,
-        f: impl FnOnce(std::os::fd::BorrowedFd<'_>, u64) -> (Result<R>, u64),
+        f: impl FnOnce(BorrowedFd<'_>, u64) -> (Result<R>, u64),
     ) -> Option<Result<R>> {
         let mut held = self.hold(true);
         if let Err(e) = held.state.set_mode(mode) {
