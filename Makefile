@@ -30,6 +30,7 @@ install: ## install what `make build` built: PREFIX=/usr/local, DESTDIR=
 	ln -sf libninefold.so.0 '$(DESTDIR)$(LIBDIR)/libninefold.so'
 	install -m 644 $(RELEASE)/libninefold.a '$(DESTDIR)$(LIBDIR)/libninefold.a'
 	install -m 644 crates/ninefold-capi/include/ninefold.h '$(DESTDIR)$(INCLUDEDIR)/ninefold.h'
+	install -m 644 crates/ninefold-capi/include/ninefold.hpp '$(DESTDIR)$(INCLUDEDIR)/ninefold.hpp'
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|' -e 's|@VERSION@|$(VERSION)|' \
 		crates/ninefold-capi/ninefold.pc.in >'$(DESTDIR)$(LIBDIR)/pkgconfig/ninefold.pc'
 	$(RELEASE)/ninefold man >'$(DESTDIR)$(MANDIR)/man1/ninefold.1'

@@ -221,6 +221,14 @@ fn unix_io_and_regions_and_standard_io_on_one_stream_have_one_offset() {
 }
 
 #[test]
+fn iostreams_of_cplusplus_on_regions_do_what_those_of_the_standard_do() {
+    for standard in ["-std=c++11", "-std=c++20"] {
+        let program = Program::build_by("c++", "tests/c/iostreams.cpp", &[standard, "-O1"]);
+        program.run(&[&Host::new().path(""), "5000"]);
+    }
+}
+
+#[test]
 fn a_stream_into_a_full_file_system_fails_and_its_end_says_so() {
     let program = Program::build("tests/c/full.c", &[]);
     for dialect in DIALECTS {
