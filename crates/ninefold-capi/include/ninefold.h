@@ -123,8 +123,8 @@ int nf_sclose(NfStream *s);
  * nothing is copied. salloc gives a region, the next bytes of the stream; sfree gives it back. A region stays until it is freed, in any order
  * and by any thread, whatever is done with the stream meanwhile; sread and swrite may come between any two of these calls.
  *
- * A stream is in one of two modes. In read mode regions hold data; do not write to them: it changes nothing but that region, and what of it
- * srealloc gives back to the next one; where the region is the file's own memory it is a SIGSEGV. In write mode they are room for data, whose bytes are unspecified until they are
+ * A stream is in one of two modes. In read mode regions hold data; do not write to them: it changes nothing but that region (of a pipe, a socket or a terminal also what of it
+ * srealloc gives back to the next one); where the region is the file's own memory it is a SIGSEGV. In write mode they are room for data, whose bytes are unspecified until they are
  * written. What was freed every stream of this process on the file sees, and the file is longer for them from then on. It goes to the file
  * in the order of salloc: not before every region that was allocated earlier on that stream is free.
  *

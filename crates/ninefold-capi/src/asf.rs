@@ -53,6 +53,8 @@ pub struct Asf {
     pub raw: Raw,
     /// Bytes that the file had when a stream of the thesis began to read it, which promised to say if it was cut; else 0.
     begun: u64,
+    /// Where a stream of the thesis told its end, which is for good: what comes to the file later is no part of it.
+    ended: Option<u64>,
     /// A `Buffering`.
     buffering: AtomicI32,
     /// The descriptor's own offset is to be the stream's when it is flushed.
@@ -61,7 +63,8 @@ pub struct Asf {
 
 impl Asf {
     fn of(stream: Stream, begun: u64) -> Asf {
-        Asf { raw: Raw::new(stream), begun, buffering: AtomicI32::new(Buffering::Full as i32), hands_over: false }
+        let buffering = AtomicI32::new(Buffering::Full as i32);
+        Asf { raw: Raw::new(stream), begun, ended: None, buffering, hands_over: false }
     }
 
     /// Opens a file by its name, with the module of that name if there is one.
@@ -95,7 +98,7 @@ impl Asf {
     }
 
     /// What a stream of the thesis becomes, at its place.
-    pub fn one_way(fd: i32, place: Option<u64>, reads: bool, size: u64) -> Result<Asf, Errno> {
+    pub fn one_way(fd: i32, place: Option<u64>, reads: bool, size: u64, ended: bool) -> Result<Asf, Errno> {
         let mode = if reads { Mode::Read } else { Mode::Write };
         let fd: OwnedFd = kernel::duplicate(fd)?.into();
         let appends = !reads && kernel::flags_of(&fd)? & libc::O_APPEND != 0;
@@ -103,14 +106,23 @@ impl Asf {
         if let Some(place) = place.filter(|_| !appends) {
             stream.seek(SeekFrom::Start(place)).map_err(errno_of_stream)?;
         }
-        Ok(Asf::of(stream, if reads { size } else { 0 }))
+        let ended = ended.then(|| stream.position());
+        Ok(Asf { ended, ..Asf::of(stream, if reads { size } else { 0 }) })
     }
 
     pub fn stream(&self) -> &Stream {
         self.raw.stream()
     }
 
+    /// Is the stream at the end that it told?
+    fn is_over(&self) -> bool {
+        self.ended.is_some_and(|end| self.stream().position() >= end)
+    }
+
     pub fn alloc(&self, wanted: Wanted) -> Result<RawRegion, Errno> {
+        if self.ended.is_some() && wanted.to.is_none() && wanted.mode != Some(Mode::Write) && self.is_over() {
+            return Ok(RawRegion { at: std::ptr::null_mut(), bytes: 0 });
+        }
         let region = self.raw.alloc(wanted).map_err(errno_of_stream)?;
         if region.bytes == 0 && wanted.bytes > 0 {
             self.end()?;
@@ -119,6 +131,9 @@ impl Asf {
     }
 
     pub fn until(&self, delimiter: u8, most: usize) -> Result<RawRegion, Errno> {
+        if self.is_over() {
+            return Ok(RawRegion { at: std::ptr::null_mut(), bytes: 0 });
+        }
         let region = self.raw.until(delimiter, most).map_err(errno_of_stream)?;
         if region.bytes == 0 && most > 0 {
             self.end()?;
@@ -134,6 +149,9 @@ impl Asf {
 
     /// Figure 9.
     pub fn read(&self, bytes: &mut [u8]) -> Result<usize, Errno> {
+        if self.is_over() {
+            return Ok(0);
+        }
         let read = self.stream().read(bytes).map_err(|e| errno_of_io(&e))?;
         if read == 0 && !bytes.is_empty() {
             self.end()?;
@@ -175,6 +193,9 @@ impl Asf {
     /// The next line, or as much of it as fits; none at the end. A pipe is waited for until the line has ended.
     pub fn line(&self, room: &mut [u8]) -> Result<usize, Errno> {
         let mut have = 0;
+        if self.is_over() {
+            return Ok(0);
+        }
         while have < room.len() {
             // In one step with what comes before, where threads share the stream: they get whole lines of what is at hand.
             let region = match self.stream().alloc_until(b'\n', room.len() - have) {
@@ -202,11 +223,11 @@ impl Asf {
         if self.hands_over {
             let _ = self.stream().hand_over(); // what is wrong with it the end meets again
         }
-        let Asf { raw, begun, buffering, hands_over } = self;
+        let Asf { raw, begun, ended, buffering, hands_over } = self;
         raw.close().map_err(|(e, raw)| match (errno_of_stream(e), raw) {
             // To C it says that the stream goes on, which one that is gone does not.
             (EBUSY, None) => (EIO, None),
-            (e, raw) => (e, raw.map(|raw| Asf { raw, begun, buffering, hands_over })),
+            (e, raw) => (e, raw.map(|raw| Asf { raw, begun, ended, buffering, hands_over })),
         })
     }
 }

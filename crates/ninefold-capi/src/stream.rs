@@ -124,8 +124,8 @@ impl Stream {
     pub fn as_asf(&self) -> Result<Asf, Errno> {
         self.failed.map_or(Ok(()), Err)?;
         match &self.way {
-            Way::Here(Here { left: None, file, place, size, .. }) => {
-                Asf::one_way(file.as_raw_fd(), *place, self.reads, *size)
+            Way::Here(Here { left: None, file, place, size, ended }) => {
+                Asf::one_way(file.as_raw_fd(), *place, self.reads, *size, *ended)
             }
             Way::Here(_) | Way::There(_) => Err(EOPNOTSUPP),
         }

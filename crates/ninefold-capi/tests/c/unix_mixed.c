@@ -2,6 +2,8 @@
  * unix_mixed DIR SEED OPERATIONS: Unix I/O, regions and standard I/O on one stream, by the stream and by several descriptors of it, beside a plain
  * model: bytes, a length and one offset. Then what goes between processes.
  */
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -293,6 +295,33 @@ static void appended(void)
     SAME(close(fd), 0);
 }
 
+/* What is taken before an error is told by its number of bytes, and the error by the next call. */
+static void limited(void)
+{
+    enum { LIMIT = 300000, ALL = 1000000 };
+    int status = 0;
+    pid_t pid = fork();
+    CHECK(pid >= 0, "%d", errno);
+    if (pid == 0) {
+        static char all[ALL];
+        struct rlimit limit = { LIMIT, LIMIT };
+        int error = 0;
+        Stream *s = sopen(path, O_WRONLY | O_TRUNC, 0, &error);
+        CHECK(s != NULL, "%d", error);
+        signal(SIGXFSZ, SIG_IGN);
+        SAME(setrlimit(RLIMIT_FSIZE, &limit), 0);
+        errno = 0;
+        SAME(swrite(s, all, ALL), LIMIT);
+        SAME(errno, EFBIG);
+        SAME(swrite(s, all, ALL), -EFBIG);
+        SAME(sposition(s), LIMIT);
+        SAME(sclose(s), 0);
+        _exit(0);
+    }
+    SAME(waitpid(pid, &status, 0), pid);
+    SAME(status, 0);
+}
+
 static void pipes(void)
 {
     int error = 0, ends[2], fd;
@@ -330,6 +359,7 @@ int main(int argc, char **argv)
     mixed(atol(argv[3]));
     handed_over();
     appended();
+    limited();
     pipes();
     return 0;
 }

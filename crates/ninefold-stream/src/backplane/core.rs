@@ -34,7 +34,8 @@ impl Core {
     pub fn new(lock: StreamLock, file: Arc<File>, mut state: State) -> Core {
         let changes = file.counter();
         // SAFETY: the core has the count for as long as it has the state, which gives it to nobody who lives longer.
-        state.changes = unsafe { &*(&raw const changes.0) };
+        let counted: &'static Changes = unsafe { &*Arc::as_ptr(&changes) };
+        state.changes = &counted.0;
         Core { lock, file, _changes: changes, writes: state.write, state: UnsafeCell::new(state) }
     }
 

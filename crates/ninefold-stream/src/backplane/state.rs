@@ -200,8 +200,7 @@ impl State {
         if to == self.position() {
             return Ok(());
         }
-        let is_protected = self.input.buffer.as_ref().is_some_and(|buffer| buffer.memory.is_mapped());
-        let from = if self.lends_once && !is_protected { self.position() } else { 0 };
+        let from = if self.may_be_spoiled() { self.position() } else { 0 };
         let current = &mut self.current;
         if current.live && current.mode == Mode::Read && current.is_fresh() && to >= current.offset.max(from) {
             let all = current.used() + current.left;
@@ -215,6 +214,12 @@ impl State {
         self.input_done();
         self.position = to;
         Ok(())
+    }
+
+    /// May somebody have written to what he had of the current buffer? What has no places cannot be read again, and is as it is.
+    fn may_be_spoiled(&self) -> bool {
+        let is_protected = self.input.buffer.as_ref().is_some_and(|buffer| buffer.memory.is_mapped());
+        self.lends_once && !is_protected && self.module.is_seekable()
     }
 
     /// What was read is of another place.
@@ -518,6 +523,9 @@ impl State {
         }
         current.left = current.left + old - bytes;
         current.at = region.wrapping_add(bytes);
+        if bytes < old && mode == Mode::Read && self.may_be_spoiled() && !self.has_unread() {
+            self.current.left = 0; // what was given back is read again
+        }
         Ok(true)
     }
 
