@@ -147,7 +147,7 @@ install() {
 
 PATH=$PATH:/usr/sbin:/sbin # diod lives there
 install cc build-essential
-install c++ build-essential # libFuzzer
+install c++ build-essential # libFuzzer, ninefold.hpp
 install pkg-config pkgconf # how C programs find the C library
 install valgrind valgrind # which judges its C programs
 install diod diod

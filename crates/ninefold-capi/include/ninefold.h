@@ -16,7 +16,7 @@
  * may open its own; of one that lends regions it may still have what was at hand. exec(3) passes none on. A stream that lends regions of a
  * file here goes on in a child if no other thread was at it when the parent forked; what was written and not flushed before is then written by both.
  *
- * Only names that begin with nf_, NF_ or Nf are defined where NF_NO_SHORT_NAMES is; else the short names are too, as functions,
+ * Only names that begin with nf_, NF_ or Nf are defined where NF_NO_SHORT_NAMES is (NfAlloc, NfFree, NfAllocLine and NfGet are salloc, sfree, salloc_line and sgetc then); else the short names are too, as functions,
  * so that they hide nothing: a variable, a member or a parameter may be called stream.
  */
 #ifndef NINEFOLD_H
@@ -105,7 +105,10 @@ NfStream *nf_stream_range(int fd, long long offset, long long length, char isrea
  */
 long nf_sread(NfStream *s, void *buf, long n);
 
-/* Takes n bytes, all of them unless it fails. An error may be of earlier ones; it is given for ever. */
+/*
+ * Takes n bytes, all of them unless it fails. An error may be of earlier ones; it is given for ever. Fewer than n, of a stream that lends regions: so many
+ * are taken, and what went wrong behind them is in errno, and met again by the next call.
+ */
 long nf_swrite(NfStream *s, const void *buf, long n);
 
 /*
@@ -120,8 +123,8 @@ int nf_sclose(NfStream *s);
  * nothing is copied. salloc gives a region, the next bytes of the stream; sfree gives it back. A region stays until it is freed, in any order
  * and by any thread, whatever is done with the stream meanwhile; sread and swrite may come between any two of these calls.
  *
- * A stream is in one of two modes. In read mode regions hold data; do not write to them: it changes nothing but that region, and what of it
- * srealloc gives back to the next one; where the region is the file's own memory it is a SIGSEGV. In write mode they are room for data, whose bytes are unspecified until they are
+ * A stream is in one of two modes. In read mode regions hold data; do not write to them: it changes nothing but that region (of a pipe, a socket or a terminal also what of it
+ * srealloc gives back to the next one); where the region is the file's own memory it is a SIGSEGV. In write mode they are room for data, whose bytes are unspecified until they are
  * written. What was freed every stream of this process on the file sees, and the file is longer for them from then on. It goes to the file
  * in the order of salloc: not before every region that was allocated earlier on that stream is free.
  *
@@ -251,6 +254,26 @@ int nf_spush(NfStream *s, const char *module);
 int nf_spop(NfStream *s);
 const char *nf_smodule(NfStream *s);
 
+/*
+ * Descriptors of streams. nf_sfileno gives a descriptor for the calls of Unix I/O above; several may be of one stream, nf_as_dup gives more. Stream and descriptors
+ * have one offset, and what was freed or written by one call every other sees: as_read, salloc, sgetc in any order are the stream's bytes in order.
+ * as_write is in the stream, and in the file by as_close, as_fsync, fdflush and sflush, which tell errors; opened with O_APPEND each is
+ * written at once, in one piece among all processes. as_pread, as_pwrite, as_fstat and as_ftruncate flush first: -EBUSY while freed data waits for a region that is
+ * out; -ESPIPE where the stream has no places. A descriptor ends with as_close, which leaves the stream, and with its stream. Its number is NF_FD_MIN or more: a system
+ * call on it is EBADF. sclose is -EBUSY while a thread is in a call by one. Of a file of a server, or of a length: -EOPNOTSUPP.
+ */
+int nf_sfileno(NfStream *s);
+
+/* dup(2), of the kernel's descriptors and of those of streams. The copies share their offset. Of a file of a server: -EOPNOTSUPP. */
+int nf_as_dup(int fd);
+
+/*
+ * The stream that fd is of. Of a descriptor of the kernel's a new one, as sdopen gives it, which besides moves the descriptor's own offset to its own at sflush and
+ * sclose: whoever shares the descriptor by dup(2) or fork(2), another program too, goes on where the stream was. Between nf_as_stream and that nobody else
+ * reads or writes by it: one at a time has the offset (POSIX.1-2024, XSH 2.5.1).
+ */
+NfStream *nf_as_stream(int fd, int *error);
+
 /* The stream's offset; of what has no places, the bytes that passed. */
 long long nf_sposition(NfStream *s);
 
@@ -296,6 +319,165 @@ int nf_ssetvbuf(NfStream *s, char *buffer, int mode, size_t size);
 
 /* sfscanf with the va_list that rest is: vfscanf(3), which reads no further than it looks. */
 int nf_svfscanf(NfStream *s, const char *form, void *rest);
+
+/*
+ * What a loop calls most, without a call: the next bytes of the stream's buffer, if this thread alone uses the stream, and the region given back. What is more than
+ * that is the library's. A program that was compiled with these goes on with later libraries: they keep this layout, or own
+ * nothing by NfFront, so that all is theirs. Not where ThreadSanitizer looks, which knows nothing of membarrier(2).
+ */
+#if defined(__x86_64__) && defined(__LP64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__SANITIZE_THREAD__)
+#define NF_SHORT_WAYS 1
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#undef NF_SHORT_WAYS
+#endif
+#endif
+#endif
+
+#ifdef NF_SHORT_WAYS
+
+/* The stream's buffer, and behind it the first place of the list of regions that are out. */
+typedef struct NfBuffer {
+    unsigned char *at;
+    size_t left, lent, freed;
+    unsigned char *base;
+    size_t all;
+    unsigned long long seen;
+    const unsigned long long *changes;
+    unsigned char *first;
+    unsigned long long offset;
+    unsigned char mode, live, loud;
+    unsigned char *region;
+    size_t region_bytes;
+    unsigned char region_mode;
+} NfBuffer;
+
+/* What an NfStream begins with. */
+typedef struct NfFront {
+    unsigned char *const *owner;
+    NfBuffer *buffer;
+    long seat;
+} NfFront;
+
+/*
+ * Begins a short way, and tells whether the buffer may be used until NfEnd. A thread tells in its seat, one byte, that it is busy, and looks then whether it
+ * owns the stream. Who ends that first writes the owner, then lets all threads execute a fence (membarrier(2)), then waits for the seat.
+ */
+static inline int NfBegin(const NfStream *s, unsigned char **seat)
+{
+    const NfFront *front = (const NfFront *)(const void *)s;
+    unsigned char *const *owner = __atomic_load_n(&front->owner, __ATOMIC_ACQUIRE);
+    __asm__ volatile("{movq %%fs:(%1), %0|mov %0, qword ptr fs:[%1]}" : "=r"(*seat) : "r"(front->seat));
+    __atomic_store_n(*seat, 1, __ATOMIC_RELAXED);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    if (__builtin_expect(__atomic_load_n(owner, __ATOMIC_RELAXED) == *seat, 1))
+        return 1;
+    __atomic_store_n(*seat, 0, __ATOMIC_RELEASE);
+    return 0;
+}
+
+static inline NfBuffer *NfBufferOf(NfStream *s) { return ((const NfFront *)(void *)s)->buffer; }
+
+static inline void NfEnd(unsigned char *seat) { __atomic_store_n(seat, 0, __ATOMIC_RELEASE); }
+
+/* What was read is as the file was when somebody in this process changed it last. What is written always is. */
+static inline int NfIsFresh(const NfBuffer *b) { return b->seen == __atomic_load_n(b->changes, __ATOMIC_RELAXED); }
+
+/* A region of bytes that are there. */
+static inline void *NfLend(NfBuffer *b, size_t bytes)
+{
+    unsigned char *region = b->at;
+    if (b->mode != NF_SA_READ && b->lent == b->freed)
+        b->first = region;
+    b->region = region;
+    b->region_bytes = bytes;
+    b->region_mode = b->mode;
+    b->lent++;
+    b->at = region + bytes;
+    b->left -= bytes;
+    return region;
+}
+
+static inline void *NfAlloc(NfStream *s, long *length)
+{
+    unsigned char *seat;
+    if (s != NULL && length != NULL && NfBegin(s, &seat)) {
+        NfBuffer *b = NfBufferOf(s);
+        size_t bytes = (size_t)*length;
+        /* Of 0 bytes one less is more than there can be, and so is what is negative. */
+        if (__builtin_expect(bytes - 1 < b->left && b->region == NULL && NfIsFresh(b), 1)) {
+            void *region = NfLend(b, bytes);
+            NfEnd(seat);
+            return region;
+        }
+        NfEnd(seat);
+    }
+    return nf_salloc(s, length);
+}
+
+static inline int NfFree(NfStream *s, void *region)
+{
+    unsigned char *seat;
+    if (s != NULL && NfBegin(s, &seat)) {
+        NfBuffer *b = NfBufferOf(s);
+        /* No buffer covers NULL. */
+        if (__builtin_expect(b->region == region && (size_t)region - (size_t)b->base < b->all
+                    && (b->mode == NF_SA_READ ? NfIsFresh(b) : b->lent - b->freed == 1 && !b->loud), 1)) {
+            b->region = NULL;
+            b->freed++;
+            NfEnd(seat);
+            return 0;
+        }
+        NfEnd(seat);
+    }
+    return nf_sfree(s, region);
+}
+
+static inline void *NfAllocLine(NfStream *s, long *length)
+{
+    unsigned char *seat;
+    if (s != NULL && length != NULL && NfBegin(s, &seat)) {
+        NfBuffer *b = NfBufferOf(s);
+        if (__builtin_expect(b->mode == NF_SA_READ && b->left > 0 && b->region == NULL && NfIsFresh(b), 1)) {
+            const unsigned char *end = (const unsigned char *)__builtin_memchr(b->at, '\n', b->left);
+            if (__builtin_expect(end != NULL, 1)) {
+                size_t bytes = (size_t)(end - b->at) + 1;
+                void *region = NfLend(b, bytes);
+                NfEnd(seat);
+                *length = (long)bytes;
+                return region;
+            }
+        }
+        NfEnd(seat);
+    }
+    return nf_salloc_line(s, length);
+}
+
+static inline int NfGet(NfStream *s)
+{
+    unsigned char *seat;
+    if (s != NULL && NfBegin(s, &seat)) {
+        NfBuffer *b = NfBufferOf(s);
+        if (__builtin_expect(b->mode == NF_SA_READ && b->left > 0 && NfIsFresh(b), 1)) {
+            int byte = *b->at;
+            b->at++;
+            b->left--;
+            NfEnd(seat);
+            return byte;
+        }
+        NfEnd(seat);
+    }
+    return nf_sgetc(s);
+}
+
+#else
+
+static inline void *NfAlloc(NfStream *s, long *length) { return nf_salloc(s, length); }
+static inline int NfFree(NfStream *s, void *region) { return nf_sfree(s, region); }
+static inline void *NfAllocLine(NfStream *s, long *length) { return nf_salloc_line(s, length); }
+static inline int NfGet(NfStream *s) { return nf_sgetc(s); }
+
+#endif /* NF_SHORT_WAYS */
 
 #ifdef __cplusplus
 }
@@ -349,8 +531,8 @@ static inline int sclose(Stream *s) { return nf_sclose(s); }
 static inline Stream *sopen(const char *name, int flags, int mode, int *error) { return nf_sopen(name, flags, mode, error); }
 static inline Stream *sopen_by(const char *name, int flags, int mode, const char *module, int *error) { return nf_sopen_by(name, flags, mode, module, error); }
 static inline Stream *sdopen(int fd, int *error) { return nf_sdopen(fd, error); }
-static inline void *salloc(Stream *s, long *length) { return nf_salloc(s, length); }
-static inline int sfree(Stream *s, void *region) { return nf_sfree(s, region); }
+static inline void *salloc(Stream *s, long *length) { return NfAlloc(s, length); }
+static inline int sfree(Stream *s, void *region) { return NfFree(s, region); }
 static inline void *srealloc(Stream *s, void *region, long length) { return nf_srealloc(s, region, length); }
 static inline void *sresize(Stream *s, void *region, long *length) { return nf_sresize(s, region, length); }
 static inline void *sallocAt(Stream *s, long *length, long long offset, int whence) { return nf_sallocAt(s, length, offset, whence); }
@@ -362,8 +544,8 @@ static inline void *SallocAt(Stream *s, int mode, long *length, long long offset
 static inline void *Srealloc(Stream *s, int mode, void *region, long length) { return nf_Srealloc(s, mode, region, length); }
 static inline int LockAsfStream(Stream *s) { return nf_LockAsfStream(s); }
 static inline int UnlockAsfStream(Stream *s) { return nf_UnlockAsfStream(s); }
-static inline void *u_salloc(Stream *s, long *length) { return nf_u_salloc(s, length); }
-static inline int u_sfree(Stream *s, void *region) { return nf_u_sfree(s, region); }
+static inline void *u_salloc(Stream *s, long *length) { return NfAlloc(s, length); }
+static inline int u_sfree(Stream *s, void *region) { return NfFree(s, region); }
 static inline void *u_srealloc(Stream *s, void *region, long length) { return nf_u_srealloc(s, region, length); }
 static inline void *u_sallocAt(Stream *s, long *length, long long offset, int whence) { return nf_u_sallocAt(s, length, offset, whence); }
 static inline int u_sflush(Stream *s) { return nf_u_sflush(s); }
@@ -372,20 +554,23 @@ static inline void *u_SallocAt(Stream *s, int mode, long *length, long long offs
 static inline int u_set_stream_mode(Stream *s, int mode) { return nf_u_set_stream_mode(s, mode); }
 static inline void *salloc_full(Stream *s, long *length) { return nf_salloc_full(s, length); }
 static inline void *salloc_aligned(Stream *s, long *length, long align) { return nf_salloc_aligned(s, length, align); }
-static inline void *salloc_line(Stream *s, long *length) { return nf_salloc_line(s, length); }
+static inline void *salloc_line(Stream *s, long *length) { return NfAllocLine(s, length); }
 static inline void *salloc_until(Stream *s, long *length, int delimiter) { return nf_salloc_until(s, length, delimiter); }
 static inline int sclaim(Stream *s) { return nf_sclaim(s); }
 static inline long long scopy(Stream *from, Stream *to, long long bytes) { return nf_scopy(from, to, bytes); }
 static inline int spush(Stream *s, const char *module) { return nf_spush(s, module); }
 static inline int spop(Stream *s) { return nf_spop(s); }
 static inline const char *smodule(Stream *s) { return nf_smodule(s); }
+static inline int sfileno(Stream *s) { return nf_sfileno(s); }
+static inline int as_dup(int fd) { return nf_as_dup(fd); }
+static inline Stream *as_stream(int fd, int *error) { return nf_as_stream(fd, error); }
 static inline long long sposition(Stream *s) { return nf_sposition(s); }
 
 static inline Stream *sfopen(const char *name, const char *mode) { return nf_sfopen(name, mode); }
 static inline int sfclose(Stream *s) { return nf_sfclose(s); }
 static inline long sfread(void *to, size_t size, size_t items, Stream *s) { return nf_sfread(to, size, items, s); }
 static inline long sfwrite(const void *from, size_t size, size_t items, Stream *s) { return nf_sfwrite(from, size, items, s); }
-static inline int sgetc(Stream *s) { return nf_sgetc(s); }
+static inline int sgetc(Stream *s) { return NfGet(s); }
 static inline int sputc(int byte, Stream *s) { return nf_sputc(byte, s); }
 static inline int sputs(const char *text, Stream *s) { return nf_sputs(text, s); }
 static inline char *sgets(char *to, int size, Stream *s) { return nf_sgets(to, size, s); }

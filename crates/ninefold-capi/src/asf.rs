@@ -12,7 +12,7 @@ use ninefold_stream::{Mode, Options, Raw, RawRegion, Stream, Wanted};
 use nix::libc;
 
 use crate::descriptor::Descriptor;
-use crate::fence::{EBADF, EBUSY, EINVAL, EIO, ESTALE, errno_of_io, errno_of_stream};
+use crate::fence::{EBADF, EBUSY, EINVAL, EIO, ESTALE, errno_of_io, errno_of_stream, told};
 use crate::flags::Flags;
 use crate::process::{self, Process};
 use crate::unix_io::descriptor;
@@ -61,8 +61,12 @@ pub struct Asf {
     there: Option<There>,
     /// Bytes that the file had when a stream of the thesis began to read it, which promised to say if it was cut; else 0.
     begun: u64,
+    /// Where a stream of the thesis told its end, which is for good: what comes to the file later is no part of it.
+    ended: Option<u64>,
     /// A `Buffering`.
     buffering: AtomicI32,
+    /// The descriptor's own offset is to be the stream's when it is flushed.
+    hands_over: bool,
 }
 
 struct There {
@@ -72,7 +76,8 @@ struct There {
 
 impl Asf {
     fn of(stream: Stream, begun: u64) -> Asf {
-        Asf { raw: Raw::new(stream), there: None, begun, buffering: AtomicI32::new(Buffering::Full as i32) }
+        let buffering = AtomicI32::new(Buffering::Full as i32);
+        Asf { raw: Raw::new(stream), there: None, begun, ended: None, buffering, hands_over: false }
     }
 
     /// Opens a file by its name, with the module of that name if there is one.
@@ -121,12 +126,17 @@ impl Asf {
         }
     }
 
+    /// The same, which moves the descriptor's offset when it is flushed.
+    pub fn in_place_of(fd: i32) -> Result<Asf, Errno> {
+        Ok(Asf { hands_over: true, ..Asf::on(fd)? })
+    }
+
     fn take(options: &Options, fd: OwnedFd) -> Result<Asf, Errno> {
         options.take(fd).map(|stream| Asf::of(stream, 0)).map_err(errno_of_stream)
     }
 
     /// What a stream of the thesis becomes, at its place.
-    pub fn one_way(fd: i32, place: Option<u64>, reads: bool, size: u64) -> Result<Asf, Errno> {
+    pub fn one_way(fd: i32, place: Option<u64>, reads: bool, size: u64, ended: bool) -> Result<Asf, Errno> {
         let mode = if reads { Mode::Read } else { Mode::Write };
         let fd: OwnedFd = kernel::duplicate(fd)?.into();
         let appends = !reads && kernel::flags_of(&fd)? & libc::O_APPEND != 0;
@@ -134,14 +144,23 @@ impl Asf {
         if let Some(place) = place.filter(|_| !appends) {
             stream.seek(SeekFrom::Start(place)).map_err(errno_of_stream)?;
         }
-        Ok(Asf::of(stream, if reads { size } else { 0 }))
+        let ended = ended.then(|| stream.position());
+        Ok(Asf { ended, ..Asf::of(stream, if reads { size } else { 0 }) })
     }
 
     pub fn stream(&self) -> &Stream {
         self.raw.stream()
     }
 
+    /// Is the stream at the end that it told?
+    fn is_over(&self) -> bool {
+        self.ended.is_some_and(|end| self.stream().position() >= end)
+    }
+
     pub fn alloc(&self, wanted: Wanted) -> Result<RawRegion, Errno> {
+        if self.ended.is_some() && wanted.to.is_none() && wanted.mode != Some(Mode::Write) && self.is_over() {
+            return Ok(RawRegion { at: std::ptr::null_mut(), bytes: 0 });
+        }
         let region = self.raw.alloc(wanted).map_err(errno_of_stream)?;
         if region.bytes == 0 && wanted.bytes > 0 {
             self.end()?;
@@ -150,6 +169,9 @@ impl Asf {
     }
 
     pub fn until(&self, delimiter: u8, most: usize) -> Result<RawRegion, Errno> {
+        if self.is_over() {
+            return Ok(RawRegion { at: std::ptr::null_mut(), bytes: 0 });
+        }
         let region = self.raw.until(delimiter, most).map_err(errno_of_stream)?;
         if region.bytes == 0 && most > 0 {
             self.end()?;
@@ -165,6 +187,9 @@ impl Asf {
 
     /// Figure 9.
     pub fn read(&self, bytes: &mut [u8]) -> Result<usize, Errno> {
+        if self.is_over() {
+            return Ok(0);
+        }
         let read = self.stream().read(bytes).map_err(|e| errno_of_io(&e))?;
         if read == 0 && !bytes.is_empty() {
             self.end()?;
@@ -172,13 +197,25 @@ impl Asf {
         Ok(read)
     }
 
-    /// All of it, or an error, behind some of it perhaps.
-    pub fn write(&self, mut bytes: &[u8]) -> Result<(), Errno> {
-        while !bytes.is_empty() {
-            let written = self.stream().write(bytes).map_err(|e| errno_of_io(&e))?;
-            bytes = &bytes[written..];
+    /// Takes all of it, or as much as comes before an error, which the next call meets; or an error, and nothing is taken.
+    pub fn write(&self, bytes: &[u8]) -> Result<usize, Errno> {
+        let mut taken = 0;
+        while taken < bytes.len() {
+            match self.stream().write(&bytes[taken..]) {
+                Ok(written) => taken += written,
+                Err(e) if taken > 0 => {
+                    told(errno_of_io(&e));
+                    break;
+                }
+                Err(e) => return Err(errno_of_io(&e)),
+            }
         }
-        Ok(())
+        Ok(taken)
+    }
+
+    pub fn flush(&self) -> Result<(), Errno> {
+        let flushed = if self.hands_over { self.stream().hand_over() } else { self.stream().flush() };
+        flushed.map_err(errno_of_stream)
     }
 
     #[inline(always)]
@@ -194,6 +231,9 @@ impl Asf {
     /// The next line, or as much of it as fits; none at the end. A pipe is waited for until the line has ended.
     pub fn line(&self, room: &mut [u8]) -> Result<usize, Errno> {
         let mut have = 0;
+        if self.is_over() {
+            return Ok(0);
+        }
         while have < room.len() {
             // In one step with what comes before, where threads share the stream: they get whole lines of what is at hand.
             let region = match self.stream().alloc_until(b'\n', room.len() - have) {
@@ -224,14 +264,20 @@ impl Asf {
 
     /// Ends it. While regions are out it does not, and is given back.
     pub fn close(self) -> Result<(), (Errno, Option<Asf>)> {
-        let Asf { raw, there, begun, buffering } = self;
+        if self.hands_over {
+            let _ = self.stream().hand_over(); // what is wrong with it the end meets again
+        }
+        let Asf { raw, there, begun, ended, buffering, hands_over } = self;
         let closed = match raw.close() {
-            Err((e, Some(raw))) => return Err((errno_of_stream(e), Some(Asf { raw, there, begun, buffering }))),
+            Err((e, Some(raw))) => {
+                let asf = Asf { raw, there, begun, ended, buffering, hands_over };
+                return Err((errno_of_stream(e), Some(asf)));
+            }
             // To C it says that the stream goes on, which one that is gone does not.
             Err((e, None)) => Err(errno_of_stream(e)).map_err(|e| if e == EBUSY { EIO } else { e }),
             Ok(()) => Ok(()),
         };
-        let ended = there.map_or(Ok(()), |There { process, descriptor }| process.wait(descriptor.close()));
-        closed.and(ended).map_err(|e| (e, None))
+        let let_go = there.map_or(Ok(()), |There { process, descriptor }| process.wait(descriptor.close()));
+        closed.and(let_go).map_err(|e| (e, None))
     }
 }

@@ -426,7 +426,7 @@ pub unsafe extern "C" fn nf_sresize(stream: *mut NfStream, region: *mut c_void, 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nf_sflush(stream: *mut NfStream) -> c_int {
     // SAFETY: the caller vouches.
-    unsafe { done(stream, |asf| told_by(asf.stream().flush())) }
+    unsafe { done(stream, Asf::flush) }
 }
 
 /// See `ssync` in ninefold.h.

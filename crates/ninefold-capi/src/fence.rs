@@ -66,6 +66,11 @@ pub fn told(errno: Errno) -> i32 {
     -number
 }
 
+/// What was told last.
+pub fn last_told() -> Errno {
+    os(nix::errno::Errno::last_raw())
+}
+
 /// Runs what a call of C does. An error is its negative number; so is a panic, as EIO, for nothing may unwind into C.
 pub fn call(op: impl FnOnce() -> Result<i64, Errno>) -> i64 {
     attempt(op).unwrap_or_else(|e| told(e).into())
@@ -79,7 +84,8 @@ pub fn call_int(op: impl FnOnce() -> Result<i32, Errno>) -> i32 {
 /// Runs it, and makes an error of a panic.
 pub fn attempt<T>(op: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
     // What a panic may leave half-done is behind locks that are taken again whatever they were left by: a file's place is one
-    // number, a table one map. A stream is more, and is EIO from then on.
+    // number, a table one map. A stream of the thesis is more, and is EIO from then on; one that lends
+    // regions is not left half-done, for nothing in its sections panics but what is wrong in the library itself.
     catch_unwind(AssertUnwindSafe(op)).unwrap_or(Err(EIO))
 }
 

@@ -111,6 +111,12 @@ pub fn flags_of(fd: &OwnedFd) -> Result<c_int, Errno> {
     flags(fd.as_raw_fd())
 }
 
+/// dup(2).
+pub fn dup(fd: c_int) -> Result<c_int, Errno> {
+    // SAFETY: no memory is involved.
+    told_int(unsafe { libc::dup(fd) })
+}
+
 /// A second descriptor of the same open file, closed by exec(3): what closes the first does not close it, nor does who closes standard
 /// input, output or error, whose number it does not get.
 pub fn duplicate(fd: c_int) -> Result<File, Errno> {

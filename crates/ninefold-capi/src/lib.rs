@@ -16,6 +16,7 @@ mod asi;
 mod descriptor;
 mod fence;
 mod flags;
+mod handles;
 mod kernel;
 mod process;
 mod remote;

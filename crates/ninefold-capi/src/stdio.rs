@@ -8,7 +8,9 @@ use nix::libc::{self, FILE, size_t};
 
 use crate::asf::{Asf, Buffering, place};
 use crate::asi::{done, lending, ready, told_by};
-use crate::fence::{EFAULT, EINVAL, ENOMEM, EOVERFLOW, all, attempt, bytes_to_fill, call, call_int, text, told};
+use crate::fence::{
+    EFAULT, EINVAL, ENOMEM, EOVERFLOW, all, attempt, bytes_to_fill, call, call_int, last_told, text, told,
+};
 use crate::stream_io::{NfStream, handed_out, nf_sclose};
 
 /// As stdio.h has it: no byte.
@@ -99,18 +101,23 @@ pub unsafe extern "C" fn nf_sfwrite(from: *const c_void, size: size_t, items: si
     call(|| {
         // SAFETY: the caller vouches.
         let (asf, bytes) = unsafe { (lending(stream)?, all(from, bytes_of(size, items)?)?) };
-        put(asf, bytes)?;
-        Ok(if size == 0 { 0 } else { items as i64 })
+        let taken = put(asf, bytes)?;
+        Ok(taken.checked_div(size).unwrap_or(0) as i64)
     })
 }
 
-fn put(asf: &Asf, bytes: &[u8]) -> Result<(), Errno> {
-    asf.write(bytes)?;
-    match asf.buffering() {
-        Buffering::Full => Ok(()),
-        Buffering::Line if !bytes.contains(&b'\n') => Ok(()),
-        Buffering::Line | Buffering::None => told_by(asf.stream().flush()),
+/// As many bytes as were taken, all unless something went wrong behind some.
+pub fn put(asf: &Asf, bytes: &[u8]) -> Result<usize, Errno> {
+    let taken = asf.write(bytes)?;
+    let flushes = match asf.buffering() {
+        Buffering::Full => false,
+        Buffering::Line => bytes.contains(&b'\n'),
+        Buffering::None => true,
+    };
+    if flushes && taken == bytes.len() {
+        asf.flush()?;
     }
+    Ok(taken)
 }
 
 /// See `sgetc` in ninefold.h.
@@ -164,7 +171,9 @@ pub unsafe extern "C" fn nf_sputs(words: *const c_char, stream: *mut NfStream) -
     call_int(|| {
         // SAFETY: the caller vouches.
         let (asf, words) = unsafe { (lending(stream)?, text(words)?) };
-        put(asf, words.to_bytes()).map(|()| 0)
+        let words = words.to_bytes();
+        // What is not whole is an error, the one that the next call meets too.
+        if put(asf, words)? < words.len() { Err(last_told()) } else { Ok(0) }
     })
 }
 
@@ -249,7 +258,7 @@ pub unsafe extern "C" fn nf_sftell(stream: *mut NfStream) -> c_longlong {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nf_sfflush(stream: *mut NfStream) -> c_int {
     // SAFETY: the caller vouches.
-    unsafe { done(stream, |asf| told_by(asf.stream().flush())) }
+    unsafe { done(stream, Asf::flush) }
 }
 
 /// See `ssetvbuf` in ninefold.h.

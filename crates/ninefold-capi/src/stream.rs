@@ -126,8 +126,8 @@ impl Stream {
     pub fn as_asf(&mut self) -> Result<Asf, Errno> {
         self.failed.map_or(Ok(()), Err)?;
         match &mut self.way {
-            Way::Here(Here { left: None, file, place, size, .. }) => {
-                Asf::one_way(file.as_raw_fd(), *place, self.reads, *size)
+            Way::Here(Here { left: None, file, place, size, ended }) => {
+                Asf::one_way(file.as_raw_fd(), *place, self.reads, *size, *ended)
             }
             Way::There(there) if there.left.is_none() => there.as_asf(self.reads),
             Way::Here(_) | Way::There(_) => Err(EOPNOTSUPP),

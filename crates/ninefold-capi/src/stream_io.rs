@@ -5,20 +5,28 @@
 //! by the first call that needs one, and stays it.
 
 use std::ffi::{c_char, c_int, c_long, c_longlong, c_void};
-use std::sync::{Mutex, MutexGuard, OnceLock, TryLockError};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, TryLockError};
 
 use nine::proto::Errno;
 
 use crate::asf::Asf;
-use crate::fence::{EBADF, EFAULT, EINVAL, EIO, all, attempt, bytes_to_fill, call, call_int, room, told};
+use crate::fence::{
+    EBADF, EBUSY, EFAULT, EINVAL, EIO, EOPNOTSUPP, all, attempt, bytes_to_fill, call, call_int, room, told,
+};
+use crate::handles::{self, Handle};
 use crate::process::{Birth, Process};
 use crate::stream::{Range, Stream};
+use crate::table::FIRST;
 use crate::unix_io::descriptor;
 
 /// What C has a pointer to, from a Box.
+#[repr(C)]
 pub struct NfStream {
-    /// First, for every call on regions looks.
-    asf: OnceLock<Asf>,
+    /// First: the header's own.
+    front: Front,
+    /// For every call on regions looks.
+    asf: OnceLock<Arc<Asf>>,
     born: Birth,
     /// Whose connection it goes by; none that is of a file here.
     process: Option<&'static Process>,
@@ -26,16 +34,46 @@ pub struct NfStream {
     stream: Mutex<Option<Stream>>,
 }
 
+/// `NfFront` of the header: where its short ways find what they need.
+#[repr(C)]
+struct Front {
+    /// Written last: who sees it sees the rest.
+    owner: AtomicPtr<AtomicUsize>,
+    buffer: AtomicPtr<c_void>,
+    /// Good from the beginning on: short ways write to the seat before they know whose the stream is.
+    seat: isize,
+}
+
+/// Owned by nobody, for streams that lend no regions yet.
+static UNOWNED: AtomicUsize = AtomicUsize::new(0);
+
+impl Front {
+    fn new() -> Front {
+        let owner = AtomicPtr::new((&raw const UNOWNED).cast_mut());
+        // Where it cannot be told the header has no short ways.
+        Front { owner, buffer: AtomicPtr::default(), seat: ninefold_stream::seat_place().unwrap_or(0) }
+    }
+
+    /// From now on short ways are granted, on memory that `asf` keeps.
+    fn open(&self, asf: &Asf) {
+        let front = asf.raw.front();
+        self.buffer.store(front.current, Ordering::Relaxed);
+        self.owner.store(front.owner.cast_mut(), Ordering::Release);
+    }
+}
+
 impl NfStream {
     pub fn new(asf: Asf) -> Result<NfStream, Errno> {
+        let front = Front::new();
+        front.open(&asf);
         let process = asf.process();
-        Ok(NfStream { asf: asf.into(), born: Birth::begin()?, process, stream: Mutex::new(None) })
+        Ok(NfStream { front, asf: Arc::new(asf).into(), born: Birth::begin()?, process, stream: Mutex::new(None) })
     }
 
     /// As it is, or None where no region was asked for yet.
     #[inline(always)]
     pub fn asf(&self) -> Option<&Asf> {
-        self.asf.get()
+        self.asf.get().map(Arc::as_ref)
     }
 
     /// The same, in the process that has it.
@@ -57,10 +95,20 @@ impl NfStream {
         if self.asf().is_none() {
             let asf = stream.as_mut().ok_or(EIO)?.as_asf()?;
             // The lock is held, so that nobody else does this.
-            let _ = self.asf.set(asf);
+            let _ = self.asf.set(Arc::new(asf));
+            if let Some(asf) = self.asf() {
+                self.front.open(asf);
+            }
         }
         drop(stream);
         self.asf().ok_or(EIO)
+    }
+
+    /// A descriptor of it, for `as_read` and its like.
+    pub fn number(&self) -> Result<i32, Errno> {
+        self.become_asf()?;
+        let asf = self.asf.get().ok_or(EIO)?;
+        handles::insert(Handle::new(Arc::downgrade(asf), std::ptr::from_ref(self).expose_provenance()))
     }
 
     fn lock(&self) -> Result<MutexGuard<'_, Option<Stream>>, Errno> {
@@ -116,6 +164,40 @@ fn length(count: c_long) -> Result<usize, Errno> {
     usize::try_from(count).map_err(|_| EINVAL)
 }
 
+/// See `sfileno` in ninefold.h.
+///
+/// # Safety
+///
+/// `stream` is null or a stream that was not closed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nf_sfileno(stream: *mut NfStream) -> c_int {
+    // SAFETY: the caller vouches.
+    call_int(|| unsafe { of(stream) }?.number())
+}
+
+/// See `as_stream` in ninefold.h.
+///
+/// # Safety
+///
+/// `error` is null or a number of the caller's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nf_as_stream(fd: c_int, error: *mut c_int) -> *mut NfStream {
+    match attempt(|| handles::find(fd).map(|handle| handle.map(|handle| handle.stream()))) {
+        Ok(Some(address)) => return std::ptr::with_exposed_provenance_mut(address),
+        Ok(None) => {}
+        // SAFETY: the caller vouches.
+        Err(e) => return unsafe { handed_out(Err(e), error) },
+    }
+    let begun = attempt(|| {
+        if fd >= FIRST {
+            return Err(EOPNOTSUPP);
+        }
+        NfStream::new(Asf::in_place_of(fd)?)
+    });
+    // SAFETY: the caller vouches.
+    unsafe { handed_out(begun, error) }
+}
+
 /// See `stream` in ninefold.h.
 #[unsafe(no_mangle)]
 pub extern "C" fn nf_stream(fd: c_int, offset: c_longlong, isread: c_char) -> *mut NfStream {
@@ -143,7 +225,7 @@ pub unsafe extern "C" fn nf_stream_range(
             None => (None, Stream::here(fd, range)?),
             Some((process, descriptor)) => (Some(process), Stream::there(process, descriptor, range)?),
         };
-        Ok(NfStream { asf: OnceLock::new(), born, process, stream: Mutex::new(Some(stream)) })
+        Ok(NfStream { front: Front::new(), asf: OnceLock::new(), born, process, stream: Mutex::new(Some(stream)) })
     });
     // SAFETY: the caller vouches.
     unsafe { handed_out(begun, error) }
@@ -203,8 +285,8 @@ pub unsafe extern "C" fn nf_swrite(stream: *mut NfStream, bytes: *const c_void, 
     call(|| {
         // SAFETY: the caller vouches.
         let (stream, bytes) = unsafe { (of(stream)?, all(bytes, length(count)?)?) };
-        stream.either(|asf| asf.write(bytes), |stream| stream.write(bytes))?;
-        Ok(count)
+        let taken = stream.either(|asf| asf.write(bytes), |stream| stream.write(bytes).map(|()| bytes.len()))?;
+        Ok(taken as i64)
     })
 }
 
@@ -218,13 +300,19 @@ pub unsafe extern "C" fn nf_sclose(stream: *mut NfStream) -> c_int {
     call_int(|| {
         // SAFETY: the caller vouches.
         let open = unsafe { stream.as_mut() }.ok_or(EFAULT)?;
-        let lent = match open.asf.take().map(|asf| if open.is_elsewhere() { Err(asf.leave()) } else { asf.close() }) {
+        // While a call by one of its descriptors is in it, it goes on.
+        let whole = open.asf.take().map(Arc::try_unwrap).transpose().map_err(|asf| {
+            let _ = open.asf.set(asf);
+            EBUSY
+        })?;
+        let is_elsewhere = open.is_elsewhere();
+        let lent = match whole.map(|asf| if is_elsewhere { Err(asf.leave()) } else { asf.close() }) {
             None => Ok(()),
             Some(Ok(())) => Ok(()),
             Some(Err((e, None))) => Err(e),
             Some(Err((e, Some(asf)))) => {
                 // Regions are out: it goes on.
-                let _ = open.asf.set(asf);
+                let _ = open.asf.set(Arc::new(asf));
                 return Err(e);
             }
         };

@@ -13,12 +13,15 @@ use crate::fence::{EBADF, EMFILE};
 /// allocation of at most `INT_MAX` bytes, 2^28 pointers (fs/file.c, alloc_fdtable).
 pub const FIRST: i32 = 1 << 30;
 
+/// The first of those that are not of files of servers: see `handles`.
+pub const FIRST_OF_STREAMS: i32 = FIRST + (1 << 29);
+
 /// Files open at a time: as many as Linux lets a process have (proc_sys_fs(5), nr_open).
 const OPEN_MAX: usize = 1 << 20;
 
 pub struct Table {
     open: RwLock<HashMap<i32, Arc<Descriptor>>>,
-    /// Numbers are not given again before all 2^30 were, so that what is used after its close is EBADF and not another file.
+    /// Numbers are not given again before all 2^29 were, so that what is used after its close is EBADF and not another file.
     next: AtomicI32,
 }
 
@@ -41,7 +44,7 @@ impl Table {
         }
         loop {
             let number = self.next.load(Ordering::Relaxed);
-            self.next.store(number.checked_add(1).unwrap_or(FIRST), Ordering::Relaxed);
+            self.next.store(if number + 1 < FIRST_OF_STREAMS { number + 1 } else { FIRST }, Ordering::Relaxed);
             if let std::collections::hash_map::Entry::Vacant(free) = open.entry(number) {
                 free.insert(Arc::new(descriptor));
                 return Ok(number);

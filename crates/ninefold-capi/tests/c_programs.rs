@@ -190,6 +190,17 @@ fn regions_that_are_none_and_whatever_else_is_wrong_are_refused_and_do_no_harm()
 }
 
 #[test]
+fn short_ways_of_the_header_are_gone_only_while_they_are_right() {
+    let layout = ninefold_stream::LAYOUT.map(|place| place.to_string()).join(",");
+    let wrapped = ["salloc", "salloc_line", "sfree", "sgetc"].map(|name| format!("-Wl,--wrap=nf_{name}"));
+    let layout = format!("-DLAYOUT={layout}");
+    let flags: Vec<&str> = wrapped.iter().chain([&layout]).map(String::as_str).collect();
+    for more in [&["-O0"][..], &["-O2"], &["-O2", "-masm=intel"]] {
+        Program::build("tests/c/short.c", &[&flags, more].concat()).run(&[&Host::new().path("")]);
+    }
+}
+
+#[test]
 fn threads_share_a_stream_of_regions() {
     Program::build("tests/c/asi_threads.c", &[]).run(&[&Host::new().path(""), "2000"]);
 }
@@ -226,6 +237,19 @@ fn a_file_of_a_server_is_written_by_regions_in_every_dialect() {
 #[test]
 fn standard_io_on_streams_does_what_libc_does_with_regions_in_between() {
     Program::build("tests/c/stdio.c", &[]).run(&[&Host::new().path(""), "5000"]);
+}
+
+#[test]
+fn unix_io_and_regions_and_standard_io_on_one_stream_have_one_offset() {
+    Program::build("tests/c/unix_mixed.c", &["-O1"]).run(&[&Host::new().path(""), "1", "100000"]);
+}
+
+#[test]
+fn iostreams_of_cplusplus_on_regions_do_what_those_of_the_standard_do() {
+    for standard in ["-std=c++11", "-std=c++20"] {
+        let program = Program::build_by("c++", "tests/c/iostreams.cpp", &[standard, "-O1"]);
+        program.run(&[&Host::new().path(""), "5000"]);
+    }
 }
 
 #[test]

@@ -35,6 +35,8 @@ fn run_all(flags: &[&str], under: &[&str], under_fork: &[&str], dialect: &str) {
     build("asi_threads").run(&[&path(""), "100"]);
     build("asi_mixed").run(&[&path("")]);
     build("stdio").run(&[&path(""), "300"]);
+    build("unix_mixed").run(&[&path(""), "2", "500"]);
+    Program::build_by("c++", "tests/c/iostreams.cpp", flags).under(under).run(&[&path(""), "200"]);
     let forked = Program::build("tests/c/forked.c", flags).under(under_fork);
     forked.run(&[&host.name("/child", dialect), &host.name("/fifo", dialect)]);
     build("streams").run(&[&ram.name("/lent", dialect), "300001"]);

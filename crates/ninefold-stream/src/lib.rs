@@ -55,6 +55,7 @@ pub use calibration::{BadCalibration, BadLine, Calibration};
 pub use copy::copy;
 pub use error::{Error, Result};
 pub use open::Options;
-pub use raw::{Raw, RawRegion, Wanted};
+pub use primitives::seat_place;
+pub use raw::{Front, LAYOUT, Raw, RawRegion, Wanted};
 pub use region::Region;
 pub use stream::{Locked, Stream};

@@ -21,8 +21,9 @@ use std::sync::PoisonError;
 use crate::primitives::{AtomicBool, AtomicUsize, Mutex, Ordering, heavy_fence, light_fence, pause};
 
 /// Where a thread says that it is in a short section, of any stream. Only the thread itself writes here.
+#[repr(C)]
 pub struct Seat {
-    busy: AtomicBool,
+    pub(crate) busy: AtomicBool,
 }
 
 impl Seat {
@@ -62,6 +63,11 @@ impl StreamLock {
             holder: AtomicUsize::new(NOBODY),
             depth: AtomicUsize::new(0),
         }
+    }
+
+    /// For who does in C what `begin` and `end` do.
+    pub fn owner(&self) -> *const AtomicUsize {
+        &raw const self.owner
     }
 
     /// Begins a short section if the caller is the owner; `end` ends it.

@@ -81,27 +81,34 @@ pub fn seat() -> &'static Seat {
     #[inline(never)]
     fn first() -> &'static Seat {
         let seat = LEASE.try_with(|lease| lease.0).unwrap_or_else(|_| late());
-        own::set(Some(seat));
+        own::set(seat);
         seat
     }
-    match own::get() {
-        Some(seat) => seat,
-        None => first(),
-    }
+    let known = own::get();
+    if std::ptr::eq(known, &NOBODYS) { first() } else { known }
 }
 
-/// This thread's seat, if it has asked for it before: for who has a longer way that asks.
+/// This thread's seat if it has asked for it before, else one that owns nothing: for who has a longer way that asks.
 #[inline(always)]
-pub fn known_seat() -> Option<&'static Seat> {
+pub fn known_seat() -> &'static Seat {
     own::get()
 }
+
+/// Where a thread's seat is noted, in bytes from its thread pointer, if that can be told: the address of one byte, which says whether the thread is busy.
+/// See [`Front`](crate::Front).
+pub fn seat_place() -> Option<isize> {
+    own::place()
+}
+
+/// The seat of all who have none: no lock has it for its owner or its holder, so that who is here is granted nothing.
+static NOBODYS: Seat = Seat { busy: AtomicBool::new(false) };
 
 /// Where this thread's seat is noted. In a shared library a thread-local variable of Rust's costs a call each time, as libraries may come
 /// later than threads (the "general dynamic" model). This one is at a place that is fixed when the library is loaded ("initial exec"): glibc
 /// has room for some such variables of libraries that dlopen(3) brings, and this one is eight bytes.
 #[cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
 mod own {
-    use super::Seat;
+    use super::{NOBODYS, Seat};
 
     /// Of this version of the crate: a program may have several.
     macro_rules! symbol {
@@ -117,20 +124,21 @@ mod own {
         };
     }
 
-    // Eight bytes for each thread, zeros at first; known within the program or library that it is linked into.
+    // Eight bytes for each thread, nobody's seat at first; known within the program or library that it is linked into.
     std::arch::global_asm!(
-        ".pushsection .tbss.ninefold_stream_seat,\"awT\",@nobits",
+        ".pushsection .tdata.ninefold_stream_seat,\"awT\",@progbits",
         concat!(".globl ", symbol!()),
         concat!(".hidden ", symbol!()),
         concat!(".type ", symbol!(), ", @object"),
         concat!(".size ", symbol!(), ", 8"),
         ".p2align 3",
-        concat!(symbol!(), ": .zero 8"),
+        concat!(symbol!(), ": .quad {nobodys}"),
         ".popsection",
+        nobodys = sym NOBODYS,
     );
 
     #[inline(always)]
-    pub fn get() -> Option<&'static Seat> {
+    pub fn get() -> &'static Seat {
         let seat: *const Seat;
         // SAFETY: reads the eight bytes above, which this thread alone writes, and nothing else (ELF Handling For Thread-Local Storage, 4.4.6).
         unsafe {
@@ -141,12 +149,26 @@ mod own {
                 options(nostack, readonly, pure, preserves_flags),
             );
         }
-        // SAFETY: null, or what `set` was given.
-        unsafe { seat.as_ref() }
+        // SAFETY: nobody's, or what `set` was given.
+        unsafe { &*seat }
     }
 
-    pub fn set(seat: Option<&'static Seat>) {
-        let seat: *const Seat = seat.map_or(std::ptr::null(), std::ptr::from_ref);
+    /// Where the seat is noted, in bytes from the thread pointer: the same for every thread.
+    pub fn place() -> Option<isize> {
+        let place: isize;
+        // SAFETY: reads what the dynamic linker wrote before anything of this ran.
+        unsafe {
+            std::arch::asm!(
+                concat!("mov {place}, qword ptr [rip + ", symbol!(), "@GOTTPOFF]"),
+                place = out(reg) place,
+                options(nostack, readonly, pure, preserves_flags),
+            );
+        }
+        Some(place)
+    }
+
+    pub fn set(seat: &'static Seat) {
+        let seat = std::ptr::from_ref(seat);
         // SAFETY: writes the eight bytes above, and nothing else.
         unsafe {
             std::arch::asm!(
@@ -164,18 +186,23 @@ mod own {
 mod own {
     use std::cell::Cell;
 
-    use super::Seat;
+    use super::{NOBODYS, Seat};
 
     thread_local! {
-        static SEAT: Cell<Option<&'static Seat>> = const { Cell::new(None) };
+        static SEAT: Cell<&'static Seat> = const { Cell::new(&NOBODYS) };
     }
 
     #[inline(always)]
-    pub fn get() -> Option<&'static Seat> {
+    pub fn get() -> &'static Seat {
         SEAT.get()
     }
 
-    pub fn set(seat: Option<&'static Seat>) {
+    /// Known to the compiler alone.
+    pub fn place() -> Option<isize> {
+        None
+    }
+
+    pub fn set(seat: &'static Seat) {
         SEAT.set(seat);
     }
 }
@@ -204,7 +231,7 @@ struct Lease(&'static Seat);
 impl Drop for Lease {
     fn drop(&mut self) {
         // First: destructors that run behind this one must not find a seat that may be another thread's by then.
-        own::set(None);
+        own::set(&NOBODYS);
         FREE.lock().unwrap_or_else(PoisonError::into_inner).push(self.0);
     }
 }

@@ -6,9 +6,14 @@
 //! Order of driving: `quick_alloc`, `quick_until` and `quick_free`, which are short and answer most calls; where they answer none, `alloc`,
 //! `until` and `free`.
 
+use std::ffi::c_void;
 use std::io::SeekFrom;
+use std::mem::offset_of;
+use std::sync::atomic::AtomicUsize;
 
-use crate::backplane::current::Mode;
+use crate::backplane::current::{Current, Mode};
+use crate::backplane::ledger::Ledger;
+use crate::backplane::state::State;
 use crate::error::{Error, Result};
 use crate::memory::PAGE;
 use crate::region::{self, Lent};
@@ -63,6 +68,12 @@ impl Raw {
         Raw { stream }
     }
 
+    /// For short ways outside, where a thread knows its [`seat_place`](crate::seat_place); it is good as long as this is.
+    pub fn front(&self) -> Front {
+        let (owner, current) = self.stream.core().front();
+        Front { owner, current: current.cast() }
+    }
+
     /// For the calls that have to do with no region of this.
     pub fn stream(&self) -> &Stream {
         &self.stream
@@ -71,10 +82,9 @@ impl Raw {
     /// A region of so many bytes, if it is at hand.
     #[inline(always)]
     pub fn quick_alloc(&self, bytes: usize) -> Option<*mut u8> {
-        let core = self.stream.core();
-        core.quick_by_address(|current, ledger| {
+        self.stream.core().quick_by_address(|current, ledger| {
             let place = ledger.vacant()?;
-            let at = current.take(bytes, core.changes())?;
+            let at = current.take(bytes)?;
             *place = Lent { at, bytes, mode: current.mode };
             Some(at)
         })
@@ -83,10 +93,9 @@ impl Raw {
     /// `quick_alloc`, if the stream is in that mode.
     #[inline(always)]
     pub fn quick_alloc_in(&self, mode: Mode, bytes: usize) -> Option<*mut u8> {
-        let core = self.stream.core();
-        core.quick_by_address(|current, ledger| {
+        self.stream.core().quick_by_address(|current, ledger| {
             let place = ledger.vacant()?;
-            let at = if current.mode == mode { current.take(bytes, core.changes()) } else { None }?;
+            let at = if current.mode == mode { current.take(bytes) } else { None }?;
             *place = Lent { at, bytes, mode };
             Some(at)
         })
@@ -102,6 +111,19 @@ impl Raw {
         if !align.is_power_of_two() || align > PAGE {
             return Err(Error::BadAlignment);
         }
+        // Where threads share the stream; the same as `quick_alloc` and `quick_alloc_in` but for the lock.
+        if to.is_none() && align == 1 {
+            let short = self.stream.core().shared_by_address(|current, ledger| {
+                let place = ledger.vacant()?;
+                let fits = mode.is_none_or(|mode| mode == current.mode);
+                let at = fits.then(|| current.take(bytes)).flatten()?;
+                *place = Lent { at, bytes, mode: current.mode };
+                Some(RawRegion { at, bytes })
+            });
+            if let Some(region) = short {
+                return Ok(region);
+            }
+        }
         let need = if full { Need::All } else { Need::AsModule };
         self.lend(|held| held.alloc_as(mode, to, bytes, align, need, &self.stream.core().file))
     }
@@ -109,17 +131,7 @@ impl Raw {
     /// The bytes up to `delimiter`, with it, if they are at hand.
     #[inline(always)]
     pub fn quick_until(&self, delimiter: u8, most: usize) -> Option<RawRegion> {
-        let core = self.stream.core();
-        core.quick_by_address(|current, ledger| {
-            let place = ledger.vacant()?;
-            if current.mode != Mode::Read || !current.live || !current.is_fresh(core.changes()) {
-                return None;
-            }
-            let bytes = region::find(current, delimiter, most).filter(|&bytes| bytes > 0)?;
-            let at = current.lend(bytes);
-            *place = Lent { at, bytes, mode: Mode::Read };
-            Some(RawRegion { at, bytes })
-        })
+        self.stream.core().quick_by_address(|current, ledger| until(current, ledger, delimiter, most))
     }
 
     /// As [`Stream::alloc_until`].
@@ -128,15 +140,18 @@ impl Raw {
     /// Its own.
     #[cold]
     pub fn until(&self, delimiter: u8, most: usize) -> Result<RawRegion> {
+        let short = self.stream.core().shared_by_address(|current, ledger| until(current, ledger, delimiter, most));
+        if let Some(region) = short {
+            return Ok(region);
+        }
         self.lend(|held| held.search(delimiter, most, &self.stream.core().file))
     }
 
     /// The next byte in read mode, if it is at hand.
     #[inline(always)]
     pub fn quick_get(&self) -> Option<u8> {
-        let core = self.stream.core();
-        core.quick_by_address(|current, _| {
-            let ready = current.mode == Mode::Read && current.left > 0 && current.is_fresh(core.changes());
+        self.stream.core().quick_by_address(|current, _| {
+            let ready = current.mode == Mode::Read && current.left > 0 && current.is_fresh();
             ready.then(|| region::next_byte(current))
         })
     }
@@ -162,12 +177,7 @@ impl Raw {
     /// Frees the region that begins there, if that takes no more than to count it.
     #[inline(always)]
     pub fn quick_free(&self, at: *mut u8) -> bool {
-        let core = self.stream.core();
-        let freed = core.quick_by_address(|current, ledger| {
-            let place = ledger.place(at)?;
-            current.give(at, place.mode, core.changes()).then(|| place.at = std::ptr::null_mut())
-        });
-        freed.is_some()
+        self.stream.core().quick_by_address(|current, ledger| give(current, ledger, at)).is_some()
     }
 
     /// Frees the region that begins there.
@@ -176,6 +186,9 @@ impl Raw {
     /// [`Error::NotLent`], and nothing is done; those of [`Region::free`](crate::Region::free), and the region is free.
     #[cold]
     pub fn free(&self, at: *mut u8) -> Result<()> {
+        if self.stream.core().shared_by_address(|current, ledger| give(current, ledger, at)).is_some() {
+            return Ok(());
+        }
         let mut held = self.stream.hold(false);
         let Lent { bytes, mode, .. } = held.state.ledger.take(at)?;
         if bytes == 0 { Ok(()) } else { held.state.free(at, bytes, mode, &self.stream.core().file) }
@@ -267,3 +280,59 @@ impl Raw {
         self.stream.close().map_err(|e| (e, None))
     }
 }
+
+/// The bytes up to `delimiter`, if they are at hand.
+#[inline(always)]
+fn until(current: &mut Current, ledger: &mut Ledger, delimiter: u8, most: usize) -> Option<RawRegion> {
+    let place = ledger.vacant()?;
+    if current.mode != Mode::Read || !current.live || !current.is_fresh() {
+        return None;
+    }
+    let bytes = region::find(current, delimiter, most)?;
+    let at = current.lend(bytes);
+    *place = Lent { at, bytes, mode: Mode::Read };
+    Some(RawRegion { at, bytes })
+}
+
+/// Frees the region that begins there, if that takes no more than to count it.
+#[inline(always)]
+fn give(current: &mut Current, ledger: &mut Ledger, at: *mut u8) -> Option<()> {
+    let place = ledger.place(at)?;
+    current.give(at, place.mode).then(|| place.at = std::ptr::null_mut())
+}
+
+/// What a program that is not compiled with this needs to do the short ways of `quick_alloc`, `quick_until` and `quick_free` itself: as `lock.rs`
+/// and `Current` have them, with the first place of the ledger alone. The layout is C's, and what it is at which byte is in `LAYOUT`.
+#[derive(Debug, Clone, Copy)]
+pub struct Front {
+    /// The seat of who may use short sections.
+    pub owner: *const AtomicUsize,
+    /// The current buffer, and behind it the ledger.
+    pub current: *mut c_void,
+}
+
+/// Bytes from [`Front::current`] on at which there is: where the next region begins, bytes left, regions lent, regions freed, the buffer's base, its bytes, the count of
+/// changes when it was read, where that count is, the first region out, the mode, whether there is a buffer, whether it is loud; of the ledger's first place address, bytes and mode.
+pub const LAYOUT: [usize; 15] = {
+    let place = offset_of!(State, ledger) + offset_of!(Ledger, few);
+    [
+        offset_of!(Current, at),
+        offset_of!(Current, left),
+        offset_of!(Current, lent),
+        offset_of!(Current, freed),
+        offset_of!(Current, base),
+        offset_of!(Current, all),
+        offset_of!(Current, seen),
+        offset_of!(Current, changes),
+        offset_of!(Current, first),
+        offset_of!(Current, mode),
+        offset_of!(Current, live),
+        offset_of!(Current, loud),
+        place + offset_of!(Lent, at),
+        place + offset_of!(Lent, bytes),
+        place + offset_of!(Lent, mode),
+    ]
+};
+
+// `Core::front` gives the state's address for the current buffer's.
+const _: () = assert!(offset_of!(State, current) == 0);

@@ -8,6 +8,7 @@ use crate::stream::Stream;
 
 /// What a stream lent, on its way to be a region. Short, so that it goes by registers where a call is inlined in part.
 #[derive(Clone, Copy)]
+#[repr(C)]
 pub(crate) struct Lent {
     pub at: *mut u8,
     pub bytes: usize,
@@ -138,12 +139,20 @@ impl Drop for Region<'_> {
     }
 }
 
-/// How many bytes of the data at hand end with the delimiter, or `most` if they do not. No more than those are looked at. For short sections: the buffer is current and read.
+/// How many bytes of the data at hand end with the delimiter, or `most` if they do not; never none. No more than those are looked at. For short sections: the buffer is current and read.
 #[inline(always)]
 pub(crate) fn find(current: &Current, delimiter: u8, most: usize) -> Option<usize> {
     // SAFETY: the data at hand of a current buffer in read mode, which its memory keeps and nobody writes.
     let data = unsafe { std::slice::from_raw_parts(current.at, current.left.min(most)) };
-    crate::search::find(data, delimiter).map(|n| n + 1).or((current.left >= most).then_some(most))
+    match crate::search::find(data, delimiter) {
+        Some(n) => Some(n + 1),
+        None => without(current, most),
+    }
+}
+
+#[cold]
+fn without(current: &Current, most: usize) -> Option<usize> {
+    (current.left >= most && most > 0).then_some(most)
 }
 
 /// The next byte of the data at hand, and none is lent. For short sections: the buffer is current and read, and has one.

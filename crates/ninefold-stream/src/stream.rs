@@ -11,6 +11,7 @@
 //! | push, pop (§6.1) | [`Stream::push`], [`Stream::pop`] |
 
 use std::io::SeekFrom;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -46,11 +47,11 @@ pub(crate) enum Need {
 
 /// The next line of the current buffer, if it is whole.
 #[inline(always)]
-fn line(current: &mut Current, core: &Core, delimiter: u8, most: usize) -> Option<(*mut u8, usize)> {
-    if current.mode != Mode::Read || !current.live || !current.is_fresh(core.changes()) {
+fn line(current: &mut Current, delimiter: u8, most: usize) -> Option<(*mut u8, usize)> {
+    if current.mode != Mode::Read || !current.live || !current.is_fresh() {
         return None;
     }
-    let bytes = crate::region::find(current, delimiter, most).filter(|&bytes| bytes > 0)?;
+    let bytes = crate::region::find(current, delimiter, most)?;
     Some((current.lend(bytes), bytes))
 }
 
@@ -92,7 +93,7 @@ impl Stream {
     #[inline]
     pub fn alloc(&self, bytes: usize) -> Result<Region<'_>> {
         let core = &*self.core;
-        match core.quick(|current| Some((current.take(bytes, core.changes())?, current.mode))) {
+        match core.quick(|current| Some((current.take(bytes)?, current.mode))) {
             Some((at, mode)) => Ok(Region::new(self, Lent { at, bytes, mode })),
             None => {
                 // Taken apart, so that what is not the longer way stays in registers.
@@ -126,7 +127,7 @@ impl Stream {
     #[inline(always)]
     fn alloc_needed(&self, mode: Mode, bytes: usize, need: Need) -> Result<Region<'_>> {
         let core = &*self.core;
-        let quick = core.quick(|current| if current.mode == mode { current.take(bytes, core.changes()) } else { None });
+        let quick = core.quick(|current| if current.mode == mode { current.take(bytes) } else { None });
         match quick {
             Some(at) => Ok(Region::new(self, Lent { at, bytes, mode })),
             None => {
@@ -179,7 +180,7 @@ impl Stream {
     #[inline]
     pub fn alloc_until(&self, delimiter: u8, most: usize) -> Result<Region<'_>> {
         let core = &*self.core;
-        match core.quick(|current| line(current, core, delimiter, most)) {
+        match core.quick(|current| line(current, delimiter, most)) {
             Some((at, bytes)) => Ok(Region::new(self, Lent { at, bytes, mode: Mode::Read })),
             None => {
                 let Lent { at, bytes, mode } = self.search_longer(delimiter, most)?;
@@ -192,7 +193,7 @@ impl Stream {
     #[inline(never)]
     fn search_longer(&self, delimiter: u8, most: usize) -> Result<Lent> {
         let core = &*self.core;
-        match core.shared(|current| line(current, core, delimiter, most)) {
+        match core.shared(|current| line(current, delimiter, most)) {
             Some((at, bytes)) => Ok(Lent { at, bytes, mode: Mode::Read }),
             None => self.search(delimiter, most),
         }
@@ -209,7 +210,7 @@ impl Stream {
         let core = &*self.core;
         let short = core.shared(|current| {
             let fits = mode.is_none_or(|mode| mode == current.mode);
-            let at = fits.then(|| current.take(bytes, core.changes())).flatten()?;
+            let at = fits.then(|| current.take(bytes)).flatten()?;
             Some(Lent { at, bytes, mode: current.mode })
         });
         short.map_or_else(|| self.alloc_as(mode, None, bytes, 1, need), Ok)
@@ -249,6 +250,37 @@ impl Stream {
         held.state.module.sync()
     }
 
+    /// Runs `f` with the descriptor of the stream's file, after a `flush`. The stream's offset stays, and the descriptor's own is of no
+    /// meaning to it. Where `f` `changes` the file, what was read of it before is read again.
+    ///
+    /// # Errors
+    /// `flush`'s; [`Error::NotSeekable`] where there is no file, or the stream is not what the file has.
+    pub fn with_descriptor<R>(&self, changes: bool, f: impl FnOnce(BorrowedFd<'_>) -> R) -> Result<R> {
+        let mut held = self.hold(true);
+        held.state.flush()?;
+        let result = f(held.state.module.on_disk().ok_or(Error::NotSeekable)?);
+        if changes {
+            self.core.file.changed();
+        }
+        Ok(result)
+    }
+
+    /// `flush`, and moves the descriptor's own offset to the stream's: whoever has the same open file, by dup(2) or fork(2), goes on there. What
+    /// has no places has none to tell.
+    ///
+    /// # Errors
+    /// `flush`'s.
+    pub fn hand_over(&self) -> Result<()> {
+        let mut held = self.hold(false);
+        held.state.flush()?;
+        let at = held.state.position();
+        let module = &held.state.module;
+        if let Some(fd) = module.on_disk().filter(|_| module.is_seekable() && !module.appends()) {
+            rustix::fs::seek(fd, rustix::fs::SeekFrom::Start(at))?;
+        }
+        Ok(())
+    }
+
     /// Changes the mode (§2, `set_stream_mode`): to read, what this process freed is seen; to write, the offset stays.
     ///
     /// # Errors
@@ -273,7 +305,7 @@ impl Stream {
     /// [`Error::NotSeekable`], [`Error::BadOffset`], fstat(2)'s.
     pub fn seek(&self, to: SeekFrom) -> Result<u64> {
         let mut held = self.hold(true);
-        held.seek(to, &self.core.file)?;
+        held.seek(to)?;
         Ok(held.state.position())
     }
 
@@ -283,7 +315,7 @@ impl Stream {
     /// # Errors
     /// [`Error::BadOffset`] at the beginning; [`Error::NotReadable`], [`Error::NoMemory`].
     pub fn unread(&self, byte: u8) -> Result<()> {
-        self.hold(true).state.unread(byte, &self.core.file)
+        self.hold(true).state.unread(byte)
     }
 
     /// Bytes of the file, with what was freed in this process.
@@ -427,7 +459,7 @@ impl Stream {
         let file = &*self.core.file;
         let Lent { at: region, bytes: old, mode } = lent;
         let mut held = self.hold(true);
-        if held.state.resize(region, old, bytes, mode, file)? {
+        if held.state.resize(region, old, bytes, mode)? {
             return Ok(Lent { at: region, bytes, mode });
         }
         // It moves. Where the longer one cannot be had, all is as it was.
@@ -441,7 +473,7 @@ impl Stream {
                 if need > have && held.length().is_ok_and(|length| (have..need).contains(&length)) {
                     return Err(Error::TooFew);
                 }
-                held.state.seek(begin, file)?;
+                held.state.seek(begin)?;
                 let longer = match held.alloc(mode, bytes, 1, Need::AsModule, file) {
                     Ok((at, bytes)) if bytes < least => {
                         if bytes > 0 {
@@ -452,7 +484,7 @@ impl Stream {
                     longer => longer,
                 };
                 if longer.is_err() {
-                    let _ = held.state.seek(begin + old as u64, file);
+                    let _ = held.state.seek(begin + old as u64);
                 }
                 longer?
             }
@@ -468,7 +500,7 @@ impl Stream {
         }
         let mapped = held.state.module.name() == "mmap";
         let long = buffer.len() >= held.state.calibration.direct;
-        let ready = held.state.is_ready(&self.core.file) && !mapped;
+        let ready = held.state.is_ready() && !mapped;
         let unread = held.state.has_unread();
         if !long || ready || unread || !held.overlay.is_empty() || !held.state.settle().is_empty() {
             return None;
@@ -478,7 +510,7 @@ impl Stream {
         }
         let at = held.state.position();
         let read = held.state.module.read_into(at, buffer)?;
-        let moved = read.and_then(|n| held.state.seek(at + n as u64, &self.core.file));
+        let moved = read.and_then(|n| held.state.seek(at + n as u64));
         Some(moved.and(read))
     }
 
@@ -505,7 +537,7 @@ impl Stream {
         let mut held = self.hold(true);
         held.state.set_mode(Mode::Read)?;
         held.state.tell_shrunk()?;
-        if !held.state.is_ready(&self.core.file) {
+        if !held.state.is_ready() {
             held.refill(1, &self.core.file)?;
         }
         let data = held.state.data();
@@ -526,7 +558,7 @@ impl Stream {
     pub(crate) fn with_file<R>(
         &self,
         mode: Mode,
-        f: impl FnOnce(std::os::fd::BorrowedFd<'_>, u64) -> (Result<R>, u64),
+        f: impl FnOnce(BorrowedFd<'_>, u64) -> (Result<R>, u64),
     ) -> Option<Result<R>> {
         let mut held = self.hold(true);
         if let Err(e) = held.state.set_mode(mode) {
@@ -566,7 +598,7 @@ impl Drop for Stream {
 impl Held<'_> {
     /// As `Stream::empty`.
     pub fn empty(&mut self, Lent { at, bytes, mode }: Lent, file: &File) -> Result<Result<()>> {
-        self.state.resize(at, bytes, 0, mode, file)?;
+        self.state.resize(at, bytes, 0, mode)?;
         Ok(self.state.free_empty(at, mode, file))
     }
 
@@ -578,7 +610,7 @@ impl Held<'_> {
         self.state.length(&self.overlay)
     }
 
-    fn seek(&mut self, to: SeekFrom, file: &File) -> Result<()> {
+    fn seek(&mut self, to: SeekFrom) -> Result<()> {
         if !self.state.module.is_seekable() {
             return Err(Error::NotSeekable);
         }
@@ -588,7 +620,7 @@ impl Held<'_> {
             SeekFrom::End(by) => (self.length()?, by),
         };
         let to = base.checked_add_signed(by).ok_or(Error::BadOffset)?;
-        self.state.seek(to, file)
+        self.state.seek(to)
     }
 
     pub fn search(&mut self, delimiter: u8, most: usize, file: &File) -> Result<Lent> {
@@ -596,7 +628,7 @@ impl Held<'_> {
         self.state.set_mode(Mode::Read)?;
         let mut looked = 0;
         loop {
-            let ready = self.state.is_ready(file);
+            let ready = self.state.is_ready();
             let there = if ready { self.state.data() } else { &[] };
             let at_hand = there.len();
             if at_hand < looked {
@@ -629,11 +661,11 @@ impl Held<'_> {
         self.state.set_mode(mode)?;
         let before = self.state.position();
         if let Some(to) = to {
-            self.seek(to, file)?;
+            self.seek(to)?;
         }
         let allocated = self.alloc(mode, bytes, align, need, file);
         if allocated.is_err() && to.is_some() {
-            let _ = self.state.seek(before, file); // it was a place of the stream, so it is one
+            let _ = self.state.seek(before); // it was a place of the stream, so it is one
         }
         let (at, bytes) = allocated?;
         Ok(Lent { at, bytes, mode })
@@ -651,7 +683,7 @@ impl Held<'_> {
             Need::AsModule => self.state.module.is_prompt(),
             Need::All => true,
         };
-        let ready = self.state.is_ready(file);
+        let ready = self.state.is_ready();
         if !ready || (whole && self.state.current.left < bytes) {
             self.refill(if whole { bytes } else { 1 }, file)?;
         }

@@ -34,6 +34,25 @@ fn write(region: RawRegion, data: &[u8]) {
 }
 
 #[test]
+fn what_was_written_into_a_region_that_is_read_is_nobody_elses_when_its_end_is_given_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    std::fs::write(&path, [b'f'; 1000]).unwrap();
+    let stream = Raw::new(Options::new().read(true).module("pread").open(&path).unwrap());
+    let region = stream.alloc(Wanted::bytes(100)).unwrap();
+    // SAFETY: the region's own bytes.
+    unsafe { region.at.write_bytes(b'x', 100) };
+    let region = stream.resize(region.at, 10, None, true).unwrap();
+    let next = stream.alloc(Wanted::bytes(90)).unwrap();
+    // SAFETY: a region that is read.
+    let bytes = unsafe { std::slice::from_raw_parts(next.at, next.bytes) };
+    assert_eq!(bytes, [b'f'; 90]);
+    assert_eq!(stream.stream().position(), 100);
+    stream.free(region.at).unwrap();
+    stream.free(next.at).unwrap();
+}
+
+#[test]
 fn an_address_that_is_not_out_is_refused_and_does_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let path = file(&directory, b"0123456789");

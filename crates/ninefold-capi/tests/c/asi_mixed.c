@@ -150,6 +150,31 @@ static void pipes(void)
     SAME(sclose(out), -EPIPE);
 }
 
+/* The end that was told stays the end, whatever comes to the file. */
+static void ends(void)
+{
+    int fd = open(path, O_RDWR | O_TRUNC);
+    long length = 10;
+    unsigned char *region;
+    Stream *s;
+    CHECK(fd >= 0, "%d", errno);
+    SAME(write(fd, "abc", 3), 3);
+    s = begin(fd, 0, 1);
+    SAME(sread(s, bytes, 10), 3);
+    SAME(sread(s, bytes, 10), 0);
+    SAME(pwrite(fd, "def", 3, 3), 3);
+    CHECK(salloc(s, &length) == NULL && length == 0, "%ld", length);
+    CHECK(salloc_line(s, &length) == NULL && length == 0, "%ld", length);
+    SAME(sread(s, bytes, 10), 0);
+    SAME(sgetc(s), EOF);
+    length = 10;
+    region = (unsigned char *)sallocAt(s, &length, 1, SEEK_SET);
+    CHECK(region != NULL && length == 5 && !memcmp(region, "bcdef", 5), "%ld", length);
+    SAME(sfree(s, region), 0);
+    SAME(sclose(s), 0);
+    SAME(close(fd), 0);
+}
+
 /* A child goes on with what nobody else was at. */
 static void forks(int fd)
 {
@@ -205,5 +230,6 @@ int main(int argc, char **argv)
     CHECK(salloc(s, &length) == NULL && length <= 0, "%ld", length);
     SAME(sclose(s), length);
     SAME(close(fd), 0);
+    ends();
     return 0;
 }

@@ -44,6 +44,8 @@ pub struct Plan {
     pub offset: u64,
     /// Bytes at most.
     pub bytes: usize,
+    /// Bytes of the current buffer that are probably left when it is taken: they go before the others.
+    pub left: usize,
     pub memory: Option<Memory>,
     pub seen: u64,
 }
@@ -55,11 +57,11 @@ impl Plan {
     }
 
     fn fetch(self) -> Option<Fetched> {
-        let Plan { source, offset, bytes, memory, seen } = self;
-        // As it lies in the file's page, behind a page of room; and no more than a buffer that is kept for use again.
-        let start = PAGE + (offset % PAGE as u64) as usize;
+        let Plan { source, offset, bytes, left, memory, seen } = self;
+        // As it lies in the file's page, behind that room; and no more than a buffer that is kept for use again, where that is much.
+        let start = left.max(1).next_multiple_of(PAGE) + (offset % PAGE as u64) as usize;
         let end = (start + bytes).next_multiple_of(PAGE);
-        let end = if bytes <= POOLED { end.min(POOLED) } else { end };
+        let end = if bytes <= POOLED && start <= POOLED / 4 { end.min(POOLED) } else { end };
         let mut memory = Memory::reused(memory, end).ok()?;
         let room = memory.as_mut_slice()?.get_mut(start..end)?;
         let length = source.read(offset, room).ok().filter(|&length| length > 0)?;
@@ -81,6 +83,7 @@ mod tests {
     use crate::lock::StreamLock;
     use crate::memory::Frozen;
     use crate::module::{Chunk, Fill, StreamModule};
+    use crate::raw::{Raw, Wanted};
     use crate::stream::Stream;
 
     /// Only a failing test waits so long.
@@ -99,6 +102,8 @@ mod tests {
     struct Slow {
         source: Arc<Gate>,
         fills: Arc<AtomicUsize>,
+        /// Where the last one began to read.
+        from: Arc<AtomicUsize>,
     }
 
     struct Gate {
@@ -123,8 +128,9 @@ mod tests {
 
         fn fill(&mut self, fill: Fill<'_>) -> Result<Chunk> {
             self.fills.fetch_add(1, Ordering::Relaxed);
-            let mut memory = Memory::pooled(PIECE)?;
-            let length = PIECE.min((ALL - fill.at) as usize);
+            self.from.store(fill.at as usize + fill.tail.len(), Ordering::Relaxed);
+            let mut memory = Memory::pooled(ALL as usize)?;
+            let length = PIECE.max(fill.least).min((ALL - fill.at) as usize);
             let bytes = memory.as_mut_slice().unwrap();
             (fill.at..).zip(&mut bytes[..length]).for_each(|(at, to)| *to = byte(at));
             Ok(Chunk { memory: Frozen::new(memory), start: 0, length, offset: fill.at })
@@ -139,6 +145,8 @@ mod tests {
     struct Scene {
         stream: Stream,
         fills: Arc<AtomicUsize>,
+        /// Where the last fill began to read.
+        from: Arc<AtomicUsize>,
         /// Somebody began to read unlocked.
         began: Receiver<()>,
         /// Dropped, nobody who does waits any more.
@@ -150,15 +158,16 @@ mod tests {
         let (go, go_on) = channel();
         let source = Arc::new(Gate { began: std::sync::Mutex::new(tell), go_on: std::sync::Mutex::new(go_on) });
         let fills = Arc::new(AtomicUsize::new(0));
-        let module = Box::new(Slow { source, fills: fills.clone() });
+        let from = Arc::new(AtomicUsize::new(0));
+        let module = Box::new(Slow { source, fills: fills.clone(), from: from.clone() });
         let state = State::new(module, (true, false), Calibration::default());
         let stream = Stream::new(Arc::new(Core::new(StreamLock::new(None), File::of(None), state)));
-        Scene { stream, fills, began, go }
+        Scene { stream, fills, from, began, go }
     }
 
     #[test]
     fn others_take_regions_while_one_reads_and_the_next_buffer_is_what_he_read() {
-        let Scene { stream, fills, began, go } = scene();
+        let Scene { stream, fills, began, go, .. } = scene();
         let stream = &stream;
         let take = move |region: u64| {
             let taken = stream.alloc(PAGE).unwrap();
@@ -193,8 +202,58 @@ mod tests {
     }
 
     #[test]
+    fn what_was_read_unlocked_is_not_read_again_however_much_was_left_before_it() {
+        // A long region at the end is as long as what is at hand and was read, or longer: then the rest is read, and no more.
+        for (last, fills_then, from_then) in [(5, 1, 0), (8, 2, 12)] {
+            let Scene { stream, fills, from, go, began: _began } = scene();
+            drop(go); // nobody waits
+            let mut at = 0;
+            let halves = [4, 1, 5, 1, 2 * last];
+            for (n, bytes) in halves.map(|half| half * PAGE / 2).into_iter().enumerate() {
+                let taken = stream.alloc(bytes).unwrap();
+                assert_eq!(taken.len(), bytes);
+                assert!(taken.iter().zip(at..).all(|(&is, at)| is == byte(at)), "region {n} of {last}");
+                at += bytes as u64;
+            }
+            assert_eq!((fills.load(Ordering::Relaxed), from.load(Ordering::Relaxed)), (fills_then, from_then * PAGE));
+        }
+    }
+
+    #[test]
+    fn who_has_regions_by_their_addresses_reads_with_the_stream_unlocked_too() {
+        let Scene { stream, fills, began, go, .. } = scene();
+        let raw = &Raw::new(stream);
+        let take = move |region: u64| {
+            let taken = match region % 2 {
+                0 => raw.alloc(Wanted::bytes(PAGE)).unwrap(),
+                // Up to a byte that is not in there.
+                _ => raw.until(0xff, PAGE).unwrap(),
+            };
+            assert_eq!(taken.bytes, PAGE);
+            raw.free(taken.at).unwrap();
+        };
+        std::thread::scope(|scope| {
+            take(0);
+            let reader = scope.spawn(|| take(1));
+            began.recv_timeout(PATIENCE).unwrap();
+            let (done, is_done) = channel();
+            let other = scope.spawn(move || {
+                take(2);
+                done.send(()).unwrap();
+            });
+            let taken = is_done.recv_timeout(PATIENCE);
+            drop(go); // nobody waits any more, also where this fails
+            taken.expect("a region, while another thread reads");
+            reader.join().unwrap();
+            other.join().unwrap();
+        });
+        (3..16).for_each(take);
+        assert_eq!(fills.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
     fn what_was_read_before_a_change_is_read_again() {
-        let Scene { stream, fills, began, go } = scene();
+        let Scene { stream, fills, began, go, .. } = scene();
         drop((stream.alloc(PAGE).unwrap(), stream.alloc(0)));
         std::thread::scope(|scope| {
             let reader = scope.spawn(|| drop(stream.alloc(PAGE).unwrap()));

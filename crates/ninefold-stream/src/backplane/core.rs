@@ -3,7 +3,7 @@
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::AtomicUsize;
 
 use super::current::{Current, Mode};
 use super::file::{Changes, File};
@@ -17,11 +17,11 @@ use crate::primitives::{known_seat, seat};
 pub struct Core {
     pub lock: StreamLock,
     pub file: Arc<File>,
-    /// The file's, one address nearer: each short section looks.
-    changes: Arc<Changes>,
     /// Known to all without the lock.
     pub writes: bool,
     state: UnsafeCell<State>,
+    /// The file's, at which the state looks: so it goes after that.
+    _changes: Arc<Changes>,
 }
 
 // SAFETY: the state is touched in short sections of the lock and while it is held, so by one thread at a time; all that it has may
@@ -31,20 +31,23 @@ unsafe impl Sync for Core {}
 unsafe impl Send for Core {}
 
 impl Core {
-    pub fn new(lock: StreamLock, file: Arc<File>, state: State) -> Core {
+    pub fn new(lock: StreamLock, file: Arc<File>, mut state: State) -> Core {
         let changes = file.counter();
-        Core { lock, file, changes, writes: state.write, state: UnsafeCell::new(state) }
+        // SAFETY: the core has the count for as long as it has the state, which gives it to nobody who lives longer.
+        let counted: &'static Changes = unsafe { &*Arc::as_ptr(&changes) };
+        state.changes = &counted.0;
+        Core { lock, file, _changes: changes, writes: state.write, state: UnsafeCell::new(state) }
     }
 
-    #[inline(always)]
-    pub fn changes(&self) -> &AtomicU64 {
-        &self.changes.0
+    /// What C's header looks at, see `raw::Front`: the state begins with it.
+    pub fn front(&self) -> (*const AtomicUsize, *mut Current) {
+        (self.lock.owner(), self.state.get().cast())
     }
 
     /// A short section on the current buffer: no call, and no wait. None where it is not granted, or `f` gives none.
     #[inline(always)]
     pub fn quick<R>(&self, f: impl FnOnce(&mut Current) -> Option<R>) -> Option<R> {
-        let me = seat();
+        let me = known_seat();
         if !self.lock.begin(me) {
             return None;
         }
@@ -58,12 +61,18 @@ impl Core {
     /// The same where threads share the stream, and so a short section was not granted; None where it would be. Who comes behind the
     /// middle of the buffer reads what follows it, with the stream unlocked.
     pub fn shared<R>(&self, f: impl FnOnce(&mut Current) -> Option<R>) -> Option<R> {
+        self.shared_by_address(|current, _| f(current))
+    }
+
+    /// The same, with the regions that are known by their addresses.
+    pub fn shared_by_address<R>(&self, f: impl FnOnce(&mut Current, &mut Ledger) -> Option<R>) -> Option<R> {
         if self.lock.is_owned_by(seat()) {
             return None;
         }
         let is_locked = self.lock.is_held(seat());
-        let mut state = self.enter();
-        let result = f(&mut state.current);
+        let mut entered = self.enter();
+        let state = &mut *entered;
+        let result = f(&mut state.current, &mut state.ledger);
         // Who has locked the stream would read with it locked.
         if result.is_none() || is_locked || !state.is_past_half() {
             return result;
@@ -72,7 +81,7 @@ impl Core {
         if let Some(slot) = slot.try_lock()
             && let Some(plan) = state.plan(&self.file)
         {
-            drop(state);
+            drop(entered);
             plan.carry_out(slot);
         }
         result
@@ -81,7 +90,7 @@ impl Core {
     /// `quick`, with the regions that are known by their addresses; granted to who has the lock by `lock` too.
     #[inline(always)]
     pub fn quick_by_address<R>(&self, f: impl FnOnce(&mut Current, &mut Ledger) -> Option<R>) -> Option<R> {
-        let me = known_seat()?;
+        let me = known_seat();
         let begun = self.lock.begin(me);
         if !begun && !self.lock.is_held(me) {
             return None;
@@ -132,11 +141,11 @@ impl Core {
     /// A region is freed, shortly if that will do.
     #[inline(always)]
     pub fn quick_free(&self, region: *mut u8, mode: Mode) -> bool {
-        self.quick(|current| current.give(region, mode, self.changes()).then_some(())).is_some()
+        self.quick(|current| current.give(region, mode).then_some(())).is_some()
     }
 
     pub fn shared_free(&self, region: *mut u8, mode: Mode) -> bool {
-        self.shared(|current| current.give(region, mode, self.changes()).then_some(())).is_some()
+        self.shared(|current| current.give(region, mode).then_some(())).is_some()
     }
 }
 

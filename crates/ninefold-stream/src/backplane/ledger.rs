@@ -13,9 +13,10 @@ use super::current::Mode;
 /// Regions that a short section finds. Who has more out at a time goes the longer way.
 const FEW: usize = 8;
 
+#[repr(C)]
 pub struct Ledger {
-    /// At no address where a place is vacant.
-    few: [Lent; FEW],
+    /// First: C's header looks at the first of them. At no address where a place is vacant.
+    pub few: [Lent; FEW],
     more: HashMap<usize, Lent, BuildHasherDefault<Addresses>>,
     /// Those of which another one at the same address is among the others: what lies in a mapped file is lent to whoever asks.
     again: Vec<Lent>,

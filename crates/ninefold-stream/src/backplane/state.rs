@@ -1,7 +1,7 @@
 //! What a stream is in the middle of: the longer ways of each call, for which the stream is locked.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::ahead::{Fetched, Plan, Slot};
 use super::current::{Current, Mode};
@@ -17,8 +17,14 @@ use crate::module::overlay::{self, Overlay, Overlays};
 use crate::module::{Chunk, Closed, Fill, Pushed, StreamModule};
 use crate::region::Lent;
 
+#[repr(C)]
 pub struct State {
+    /// The first two are where C's header has them, see `raw::Front`.
     pub current: Current,
+    /// Regions that are freed by their addresses.
+    pub ledger: Ledger,
+    /// The file's count of changes, for the buffers that are read.
+    pub changes: &'static AtomicU64,
     input: Input,
     output: Output,
     pub mode: Mode,
@@ -40,8 +46,6 @@ pub struct State {
     pub slot: Arc<Slot>,
     /// Where that begins, if it continues the current buffer.
     ahead: Option<u64>,
-    /// Regions that are freed by their addresses.
-    pub ledger: Ledger,
     /// How often a thread has locked the stream by a call: it is the one that has the lock.
     pub calls: usize,
     /// Where a byte was put back that the file may not have there.
@@ -63,6 +67,7 @@ impl State {
     pub fn new(module: Box<dyn StreamModule>, (read, write): (bool, bool), calibration: Calibration) -> State {
         State {
             current: Current::NONE,
+            changes: Current::NONE.changes,
             input: Input::default(),
             output: Output::default(),
             mode: if write { Mode::Write } else { Mode::Read },
@@ -184,7 +189,7 @@ impl State {
     }
 
     /// The place of the next region.
-    pub fn seek(&mut self, to: u64, file: &File) -> Result<()> {
+    pub fn seek(&mut self, to: u64) -> Result<()> {
         if !self.module.is_seekable() {
             return Err(Error::NotSeekable);
         }
@@ -201,14 +206,9 @@ impl State {
         if to == self.position() {
             return Ok(());
         }
-        let is_protected = self.input.buffer.as_ref().is_some_and(|buffer| buffer.memory.is_mapped());
-        let from = if self.lends_once && !is_protected { self.position() } else { 0 };
+        let from = if self.may_be_spoiled() { self.position() } else { 0 };
         let current = &mut self.current;
-        if current.live
-            && current.mode == Mode::Read
-            && current.is_fresh(file.changes())
-            && to >= current.offset.max(from)
-        {
+        if current.live && current.mode == Mode::Read && current.is_fresh() && to >= current.offset.max(from) {
             let all = current.used() + current.left;
             if let Some(place) = usize::try_from(to - current.offset).ok().filter(|&place| place <= all) {
                 current.at = current.base.wrapping_add(place);
@@ -220,6 +220,12 @@ impl State {
         self.input_done();
         self.position = to;
         Ok(())
+    }
+
+    /// May somebody have written to what he had of the current buffer? What has no places cannot be read again, and is as it is.
+    fn may_be_spoiled(&self) -> bool {
+        let is_protected = self.input.buffer.as_ref().is_some_and(|buffer| buffer.memory.is_mapped());
+        self.lends_once && !is_protected && self.module.is_seekable()
     }
 
     /// What was read is of another place.
@@ -246,7 +252,7 @@ impl State {
     pub fn refill(&mut self, least: usize, file: &File, overlay: &Overlay) -> Result<()> {
         let own = self.settle();
         let seekable = self.module.is_seekable();
-        let fresh = self.current.live && self.current.mode == Mode::Read && self.current.is_fresh(file.changes());
+        let fresh = self.current.live && self.current.mode == Mode::Read && self.current.is_fresh();
         if fresh || (!seekable && self.current.live && self.current.mode == Mode::Read) {
             let buffer = self.input.buffer.as_ref();
             // What is mapped is mapped again: it may be long, and gone by now.
@@ -303,6 +309,7 @@ impl State {
             first: base,
             offset,
             seen,
+            changes: self.changes,
             loud: self.loud,
             ..Current::NONE
         };
@@ -315,12 +322,12 @@ impl State {
     }
 
     /// Puts a byte before the next one: what is read next. The offset goes back by one.
-    pub fn unread(&mut self, byte: u8, file: &File) -> Result<()> {
+    pub fn unread(&mut self, byte: u8) -> Result<()> {
         self.set_mode(Mode::Read)?;
         let to = self.position().checked_sub(1).ok_or(Error::BadOffset)?;
         let seekable = self.module.is_seekable();
         let rest = match &self.input.buffer {
-            Some(buffer) if self.current.live && (self.current.is_fresh(file.changes()) || !seekable) => {
+            Some(buffer) if self.current.live && (self.current.is_fresh() || !seekable) => {
                 let place = buffer.start + self.current.used();
                 if self.current.used() > 0 && buffer.memory.bytes(place - 1..place) == [byte] {
                     self.current.at = self.current.at.wrapping_sub(1);
@@ -344,7 +351,7 @@ impl State {
         self.input.retire();
         self.pending.clear();
         self.unread = Some(to);
-        let seen = file.changes().load(Ordering::Relaxed);
+        let seen = self.changes.load(Ordering::Relaxed);
         self.be_current(Frozen::new(memory), (0, length), 0, to, seen);
         Ok(())
     }
@@ -364,29 +371,43 @@ impl State {
         let offset = self.current.position() + self.current.left as u64;
         let (source, bytes) = self.module.ahead(offset).filter(|_| self.current.seen == seen)?;
         self.ahead = Some(offset);
-        Some(Plan { source, offset, bytes, memory: self.input.spare(), seen })
+        // What is left when the next buffer is taken is less than a region, which is probably like those of this one.
+        let Current { all, left, lent, .. } = self.current;
+        let left = left.min((all - left) / lent.max(1));
+        Some(Plan { source, offset, bytes, left, memory: self.input.spare(), seen })
     }
 
-    /// What was read ahead, behind what is pending, if it suffices and is as fresh as a fill. `seen` is the file's count of changes, if
-    /// nobody in this process writes it.
+    /// What was read ahead, behind what is pending, if it suffices and is as fresh as a fill; where it does not suffice it is pending. `seen` is the
+    /// file's count of changes, if nobody in this process writes it.
     fn fetched(&mut self, least: usize, seen: Option<u64>) -> Option<Chunk> {
         let (at, tail) = (self.position, self.pending.len());
         let offset = self.ahead.take().filter(|&offset| offset == at + tail as u64)?;
-        let Fetched { mut memory, start, length, .. } = self.slot.lock().take().filter(|fetched| {
-            let Fetched { start, length, .. } = *fetched;
-            fetched.offset == offset && Some(fetched.seen) == seen && tail <= start && tail + length >= least
-        })?;
-        memory.as_mut_slice()?.get_mut(start - tail..start)?.copy_from_slice(&self.pending);
+        let fetched = self.slot.lock().take();
+        let Fetched { mut memory, start, length, .. } =
+            fetched.filter(|fetched| fetched.offset == offset && Some(fetched.seen) == seen)?;
+        let room = start.checked_sub(tail).filter(|_| tail + length >= least);
+        let data = memory.as_mut_slice()?.get_mut(..start + length)?;
         self.module.has_read(offset + length as u64);
-        Some(Chunk { memory: Frozen::new(memory), start: start - tail, length: tail + length, offset: at })
+        if let Some(begin) = room {
+            data[begin..start].copy_from_slice(&self.pending);
+            return Some(Chunk { memory: Frozen::new(memory), start: begin, length: tail + length, offset: at });
+        }
+        // Less is copied than would be read again.
+        self.pending.extend_from_slice(&data[start..]);
+        if tail + length < least {
+            return None;
+        }
+        let mut longer = Memory::pooled(tail + length).ok()?;
+        longer.as_mut_slice()?.get_mut(..tail + length)?.copy_from_slice(&self.pending);
+        Some(Chunk { memory: Frozen::new(longer), start: 0, length: tail + length, offset: at })
     }
 
     /// Is there fresh data?
-    pub fn is_ready(&self, file: &File) -> bool {
+    pub fn is_ready(&self) -> bool {
         self.current.live
             && self.current.mode == Mode::Read
             && self.current.left > 0
-            && (self.current.is_fresh(file.changes()) || !self.module.is_seekable())
+            && (self.current.is_fresh() || !self.module.is_seekable())
     }
 
     /// Data at hand, `bytes` at most; no region is made.
@@ -500,16 +521,19 @@ impl State {
     }
 
     /// The region that was allocated last becomes `bytes` long where it lies, if it is that one and there is room.
-    pub fn resize(&mut self, region: *mut u8, old: usize, bytes: usize, mode: Mode, file: &File) -> Result<bool> {
+    pub fn resize(&mut self, region: *mut u8, old: usize, bytes: usize, mode: Mode) -> Result<bool> {
         let current = &mut self.current;
         if !current.has(region, mode) || region.wrapping_add(old) != current.at || current.out() == 0 {
             return Err(Error::NotLatest);
         }
-        if bytes > old && (bytes - old > current.left || !current.is_fresh(file.changes())) {
+        if bytes > old && (bytes - old > current.left || !current.is_fresh()) {
             return Ok(false);
         }
         current.left = current.left + old - bytes;
         current.at = region.wrapping_add(bytes);
+        if bytes < old && mode == Mode::Read && self.may_be_spoiled() && !self.has_unread() {
+            self.current.left = 0; // what was given back is read again
+        }
         Ok(true)
     }
 
