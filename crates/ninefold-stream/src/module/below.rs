@@ -86,12 +86,13 @@ impl Below {
             return Err(e);
         }
         if let Some((memory, _)) = self.chunk.take() {
-            self.spare = memory.thaw().filter(|memory| !memory.is_mapped());
+            self.spare = memory.thaw().filter(|memory| !memory.is_mapped() && !memory.is_lent());
         }
         let fill = Fill {
             at: self.at,
             least: 1,
             tail: &[],
+            of_module: false,
             memory: self.spare.take(),
             quiet: ask.quiet,
             changes: ask.changes,
