@@ -4,17 +4,25 @@
 //! The other process is this very program, which plays the part that `NINEFOLD_RING_PART` names, on its standard input.
 //! `NINEFOLD_RING_OPERATIONS` is how many random operations there are, 100,000 when not given; `NINEFOLD_RING_SEED` repeats a run.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::os::fd::OwnedFd;
+use std::io::{BufRead, BufReader, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 
 use ninefold_stream::{Error, Mode, Options, Region, Stream};
-use rustix::io::Errno;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::io::{Errno, pread, pwrite};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    recvmsg, sendmsg,
+};
 
 /// The byte of the stream that so many are before.
 fn byte(at: u64) -> u8 {
-    (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
+    // The last step of MurmurHash3: no two places have the same surroundings.
+    let mixed = (at ^ at >> 9).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    ((mixed ^ mixed >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53) >> 56) as u8
 }
 
 fn put(bytes: &mut [u8], at: u64) {
@@ -104,7 +112,7 @@ fn the_other_process() {
     };
     let words: Vec<&str> = part.split(' ').collect();
     let number = |n: usize| words[n].parse::<u64>().unwrap();
-    let socket = std::os::fd::AsFd::as_fd(&std::io::stdin()).try_clone_to_owned().unwrap();
+    let socket = std::io::stdin().as_fd().try_clone_to_owned().unwrap();
     // The only descriptor of it: else its end would not be seen.
     rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null").unwrap()).unwrap();
     match words[0] {
@@ -688,4 +696,140 @@ fn the_bytes_before_a_ring_are_buffered_as_those_of_a_pipe() {
     assert_eq!(lines.next().unwrap().unwrap(), "two");
     drop(to);
     assert!(lines.next().is_none());
+}
+
+/// A memfd as a ring's writer makes it, but with these seals and this length; the words are written with pwrite(2).
+fn memory(bytes: usize, seals: SealFlags, words: &[(u64, u64)]) -> OwnedFd {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let file = memfd_create("ninefold-ring-of-a-test", flags).unwrap();
+    ftruncate(&file, bytes as u64).unwrap();
+    fcntl_add_seals(&file, seals).unwrap();
+    for &(at, word) in words {
+        pwrite(&file, &word.to_le_bytes(), at).unwrap();
+    }
+    file
+}
+
+const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+const KIND: (u64, u64) = (0, u64::from_le_bytes(*b"9fring1\0"));
+/// Where the words are.
+const CLOSED: u64 = 8;
+const WRITER: u64 = 128;
+const READER: u64 = 256;
+const SLEEP: u64 = 16;
+
+/// A reader that is offered this, as if by a writer; the life line stays.
+fn offered(memory: &OwnedFd) -> (Stream, UnixStream, OwnedFd) {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let from = reader(ours, 0);
+    let (line, far) = UnixStream::pair().unwrap();
+    let both = [memory.as_fd(), far.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    assert!(control.push(SendAncillaryMessage::ScmRights(&both)));
+    sendmsg(&theirs, &[IoSlice::new(&[0])], &mut control, SendFlags::empty()).unwrap();
+    (from, theirs, line.into())
+}
+
+#[test]
+fn words_that_cannot_be_are_an_error_for_the_reader() {
+    for words in [
+        &[(WRITER, 4097)][..],
+        &[(WRITER, u64::MAX)],
+        &[(WRITER, 1 << 63)],
+        &[(CLOSED, 5), (WRITER, 3)],
+        &[(CLOSED, 1), (WRITER, 3)],
+        &[(CLOSED, u64::MAX)],
+    ] {
+        let file = memory(8192, SEALS, &[&[KIND], words].concat());
+        let (from, _socket, _line) = offered(&file);
+        assert_eq!(from.alloc(1).err(), Some(Error::BadRing), "{words:?}");
+        assert_eq!(from.alloc(1).err(), Some(Error::BadRing), "and again");
+    }
+    // What was right is had, and then not less than that.
+    let file = memory(8192, SEALS, &[KIND, (WRITER, 1000)]);
+    let (from, _socket, _line) = offered(&file);
+    assert_eq!(&*from.alloc_full(1000).unwrap(), [0; 1000]);
+    pwrite(&file, &999u64.to_le_bytes(), WRITER).unwrap();
+    assert_eq!(from.alloc(1).err(), Some(Error::BadRing));
+}
+
+#[test]
+fn memory_that_could_be_taken_away_or_is_no_ring_is_not_looked_at() {
+    for file in [
+        memory(8192, SealFlags::GROW | SealFlags::SEAL, &[KIND]),
+        memory(8192, SealFlags::empty(), &[KIND]),
+        memory(8191, SEALS, &[KIND]),
+        memory(4096, SEALS, &[KIND]),
+        memory(4096 + 2048, SEALS, &[KIND]),
+        memory(4096 + (128 << 20), SEALS, &[KIND]),
+        memory(8192, SEALS, &[]),
+    ] {
+        let (from, _socket, _line) = offered(&file);
+        assert_eq!(from.alloc(1).err(), Some(Error::BadRing));
+    }
+    // Two descriptors that somebody passes for another reason are none of ours, and the byte is the stream's.
+    let (from, ..) = offered(&std::fs::File::open("/dev/null").unwrap().into());
+    assert_eq!(&*from.alloc(1).unwrap(), [0]);
+}
+
+/// A reader that is the test itself: takes the offer, and has the ring's memory.
+fn taken(socket: &UnixStream) -> (OwnedFd, OwnedFd) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    recvmsg(socket, &mut [IoSliceMut::new(&mut [0])], &mut control, RecvFlags::CMSG_CLOEXEC).unwrap();
+    let mut fds = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            fds.extend(rights);
+        }
+    }
+    let line = fds.pop().unwrap();
+    (fds.pop().unwrap(), line)
+}
+
+#[test]
+fn words_that_cannot_be_are_an_error_for_the_writer() {
+    for word in [5000, u64::MAX, 1 << 63] {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        drop(reader(theirs.try_clone().unwrap(), 0)); // the name stays
+        let to = writer(ours, 4096);
+        write(&to, 0, 10);
+        let (file, _line) = taken(&theirs);
+        assert!(ftruncate(&file, 0).is_err(), "it is sealed");
+        pwrite(&file, &word.to_le_bytes(), READER).unwrap();
+        // A value of `sleep` that is none wakes nobody, and does no harm.
+        pwrite(&file, &77u32.to_le_bytes(), READER + SLEEP).unwrap();
+        let told = loop {
+            if let Err(e) = to.alloc(100).and_then(Region::free) {
+                break e;
+            }
+        };
+        assert_eq!(told, Error::BadRing, "{word}");
+    }
+}
+
+#[test]
+fn a_reader_that_lies_of_waiting_costs_rings_and_nothing_of_the_data() {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    drop(reader(theirs.try_clone().unwrap(), 0));
+    let to = writer(ours, 4096);
+    write(&to, 0, 10);
+    let (file, _line) = taken(&theirs);
+    let (seen, sleep) = (READER + 8, READER + SLEEP);
+    // It will be full, and the reader says that it has seen all then, and waits for more.
+    write(&to, 10, 1000);
+    write(&to, 1010, 3000);
+    pwrite(&file, &4096u64.to_le_bytes(), seen).unwrap();
+    pwrite(&file, &2u32.to_le_bytes(), sleep).unwrap();
+    write(&to, 4010, 1000);
+    let mut data = vec![0; 4096];
+    pread(&file, &mut data, 4096).unwrap();
+    look(&data, 0);
+    let mut closed = [0; 8];
+    pread(&file, &mut closed, CLOSED).unwrap();
+    assert_eq!(u64::from_le_bytes(closed), 4097, "it was left, whole");
+    let (next, _line) = taken(&theirs);
+    pread(&next, &mut data[..914], 4096).unwrap();
+    look(&data[..914], 4096);
 }
