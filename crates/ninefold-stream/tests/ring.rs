@@ -9,6 +9,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ninefold_stream::{Error, Mode, Options, Region, Stream};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
@@ -821,8 +822,18 @@ fn a_reader_that_lies_of_waiting_costs_rings_and_nothing_of_the_data() {
     write(&to, 10, 1000);
     write(&to, 1010, 3000);
     pwrite(&file, &4096u64.to_le_bytes(), seen).unwrap();
-    pwrite(&file, &2u32.to_le_bytes(), sleep).unwrap();
-    write(&to, 4010, 1000);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Again whenever it was woken.
+            while !stop.load(Ordering::Relaxed) {
+                pwrite(&file, &2u32.to_le_bytes(), sleep).unwrap();
+                std::thread::yield_now();
+            }
+        });
+        write(&to, 4010, 1000);
+        stop.store(true, Ordering::Relaxed);
+    });
     let mut data = vec![0; 4096];
     pread(&file, &mut data, 4096).unwrap();
     look(&data, 0);

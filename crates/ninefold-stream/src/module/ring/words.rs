@@ -44,8 +44,8 @@ impl End {
     }
 
     fn lie_down(&self, seen: u64, how: u32) {
-        self.seen.store(seen, Ordering::Relaxed);
-        // Release: who sees it lie sees what it looked at, and what it gave before.
+        // Release, both: who sees it lie, or what it has seen, sees what it gave before. The other may see that it lay before, and this.
+        self.seen.store(seen, Ordering::Release);
         self.sleep.store(how, Ordering::Release);
         fence(Ordering::SeqCst);
     }
@@ -56,7 +56,7 @@ impl End {
 
     /// Does it wait, having seen all up to there? What it gave before is seen by who asks.
     pub fn lies_at(&self, at: u64) -> bool {
-        self.sleep.load(Ordering::Acquire) != AWAKE && self.seen.load(Ordering::Relaxed) == at
+        self.sleep.load(Ordering::Acquire) != AWAKE && self.seen.load(Ordering::Acquire) == at
     }
 
     /// Something was given: wakes the end if it sleeps.
