@@ -19,9 +19,9 @@ pub const ARROWS: &[(&str, &[&str])] = &[
 
 /// The files that may say `unsafe`. Each such block has a SAFETY note (a clippy lint), and each line here a reason.
 pub const UNSAFE_FILES: &[&str] = &[
-    "crates/ninefold-capi/src/asi.rs",                // what C calls
-    "crates/ninefold-capi/src/fence.rs",              // C's pointers, checked, become references
-    "crates/ninefold-capi/src/kernel.rs",             // system calls on C's memory and descriptors
+    "crates/ninefold-capi/src/asi.rs",                  // what C calls
+    "crates/ninefold-capi/src/fence.rs",                // C's pointers, checked, become references
+    "crates/ninefold-capi/src/kernel.rs",               // system calls on C's memory and descriptors
     "crates/ninefold-capi/src/process.rs", // what a child of fork(2) must not lock is behind an atomic pointer
     "crates/ninefold-capi/src/signals.rs", // masks of signals
     "crates/ninefold-capi/src/stdio.rs",   // what C calls
@@ -31,6 +31,7 @@ pub const UNSAFE_FILES: &[&str] = &[
     "crates/ninefold-stream/src/backplane/output.rs", // memory that regions are written in, read once they are free
     "crates/ninefold-stream/src/fault.rs", // the handler of SIGBUS
     "crates/ninefold-stream/src/memory.rs", // pages, and mapped files as slices
+    "crates/ninefold-stream/src/module/ring/pages.rs", // memory that two processes share
     "crates/ninefold-stream/src/primitives.rs", // a mutex that is unlocked by a call
     "crates/ninefold-stream/src/region.rs", // addresses become slices
     "crates/ninefold-stream/src/search.rs", // SSE2's load
@@ -38,6 +39,8 @@ pub const UNSAFE_FILES: &[&str] = &[
     "crates/ninefold-stream/tests/ignored_signal.rs", // signal(2) and raise(3)
     "crates/ninefold-stream/tests/lock_model.rs", // loom's cells
     "crates/ninefold-stream/tests/raw.rs", // regions by their addresses
+    "crates/ninefold-stream/tests/ring_forked.rs", // fork(2) and wait(2)
+    "crates/ninefold-stream/tests/ring_interrupted.rs", // sigaction(2) and pthread_kill(3)
     "crates/ninefold-stream/tests/many_mappings.rs", // mappings until there may be no more
 ];
 

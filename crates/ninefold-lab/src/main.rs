@@ -8,6 +8,7 @@ mod bulk;
 mod calibrate;
 mod debian;
 mod describe;
+mod handing;
 mod interrupted;
 mod loopback;
 mod native;

@@ -27,7 +27,7 @@ const LONG: usize = 64 << 10;
 
 /// How many times as fast each is to be: what is done, the way of C, ours, and the ratio. The numbers are from the measurements that the
 /// streams were designed by.
-const BARS: [(&str, &str, &str, f64); 10] = [
+const BARS: [(&str, &str, &str, f64); 12] = [
     ("64 bytes", "fread", "pread", 3.0),
     ("64 bytes", "fread", "mmap", 5.0),
     ("lines", "getline", "pread", 2.0),
@@ -38,6 +38,8 @@ const BARS: [(&str, &str, &str, f64); 10] = [
     ("read 64 KiB", "read", "mmap", 0.95),
     ("copy a file", "copy_file_range", "copy", 0.95),
     ("4 KiB with work", "one thread", "two threads", 1.6),
+    ("pipe, 4 KiB", "pipe", "ring", 4.0),
+    ("pipe, 64 KiB", "pipe", "ring", 4.0),
 ];
 
 #[derive(clap::Args, Debug)]
@@ -57,9 +59,15 @@ pub struct Options {
     /// Only what holds one of these words in its name: lines, compare, mmap
     #[arg(long, value_name = "WORD", value_delimiter = ',')]
     only: Vec<String>,
+    /// Be the process that writes: pipe or ring, bytes of a piece, bytes in all; to the standard output
+    #[arg(long, hide = true, num_args = 3, value_names = ["WAY", "PIECE", "BYTES"])]
+    produce: Option<Vec<String>>,
 }
 
 pub fn run(options: &Options) -> Result<()> {
+    if let Some(words) = &options.produce {
+        return crate::handing::produce(words);
+    }
     let base = options.dir.clone().unwrap_or_else(std::env::temp_dir);
     crate::calibrate::kept()?;
     let has = |text: &str| options.only.iter().any(|word| text.contains(word.as_str()));
@@ -121,6 +129,10 @@ pub fn run(options: &Options) -> Result<()> {
             "one thread" | "two threads" if cores.len() < 2 => None,
             "one thread" => Some(Case::new(what, way, move || Took::by_clock(|| worked(&stream(a, "pread")?)))),
             "two threads" => Some(Case::new(what, way, move || shared(a, [cores[0], cores[1]]))),
+            "pipe" | "ring" => {
+                let piece = if what == "pipe, 4 KiB" { PIECE } else { LONG };
+                Some(Case::new(what, way, move || crate::handing::between(way, piece, options.size)))
+            }
             module => Some(match what {
                 "64 bytes" => Case::new(what, way, move || regions(a, module)),
                 "lines" => Case::new(what, way, move || lines(a, module)),

@@ -56,6 +56,9 @@ pub enum Error {
     /// What is compressed needs a window of more than 128 MiB, which zstd(1) does not take unasked either.
     #[error("compressed data takes more memory than 128 MiB")]
     WindowTooLong,
+    /// The process at the other end of a ring wrote into its words what cannot be, or offered one that could be taken away again.
+    #[error("the other end of the ring broke its rules")]
+    BadRing,
     /// No stream module has the name, or the module is not for this kind of file.
     #[error("no such stream module for this file")]
     NoModule,
@@ -83,6 +86,7 @@ impl Error {
             Error::Shrunk => Errno::IO,
             Error::Corrupt | Error::Truncated => Errno::BADMSG,
             Error::NoMemory | Error::WindowTooLong => Errno::NOMEM,
+            Error::BadRing => Errno::PROTO,
             Error::Directory => Errno::ISDIR,
         }
     }

@@ -32,7 +32,7 @@ const KEPT: usize = 4;
 static FREE: Mutex<Vec<Pages>> = Mutex::new(Vec::new());
 
 /// Are the system's pages as long as ours? Asked of libc: rustix would read the auxiliary vector and what that names, which valgrind hides.
-fn has_pages() -> bool {
+pub fn has_pages() -> bool {
     let bytes = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE).ok().flatten();
     bytes.and_then(|bytes| usize::try_from(bytes).ok()) == Some(PAGE)
 }
@@ -80,6 +80,8 @@ enum Owner {
     Arrived {
         _data: bytes::Bytes,
     },
+    /// A module's own, which this keeps.
+    Lent(#[expect(dead_code, reason = "dropped with the memory")] Box<dyn Send + Sync>),
 }
 
 /// Bytes that stay where they are until it is dropped.
@@ -160,6 +162,15 @@ impl Memory {
         Memory { base, bytes: data.len(), owner: Owner::Arrived { _data: data } }
     }
 
+    /// Memory of a module, which stays where it is until the keeper is dropped.
+    ///
+    /// # Safety
+    /// So many bytes are there, initialized, until then; and none of them is in other memory that is written.
+    pub unsafe fn lent(base: *mut u8, bytes: usize, keeper: Box<dyn Send + Sync>) -> Memory {
+        let base = NonNull::new(base).unwrap_or(NonNull::dangling());
+        Memory { base, bytes, owner: Owner::Lent(keeper) }
+    }
+
     /// Bytes.
     pub fn capacity(&self) -> usize {
         self.bytes
@@ -182,6 +193,11 @@ impl Memory {
     /// Was part of the file gone when somebody looked?
     pub fn is_damaged(&self) -> bool {
         matches!(&self.owner, Owner::Mapping { watch, .. } if watch.is_damaged())
+    }
+
+    /// Is it a module's own?
+    pub fn is_lent(&self) -> bool {
+        matches!(self.owner, Owner::Lent(_))
     }
 
     /// Is it a file's own?
@@ -232,6 +248,10 @@ impl Frozen {
 
     pub fn is_mapped(&self) -> bool {
         self.0.is_mapped()
+    }
+
+    pub fn is_lent(&self) -> bool {
+        self.0.is_lent()
     }
 
     pub(crate) fn base(&self) -> *mut u8 {

@@ -19,6 +19,7 @@
 //! | `pipe` | pipes, sockets, terminals and whatever else has no places |
 //! | `ninep` | files of 9P servers, in messages: the buffers that they arrive in |
 //! | `ninep-stream` | the same over a connection of their own: the buffers that are received into |
+//! | `ring` | Unix sockets: memory that two processes share, where both ends have it; else as `pipe` |
 //! | `gzip`, `zstd` | pushed: what gzip(1) and zstd(1) compressed, read only |
 //! | `prefetch` | pushed: the same, read ahead by a thread, read only |
 
@@ -48,6 +49,7 @@ mod pipe;
 mod pread;
 mod prefetch;
 mod readwrite;
+pub(crate) mod ring;
 mod zstd;
 
 /// What the backplane asks for.
@@ -58,6 +60,8 @@ pub struct Fill<'a> {
     pub least: usize,
     /// The bytes from `at` on that were read before and not used. A module that reads by offsets may pass over them.
     pub tail: &'a [u8],
+    /// The tail is the end of the memory of its own that the module answered with last.
+    pub of_module: bool,
     /// Memory that is free again, to be used if it fits.
     pub memory: Option<Memory>,
     /// Nobody in this process writes the file: what is read may be kept long.
@@ -87,6 +91,8 @@ pub struct Opened {
     pub append: bool,
     pub calibration: Calibration,
     pub notice: Arc<dyn Notice>,
+    /// Bytes of a ring that is made.
+    pub ring: usize,
 }
 
 /// A kind of stream. The defaults are those of a stream that cannot: see each method's error.
@@ -166,6 +172,16 @@ pub trait StreamModule: Send {
         None
     }
 
+    /// Memory of the module's own for what is written next, `bytes` at least: what is handed to `write` there is not copied. It follows
+    /// `unwritten` bytes that lie in such memory and were not handed to `write` yet. None: the backplane has memory.
+    ///
+    /// # Errors
+    /// Of waiting for it.
+    fn room(&mut self, unwritten: usize, bytes: usize) -> Result<Option<Memory>> {
+        let _ = (unwritten, bytes);
+        Ok(None)
+    }
+
     /// Writes at `at`, or at the end where the stream has no places. `written` is raised by what is done, before an error too.
     ///
     /// # Errors
@@ -198,6 +214,9 @@ pub trait StreamModule: Send {
     fn flush(&mut self) -> Result<()> {
         Ok(())
     }
+
+    /// The stream ends, and not all that was freed could be written.
+    fn cut(&mut self) {}
 
     /// The descriptor, where offsets of the stream are offsets of a plain file: for copies that the kernel makes.
     fn plain_file(&self) -> Option<BorrowedFd<'_>> {
@@ -269,6 +288,7 @@ pub(crate) fn named(name: &str, opened: Opened) -> Result<Box<dyn StreamModule>>
             Box::new(readwrite::ReadWrite::new("read-write-random", opened, false))
         }
         "append" if plain && opened.append && opened.write => Box::new(append::Append::new(opened)),
+        "ring" if !plain => Box::new(ring::Ring::new(opened)),
         "pipe" => Box::new(pipe::Pipe::new(opened)),
         _ => return Err(Error::NoModule),
     })

@@ -8,7 +8,7 @@ use std::sync::{OnceLock, PoisonError};
 use parking_lot::lock_api::RawMutex as _;
 use rustix::thread::{MembarrierCommand, MembarrierQuery, membarrier, membarrier_query};
 
-pub use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 use crate::lock::Seat;
 

@@ -83,6 +83,14 @@ impl Stream {
         Options::new().write(true).create(true).truncate(true).open(path)
     }
 
+    /// [`Options::ring`], as rings are.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn ring() -> Result<(Stream, Stream)> {
+        Options::new().ring()
+    }
+
     /// The next `bytes` of the stream, and its offset moves behind them (§2, `salloc`). In read mode the region holds data: fewer bytes
     /// at the end of a file, none behind it; of a pipe, a socket or a terminal what is there, one byte at least, none at the end. In
     /// write mode it is room for data, whose bytes are unspecified until they are written, but never another file's.
@@ -381,6 +389,9 @@ impl Stream {
         let flushed = self.flush();
         let (told, module) = {
             let mut held = self.hold(false);
+            if flushed.is_err() {
+                held.state.module.cut();
+            }
             (held.state.tell_shrunk(), std::mem::replace(&mut held.state.module, Box::new(Closed)))
         };
         flushed.and(told).and(module.close())
@@ -590,7 +601,9 @@ impl Stream {
 impl Drop for Stream {
     /// As `close`, and nobody hears of errors.
     fn drop(&mut self) {
-        let _ = self.flush();
+        if self.flush().is_err() {
+            self.hold(false).state.module.cut();
+        }
         self.core.file.part(&self.core);
     }
 }

@@ -124,7 +124,14 @@ impl Output {
         align: usize,
         gap: usize,
         calibration: &Calibration,
+        module: &mut dyn StreamModule,
     ) -> Result<(*mut u8, usize)> {
+        if let Some(memory) = self.lent(bytes, align, gap, module)? {
+            let (base, room) = (memory.base(), memory.capacity());
+            self.push(Arc::new(memory), 0, offset);
+            self.used = 0; // nothing is in the memory here: else the module would not have been asked
+            return Ok((base, room));
+        }
         if self.extents.is_empty() {
             self.used = 0;
         } else if let Some(back) = self.extents.back()
@@ -153,9 +160,31 @@ impl Output {
         let start = self.used.next_multiple_of(align);
         let (base, room) = (memory.base().wrapping_add(start), memory.capacity() - start);
         self.memory = Some(memory.clone());
+        self.push(memory, start, offset);
+        Ok((base, room))
+    }
+
+    fn push(&mut self, memory: Arc<Memory>, start: usize, offset: u64) {
         let extent = Extent { memory, start, end: start, done: start, offset, out: 0, first: start, freed: Vec::new() };
         self.extents.push_back(extent);
-        Ok((base, room))
+    }
+
+    /// The module's own memory, if it has some: behind nothing, or behind more of the same without a gap.
+    fn lent(
+        &mut self,
+        bytes: usize,
+        align: usize,
+        gap: usize,
+        module: &mut dyn StreamModule,
+    ) -> Result<Option<Memory>> {
+        // One that is in the module's memory has only such before it.
+        let ours = self.extents.back().is_some_and(|back| !back.memory.is_lent());
+        if ours || gap > 0 {
+            return Ok(None);
+        }
+        let unwritten = self.extents.iter().map(|extent| extent.end - extent.done).sum();
+        let memory = module.room(unwritten, bytes)?;
+        Ok(memory.filter(|memory| memory.base().addr().is_multiple_of(align)))
     }
 
     /// A region is freed; false when it is none of these.

@@ -38,6 +38,8 @@ pub struct State {
     pub calibration: Calibration,
     /// Read and not in a buffer: the tail of one, until the next is filled. It begins at `position`.
     pending: Vec<u8>,
+    /// That is the end of the memory that the module lent last.
+    is_of_module: bool,
     /// Met behind `pending` by a module that was popped, and told to who asks for more.
     due: Option<Error>,
     /// What the stream was before each push, the latest last.
@@ -78,6 +80,7 @@ impl State {
             loud: read && write,
             calibration,
             pending: Vec::new(),
+            is_of_module: false,
             due: None,
             before: Vec::new(),
             slot: Arc::default(),
@@ -109,6 +112,10 @@ impl State {
             && let Some(buffer) = &mut self.input.buffer
         {
             buffer.out = self.current.out();
+            if buffer.memory.is_lent() {
+                // What no region has may be in the next buffer too, at the same addresses.
+                buffer.length = self.current.used();
+            }
         }
         self.current = Current::NONE;
     }
@@ -170,6 +177,7 @@ impl State {
             if mode == Mode::Write && !self.module.is_seekable() && self.current.live {
                 let data = self.data().to_vec();
                 self.pending.extend_from_slice(&data);
+                self.is_of_module = false;
             }
             self.park();
             if mode == Mode::Write {
@@ -261,6 +269,7 @@ impl State {
                 let begin = buffer.start + self.current.used();
                 self.pending.clear();
                 self.pending.extend_from_slice(buffer.memory.bytes(begin..begin + self.current.left));
+                self.is_of_module = buffer.memory.is_lent();
             }
         } else if seekable {
             self.pending.clear();
@@ -286,7 +295,8 @@ impl State {
             None => {
                 let memory = self.input.spare();
                 let overlays = Overlays { own: &own, others: overlay };
-                let fill = Fill { at, least, tail: &self.pending, memory, quiet, changes: seen, overlays };
+                let (tail, of_module) = (&*self.pending, self.is_of_module);
+                let fill = Fill { at, least, tail, of_module, memory, quiet, changes: seen, overlays };
                 overlay::fill(&mut *self.module, fill)?
             }
         };
@@ -329,7 +339,8 @@ impl State {
         let rest = match &self.input.buffer {
             Some(buffer) if self.current.live && (self.current.is_fresh() || !seekable) => {
                 let place = buffer.start + self.current.used();
-                if self.current.used() > 0 && buffer.memory.bytes(place - 1..place) == [byte] {
+                let is_ours = !buffer.memory.is_lent(); // else the byte would be in regions of two buffers
+                if is_ours && self.current.used() > 0 && buffer.memory.bytes(place - 1..place) == [byte] {
                     self.current.at = self.current.at.wrapping_sub(1);
                     self.current.left += 1;
                     return Ok(());
@@ -471,7 +482,8 @@ impl State {
             if !self.output.has_room(bytes, align) || self.output.is_full() {
                 self.output.drain(&mut *self.module, false)?;
             }
-            let (base, left) = self.output.begin(self.position, bytes, align, 0, &self.calibration)?;
+            let (base, left) =
+                self.output.begin(self.position, bytes, align, 0, &self.calibration, &mut *self.module)?;
             self.current = Current {
                 live: true,
                 mode: Mode::Write,
@@ -554,7 +566,7 @@ impl State {
         self.position = begin;
         let end = begin.checked_add(bytes as u64).filter(|&end| end <= i64::MAX as u64);
         let begun = match end {
-            Some(_) => self.output.begin(begin, bytes, 1, old, &self.calibration),
+            Some(_) => self.output.begin(begin, bytes, 1, old, &self.calibration, &mut *self.module),
             None => Err(Error::BadOffset),
         };
         match begun {
@@ -683,6 +695,7 @@ impl State {
         self.position = below.at;
         if !below.module.is_seekable() {
             self.pending.extend_from_slice(below.data());
+            self.is_of_module = false;
         }
         self.due = below.due;
         self.module = below.module;

@@ -92,6 +92,7 @@ impl Below {
             at: self.at,
             least: 1,
             tail: &[],
+            of_module: false,
             memory: self.spare.take(),
             quiet: ask.quiet,
             changes: ask.changes,

@@ -14,16 +14,16 @@ use crate::error::{Error, Result};
 use crate::memory::{BELIEVED, Frozen, Memory};
 
 pub struct Pipe {
-    fd: OwnedFd,
-    read: bool,
-    write: bool,
+    pub(super) fd: OwnedFd,
+    pub(super) read: bool,
+    pub(super) write: bool,
     /// send(2) knows how to do without a signal where the other end is closed.
     socket: bool,
     /// Bytes of a read.
-    bytes: usize,
+    pub(super) bytes: usize,
     /// Met behind data that was an answer.
-    owed: Option<Errno>,
-    bell: Option<Bell>,
+    pub(super) owed: Option<Error>,
+    pub(super) bell: Option<Bell>,
 }
 
 impl Pipe {
@@ -44,7 +44,7 @@ impl Pipe {
 
 impl Pipe {
     /// Waits for data where there is a bell to end that; else the read does. A descriptor that does not wait is not waited for here.
-    fn wait(&self) -> std::result::Result<(), Errno> {
+    pub(super) fn wait(&self) -> std::result::Result<(), Errno> {
         match &self.bell {
             Some(bell) if !rustix::fs::fcntl_getfl(&self.fd)?.contains(rustix::fs::OFlags::NONBLOCK) => {
                 bell.wait(self.fd.as_fd())
@@ -52,6 +52,50 @@ impl Pipe {
             _ => Ok(()),
         }
     }
+}
+
+/// What is pending, and behind it what `read` brings into memory of `bytes` at least, until there is as much as is needed, or the end, or an
+/// error: `owed` is one that was met behind data.
+pub fn gather(
+    fill: Fill<'_>,
+    bytes: usize,
+    owed: &mut Option<Error>,
+    mut read: impl FnMut(&mut [u8]) -> Result<usize>,
+) -> Result<Chunk> {
+    let tail = fill.tail.len();
+    let room = tail.saturating_add(fill.least.min(BELIEVED).max(bytes));
+    let mut memory = Memory::reused(fill.memory, room)?;
+    memory.as_mut_slice().unwrap_or_default()[..tail].copy_from_slice(fill.tail);
+    let mut have = tail;
+    while have < fill.least {
+        if let Some(e) = *owed {
+            if have > tail {
+                break;
+            }
+            if tail == 0 {
+                *owed = None;
+            }
+            return Err(e);
+        }
+        if have == memory.capacity() {
+            memory.lengthen(have)?;
+        }
+        match read(&mut memory.as_mut_slice().unwrap_or_default()[have..]) {
+            Ok(0) => break,
+            Ok(n) => have += n,
+            Err(e) => {
+                // The system tells of a connection that was reset once; who takes what came before is told too.
+                if have > 0 && !matches!(e, Error::Os(Errno::AGAIN | Errno::INTR | Errno::CANCELED)) {
+                    *owed = Some(e);
+                }
+                if have > tail {
+                    break;
+                }
+                return Err(e);
+            }
+        }
+    }
+    Ok(Chunk { memory: Frozen::new(memory), start: 0, length: have, offset: fill.at })
 }
 
 impl StreamModule for Pipe {
@@ -71,43 +115,13 @@ impl StreamModule for Pipe {
         if !self.read {
             return Err(Error::NotReadable);
         }
-        let tail = fill.tail.len();
-        let room = tail.saturating_add(fill.least.min(BELIEVED).max(self.bytes));
-        let mut memory = Memory::reused(fill.memory, room)?;
-        memory.as_mut_slice().unwrap_or_default()[..tail].copy_from_slice(fill.tail);
-        let mut have = tail;
-        while have < fill.least {
-            if let Some(e) = self.owed {
-                if have > tail {
-                    break;
-                }
-                if tail == 0 {
-                    self.owed = None;
-                }
-                return Err(e.into());
-            }
-            if have == memory.capacity() {
-                memory.lengthen(have)?;
-            }
-            let waited = self.wait();
-            match waited.and_then(|()| {
-                rustix::io::read(self.fd.as_fd(), &mut memory.as_mut_slice().unwrap_or_default()[have..])
-            }) {
-                Ok(0) => break,
-                Ok(n) => have += n,
-                Err(e) => {
-                    // The system tells of a connection that was reset once; who takes what came before is told too.
-                    if have > 0 && !matches!(e, Errno::AGAIN | Errno::INTR | Errno::CANCELED) {
-                        self.owed = Some(e);
-                    }
-                    if have > tail {
-                        break;
-                    }
-                    return Err(e.into());
-                }
-            }
-        }
-        Ok(Chunk { memory: Frozen::new(memory), start: 0, length: have, offset: fill.at })
+        let (bytes, mut owed) = (self.bytes, self.owed);
+        let chunk = gather(fill, bytes, &mut owed, |buffer| {
+            self.wait()?;
+            Ok(rustix::io::read(self.fd.as_fd(), buffer)?)
+        });
+        self.owed = owed;
+        chunk
     }
 
     fn write(&mut self, _at: u64, data: &[u8], written: &mut usize) -> Result<()> {

@@ -1,0 +1,221 @@
+//! `ring`: two processes that share memory, and so copy nothing; and a pipe, where there is no other end that knows of rings.
+//!
+//! It is a detour of a pair of sockets: bytes go by the sockets until the writer has seen that the reader knows rings (`meet`), then by a
+//! ring until that is closed, then by the sockets again, whose end is the stream's. So a program that knows no rings may be at either
+//! end, also behind one that does, and one that has closed its ring may be followed by another.
+//!
+//! `words` is what both ends write and how they wake each other, `pages` the memory, `line` tells that the other end died; `reading` and
+//! `writing` are the two ends. Each direction has a ring of its own.
+
+use std::os::fd::AsFd;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
+
+use super::bell::Bell;
+use super::pipe::{Pipe, gather};
+use super::{Chunk, Fill, Opened, StreamModule};
+use crate::error::{Error, Result};
+use crate::memory::{Frozen, Memory};
+use pages::Pages;
+use reading::Reader;
+use writing::{Stuck, Writer};
+
+mod line;
+mod meet;
+pub mod pages;
+mod reading;
+pub mod words;
+mod writing;
+
+/// Bytes that go by the sockets before it is looked again whether the reader knows rings by now.
+const PLAIN: usize = 64 << 10;
+
+pub struct Ring {
+    /// What the sockets are without a ring; a pipe that is no such socket has none.
+    pipe: Pipe,
+    meets: bool,
+    /// Bytes of a ring that is made here.
+    bytes: usize,
+    reader: Option<Reader>,
+    writer: Option<Writer>,
+    /// What came by the sockets in the place of an offer.
+    broken: Option<Error>,
+    /// There was not what a ring needs: it is not tried again.
+    lacking: bool,
+}
+
+impl Ring {
+    pub fn new(opened: Opened) -> Self {
+        let bytes = opened.ring.clamp(pages::LEAST, pages::MOST).next_power_of_two();
+        let pipe = Pipe::new(opened);
+        let meets = meet::is_socket(pipe.fd.as_fd());
+        if meets && pipe.read {
+            meet::announce(pipe.fd.as_fd());
+        }
+        Ring { pipe, meets, bytes, reader: None, writer: None, broken: None, lacking: false }
+    }
+
+    /// Makes a ring to write to where there is none, and the other end knows rings.
+    fn find(&mut self) -> Result<()> {
+        if self.writer.is_none() && self.meets && !self.lacking && meet::is_announced(self.pipe.fd.as_fd()) {
+            self.writer = self.make()?;
+        }
+        Ok(())
+    }
+
+    fn make(&mut self) -> Result<Option<Writer>> {
+        let needs = || -> Result<_> {
+            let (memory, pages) = Pages::new(self.bytes)?;
+            let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+            Ok((memory, pages, ours, theirs))
+        };
+        let Ok((memory, pages, ours, theirs)) = needs() else {
+            self.lacking = true;
+            return Ok(None);
+        };
+        match meet::offer(self.pipe.fd.as_fd(), &memory, &theirs) {
+            Ok(()) => Ok(Some(Writer::new(pages, ours))),
+            Err(e @ (Errno::AGAIN | Errno::INTR | Errno::PIPE | Errno::CONNRESET)) => Err(e.into()),
+            Err(_) => {
+                self.lacking = true;
+                Ok(None)
+            }
+        }
+    }
+
+    /// The reader keeps what it has, so the ring is full for ever: what follows goes by another. It is offered first: at no time is there
+    /// an end that would look like the stream's.
+    fn leave(&mut self) -> Result<()> {
+        self.writer = self.make()?;
+        Ok(())
+    }
+
+    /// The next bytes, wherever they come from; none at the end.
+    fn take(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        loop {
+            if let Some(e) = self.broken {
+                return Err(e);
+            }
+            if let Some(reader) = &mut self.reader {
+                match reader.take(buffer, self.pipe.fd.as_fd(), self.pipe.bell.as_ref())? {
+                    Some(n) => return Ok(n),
+                    None => self.reader = None,
+                }
+            }
+            self.pipe.wait()?;
+            let (n, offer) = meet::receive(self.pipe.fd.as_fd(), buffer)?;
+            let Some((memory, line)) = offer else {
+                return Ok(n);
+            };
+            match Pages::of(memory.as_fd()) {
+                Ok(None) => return Ok(n), // something else that somebody passes, with a byte of the stream
+                Ok(Some(pages)) => self.reader = Some(Reader::new(pages, line)),
+                Err(e) => self.broken = Some(e),
+            }
+            if n > 1 {
+                return Ok(n - 1);
+            }
+        }
+    }
+
+    /// Who waits for what was written has it: this end is about to wait itself.
+    fn show(&self) {
+        if let Some(writer) = &self.writer {
+            writer.show();
+        }
+    }
+}
+
+impl StreamModule for Ring {
+    fn name(&self) -> &'static str {
+        "ring"
+    }
+
+    fn is_seekable(&self) -> bool {
+        false
+    }
+
+    fn listen(&mut self, bell: Option<&Bell>) {
+        self.pipe.listen(bell);
+    }
+
+    fn fill(&mut self, fill: Fill<'_>) -> Result<Chunk> {
+        if !self.meets {
+            return self.pipe.fill(fill);
+        }
+        if !self.pipe.read {
+            return Err(Error::NotReadable);
+        }
+        self.show();
+        if let Some(reader) = &mut self.reader
+            && let Some(memory) = reader.lend(&fill, self.pipe.fd.as_fd(), self.pipe.bell.as_ref())?
+        {
+            let length = memory.capacity();
+            return Ok(Chunk { memory: Frozen::new(memory), start: 0, length, offset: fill.at });
+        }
+        let (bytes, mut owed) = (self.pipe.bytes, self.pipe.owed);
+        let chunk = gather(fill, bytes, &mut owed, |buffer| self.take(buffer));
+        self.pipe.owed = owed;
+        chunk
+    }
+
+    fn room(&mut self, unwritten: usize, bytes: usize) -> Result<Option<Memory>> {
+        if !self.pipe.write {
+            return Ok(None);
+        }
+        loop {
+            // What is not written yet is in no ring, or in the one that was left.
+            if self.writer.is_none() && unwritten > 0 {
+                return Ok(None);
+            }
+            self.find()?;
+            let Some(writer) = &mut self.writer else {
+                return Ok(None);
+            };
+            match writer.room(unwritten, bytes, self.pipe.fd.as_fd())? {
+                Ok(room) => return Ok(room),
+                Err(Stuck) => self.leave()?,
+            }
+        }
+    }
+
+    fn write(&mut self, at: u64, data: &[u8], written: &mut usize) -> Result<()> {
+        if !self.meets {
+            return self.pipe.write(at, data, written);
+        }
+        if !self.pipe.write {
+            return Err(Error::NotWritable);
+        }
+        let begin = *written;
+        while *written - begin < data.len() {
+            let rest = &data[*written - begin..];
+            self.find()?;
+            let Some(writer) = &mut self.writer else {
+                *written += send(&self.pipe.fd, &rest[..rest.len().min(PLAIN)], SendFlags::NOSIGNAL)?;
+                continue;
+            };
+            if let Err(Stuck) = writer.write(rest, written, self.pipe.fd.as_fd())? {
+                self.leave()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.writer.as_ref().map_or(Ok(()), Writer::flush)
+    }
+
+    fn cut(&mut self) {
+        if let Some(writer) = &mut self.writer {
+            writer.cut();
+        }
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        let Ring { pipe, reader, writer, .. } = *self;
+        // The ring before the sockets: who sees their end has the ring's mark.
+        drop((writer, reader));
+        Box::new(pipe).close()
+    }
+}

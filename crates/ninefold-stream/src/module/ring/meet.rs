@@ -1,0 +1,85 @@
+//! How two ends of a pair of sockets find out that both know rings, without a byte that a program would see that knows none.
+//!
+//! Who reads gives its socket a name that says so (an abstract one, unix(7)), which the other end sees by getpeername(2). Who writes and
+//! sees it sends an offer: a byte with two descriptors, the ring's memory and the reader's end of its life line. The bytes before the
+//! offer are the stream's, and what follows it is in the ring, until the ring is closed.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, SocketAddrAny, SocketAddrUnix, SocketType, sockopt,
+};
+
+/// The name, of this form of rings; random digits follow.
+const NAME: &[u8] = b"ninefold-ring-1-";
+
+/// What an offer has besides its descriptors.
+const OFFER: u8 = 0;
+
+/// Is it an end of a connection between processes, in which bytes come in order?
+pub fn is_socket(fd: BorrowedFd<'_>) -> bool {
+    sockopt::socket_domain(fd) == Ok(AddressFamily::UNIX) && sockopt::socket_type(fd) == Ok(SocketType::STREAM)
+}
+
+fn is_ours(address: SocketAddrAny) -> bool {
+    SocketAddrUnix::try_from(address).is_ok_and(|unix| unix.abstract_name().is_some_and(|name| name.starts_with(NAME)))
+}
+
+/// Says that who reads here takes offers. A socket that has a name already, as those have that accept(2) gives, cannot say so: then no
+/// ring is offered to it.
+pub fn announce(fd: BorrowedFd<'_>) {
+    let mut random = [0; 16];
+    if rustix::net::getsockname(fd).is_ok_and(is_ours)
+        || rustix::rand::getrandom(&mut random[..], rustix::rand::GetRandomFlags::empty()) != Ok(random.len())
+    {
+        return;
+    }
+    let mut name = NAME.to_vec();
+    name.extend(random.iter().map(|byte| b'a' + byte % 16));
+    if let Ok(name) = SocketAddrUnix::new_abstract_name(&name) {
+        let _ = rustix::net::bind(fd, &name);
+    }
+}
+
+/// Has the other end said so?
+pub fn is_announced(fd: BorrowedFd<'_>) -> bool {
+    rustix::net::getpeername(fd).is_ok_and(|address| address.is_some_and(is_ours))
+}
+
+/// Sends an offer.
+///
+/// # Errors
+/// Those of sendmsg(2).
+pub fn offer(fd: BorrowedFd<'_>, memory: &OwnedFd, line: &OwnedFd) -> Result<(), Errno> {
+    let both = [memory.as_fd(), line.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !control.push(SendAncillaryMessage::ScmRights(&both)) {
+        return Err(Errno::NOBUFS);
+    }
+    rustix::net::sendmsg(fd, &[IoSlice::new(&[OFFER])], &mut control, SendFlags::NOSIGNAL).map(|_| ())
+}
+
+/// Reads what is there, at most up to an offer, whose byte is the last then: the memory and the line.
+///
+/// # Errors
+/// Those of recvmsg(2).
+pub fn receive(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<(usize, Option<(OwnedFd, OwnedFd)>), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let n = rustix::net::recvmsg(fd, &mut [IoSliceMut::new(buffer)], &mut control, RecvFlags::CMSG_CLOEXEC)?.bytes;
+    let mut fds: Vec<OwnedFd> = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            fds.extend(rights);
+        }
+    }
+    let is_offer = fds.len() == 2 && n > 0 && buffer[n - 1] == OFFER;
+    let line = fds.pop();
+    let memory = fds.pop();
+    Ok((n, memory.zip(line).filter(|_| is_offer)))
+}
