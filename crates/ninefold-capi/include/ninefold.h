@@ -165,6 +165,12 @@ NfStream *nf_sopen_by(const char *name, int flags, int mode, const char *module,
  */
 NfStream *nf_sdopen(int fd, int *error);
 
+/*
+ * The same with the stream module of that name: "ring" at both ends of a pair of Unix sockets hands over in memory that both processes have
+ * (docs/stream.md, "Rings"). -EINVAL: it is not for this; of a server's file there is no choice.
+ */
+NfStream *nf_sdopen_by(int fd, const char *module, int *error);
+
 /* The next *length bytes; the stream's offset moves behind them. */
 void *nf_salloc(NfStream *s, long *length);
 
@@ -531,6 +537,7 @@ static inline int sclose(Stream *s) { return nf_sclose(s); }
 static inline Stream *sopen(const char *name, int flags, int mode, int *error) { return nf_sopen(name, flags, mode, error); }
 static inline Stream *sopen_by(const char *name, int flags, int mode, const char *module, int *error) { return nf_sopen_by(name, flags, mode, module, error); }
 static inline Stream *sdopen(int fd, int *error) { return nf_sdopen(fd, error); }
+static inline Stream *sdopen_by(int fd, const char *module, int *error) { return nf_sdopen_by(fd, module, error); }
 static inline void *salloc(Stream *s, long *length) { return NfAlloc(s, length); }
 static inline int sfree(Stream *s, void *region) { return NfFree(s, region); }
 static inline void *srealloc(Stream *s, void *region, long length) { return nf_srealloc(s, region, length); }

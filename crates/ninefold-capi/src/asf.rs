@@ -74,6 +74,13 @@ struct There {
     descriptor: Arc<Descriptor>,
 }
 
+fn options(module: Option<&CStr>) -> Result<Options, Errno> {
+    match module {
+        Some(module) => Ok(Options::new().module(module.to_str().map_err(|_| EINVAL)?)),
+        None => Ok(Options::new()),
+    }
+}
+
 impl Asf {
     fn of(stream: Stream, begun: u64) -> Asf {
         let buffering = AtomicI32::new(Buffering::Full as i32);
@@ -82,10 +89,7 @@ impl Asf {
 
     /// Opens a file by its name, with the module of that name if there is one.
     pub fn open(name: &CStr, flags: i32, mode: u32, module: Option<&CStr>) -> Result<Asf, Errno> {
-        let mut options = Options::new();
-        if let Some(module) = module {
-            options = options.module(module.to_str().map_err(|_| EINVAL)?);
-        }
+        let options = options(module)?;
         // What O_DIRECT asks of addresses and lengths streams do not keep to, and O_PATH is for no data.
         if flags & (libc::O_DIRECT | libc::O_PATH) != 0 || flags & libc::O_ACCMODE == libc::O_ACCMODE {
             return Err(EINVAL);
@@ -118,17 +122,18 @@ impl Asf {
         self.there.as_ref().map(|there| there.process)
     }
 
-    /// On a descriptor, which stays the caller's.
-    pub fn on(fd: i32) -> Result<Asf, Errno> {
+    /// On a descriptor, which stays the caller's, with the module of that name if there is one.
+    pub fn on(fd: i32, module: Option<&CStr>) -> Result<Asf, Errno> {
+        let options = options(module)?;
         match descriptor(fd)? {
-            None => Asf::take(&Options::new(), kernel::duplicate(fd)?.into()),
-            Some((process, descriptor)) => Asf::there(&Options::new(), process, descriptor),
+            None => Asf::take(&options, kernel::duplicate(fd)?.into()),
+            Some((process, descriptor)) => Asf::there(&options, process, descriptor),
         }
     }
 
     /// The same, which moves the descriptor's offset when it is flushed.
     pub fn in_place_of(fd: i32) -> Result<Asf, Errno> {
-        Ok(Asf { hands_over: true, ..Asf::on(fd)? })
+        Ok(Asf { hands_over: true, ..Asf::on(fd, None)? })
     }
 
     fn take(options: &Options, fd: OwnedFd) -> Result<Asf, Errno> {

@@ -130,7 +130,20 @@ pub unsafe extern "C" fn nf_sopen_by(
 /// `error` is null or a number of the caller's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nf_sdopen(fd: c_int, error: *mut c_int) -> *mut NfStream {
-    let begun = attempt(|| NfStream::new(Asf::on(fd)?));
+    let begun = attempt(|| NfStream::new(Asf::on(fd, None)?));
+    // SAFETY: the caller vouches.
+    unsafe { handed_out(begun, error) }
+}
+
+/// See `sdopen_by` in ninefold.h.
+///
+/// # Safety
+///
+/// `module` is null or a string; `error` is null or a number of the caller's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn nf_sdopen_by(fd: c_int, module: *const c_char, error: *mut c_int) -> *mut NfStream {
+    // SAFETY: the caller vouches.
+    let begun = attempt(|| NfStream::new(Asf::on(fd, Some(unsafe { text(module) }?))?));
     // SAFETY: the caller vouches.
     unsafe { handed_out(begun, error) }
 }
@@ -539,7 +552,8 @@ pub unsafe extern "C" fn nf_spop(stream: *mut NfStream) -> c_int {
 }
 
 /// Names of modules, as C has them: docs/stream.md has the list.
-const MODULES: [&CStr; 15] = [
+const MODULES: [&CStr; 16] = [
+    c"ring",
     c"mmap",
     c"pread",
     c"pread-random",

@@ -240,6 +240,11 @@ fn standard_io_on_streams_does_what_libc_does_with_regions_in_between() {
 }
 
 #[test]
+fn two_processes_hand_over_by_a_ring_or_plainly_where_one_knows_none() {
+    Program::build("tests/c/ring.c", &[]).run(&[]);
+}
+
+#[test]
 fn unix_io_and_regions_and_standard_io_on_one_stream_have_one_offset() {
     Program::build("tests/c/unix_mixed.c", &["-O1"]).run(&[&Host::new().path(""), "1", "100000"]);
 }

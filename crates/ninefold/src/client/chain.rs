@@ -206,9 +206,10 @@ impl Chain {
         self.client.version().is_n1() && self.client.has_streams()
     }
 
-    /// Whether so many may be asked for before anybody knows whether connections for them can be had. Behind TLS one costs more.
-    pub(super) fn may_stream_at_once(&self, streams: usize) -> bool {
-        (1..=AT_ONCE).contains(&streams) && self.may_stream() && !self.client.handle().dialer().is_sealed()
+    /// How many of so many streams may be asked for before anybody knows whether connections for them can be had. Behind TLS one costs more.
+    pub(super) fn at_once(&self, streams: usize) -> usize {
+        let may = self.may_stream() && !self.client.handle().dialer().is_sealed();
+        if may { streams.min(AT_ONCE) } else { 0 }
     }
 
     /// By how many streams of at most `most` a long file should be read, as far as its connection tells how long the way is; and opens
@@ -227,10 +228,10 @@ impl Chain {
         self.issue(request, Bytes::new(), nothing).await
     }
 
-    /// Whether tokens of our own may go with this chain's streams: their connections are there at once, or it is the first of its session and
-    /// they come with that, and what is not granted leaves connections that are of no use any more.
-    pub(super) fn may_say_ahead(&self) -> bool {
-        self.client.handle().dialer().is_first_use()
+    /// Whether tokens of our own are to go with this chain's streams, which is once in a session: connections were dialled with its own for
+    /// that, and one on which a token was said that is not granted is of no use any more.
+    pub(super) fn take_say_ahead(&self) -> bool {
+        self.client.handle().dialer().take_first_use()
     }
 
     /// Asks for a stream from the open file, of `length` bytes from `offset` on, by a token of our own if that is told; .n1 only.

@@ -1,6 +1,6 @@
 //! The data connections of a session: where they go, and those that were opened ahead of need.
 //!
-//! They go to the address that the session's own connection has at its other end, not to a name, which may lead elsewhere by now, and
+//! They go to the address that the session's own connection has at its other end, or is about to have ([`Beside`]), not to a name, which may lead elsewhere by now, and
 //! never where a server says: see [`Dialer::is_peer`]. Behind TLS they have TLS of the same terms. Where the session has no such address (standard input, ssh, memory) there are
 //! none, and after one that could not be had no other is tried.
 //!
@@ -45,7 +45,7 @@ pub(super) struct Dialer {
     /// One could not be had.
     failed: Mutex<Option<Instant>>,
     pool: Mutex<Pool>,
-    /// A long file was asked for.
+    /// Streams were asked for ahead.
     is_used: AtomicBool,
 }
 
@@ -169,8 +169,8 @@ impl Dialer {
         self.took
     }
 
-    /// Whether nobody asked this before: what is then asked for ahead was dialled for that, and is in nobody's way.
-    pub fn is_first_use(&self) -> bool {
+    /// Whether this is asked for the first time: what is then asked for ahead was dialled for that, and is in nobody's way.
+    pub fn take_first_use(&self) -> bool {
         !self.is_used.swap(true, Ordering::Relaxed)
     }
 
@@ -284,7 +284,7 @@ impl Dialer {
 }
 
 /// Whether nothing came, not even its end.
-fn is_silent(stream: &Stream) -> bool {
+pub(super) fn is_silent(stream: &Stream) -> bool {
     let blocks = |read: io::Result<usize>| read.is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock);
     match stream {
         Stream::Tcp(stream) => blocks(stream.try_read(&mut [0])),

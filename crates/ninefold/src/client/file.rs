@@ -16,6 +16,7 @@ use super::client::Client;
 use super::error::Error;
 use super::fid::OwnedFid;
 use super::metadata::Metadata;
+use super::names::not_there;
 use super::node::{Mode, Node, metadata, set, unexpected};
 use super::pending::Pending;
 use super::stream::Granted;
@@ -58,6 +59,11 @@ impl File {
     /// A stream that was asked for with its open, or its making.
     pub(super) fn grant(&self, granted: Granted) {
         self.granted.lock().unwrap_or_else(PoisonError::into_inner).push(granted);
+    }
+
+    /// How many of those there are still.
+    pub fn granted(&self) -> usize {
+        self.granted.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
     /// That of so many bytes from a place on, if there is one.
@@ -325,7 +331,10 @@ impl File {
         let renamed = chain.rename_over(dir, from, to).await?;
         guard.take().await?;
         closed.take().await?;
-        Ok(renamed.take().await)
+        match renamed.take().await {
+            Err(e) if not_there(&e) => Ok(dir.rename(from, dir, to).await),
+            renamed => Ok(renamed),
+        }
     }
 
     /// Removes the file, and waits for the result; what was written behind is of no consequence any more. `EBUSY` while a

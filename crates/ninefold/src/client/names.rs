@@ -180,6 +180,6 @@ impl Node {
 }
 
 /// Whether the server does not have the message at all.
-fn not_there(e: &Error) -> bool {
+pub(super) fn not_there(e: &Error) -> bool {
     matches!(e.errno(), Errno::EOPNOTSUPP | Errno::ENOSYS)
 }

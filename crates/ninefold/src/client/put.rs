@@ -256,14 +256,15 @@ impl Node {
             return self.walk_as(client, &[]).await?.create(name, Mode::WRITE, perm).await;
         }
         let mut chain = client.chain();
-        let parts = if chain.may_stream_at_once(parts.len()) { parts } else { &[] };
+        let parts = &parts[..chain.at_once(parts.len())];
         client.prepare_streams(parts.len());
+        // Before anything is asked: an error here is one of nothing that was done.
+        let sayings = parts.iter().map(|_| Saying::begin(client)).collect::<Result<Vec<_>, _>>()?;
         let guard = chain.all_or_stop(2 + parts.len() as u16).await?;
         let (spot, walked) = chain.walk(self, &[]).await?;
         let made = chain.create(&spot, name, Mode::WRITE, perm).await?;
         let mut asked = Vec::with_capacity(parts.len());
-        for &part in parts {
-            let saying = Saying::begin(client)?;
+        for (&part, saying) in parts.iter().zip(sayings) {
             asked.push((part, chain.stream_to(&spot, part, saying.token).await?, saying));
         }
         guard.take().await?;

@@ -392,11 +392,19 @@ async fn streams_that_were_asked_for_with_an_open_and_grew_too_old_are_asked_for
     let address: Address = format!("9p://{}", scene.far_to_connect().await).parse().unwrap();
     let (client, first) = begin(&address, Options::default()).await;
     drop(first);
+    timeout(SOON, async {
+        while scene.server.streams() > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await
+    .expect("they are given up");
+    let before = scene.server.stream_counts().timed_out;
     // Of a second file tokens are said when there are streams for them.
     let how = BeginRead { most: 1 << 20, streams: 8, ..BeginRead::default() };
     let begun = client.begin_read_as("/f", how).await.unwrap();
     timeout(SOON, async {
-        while scene.server.stream_counts().timed_out < 8 {
+        while scene.server.stream_counts().timed_out < before + 8 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     })

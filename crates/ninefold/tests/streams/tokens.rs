@@ -182,7 +182,8 @@ async fn a_clients_token_whose_stream_nobody_asks_for_gets_nothing_and_one_that_
     let mut data = bed.bare().await;
     data.write_all(&own_opening(&[1; 16])).await.unwrap();
     is_reset(&mut data).await;
-    bed.counts("it", |counts| counts.refused == 1).await;
+    // On a busy machine its time is over before it has said all.
+    bed.counts("it", |counts| counts.refused + counts.silent == 1).await;
     // Its end is noticed before that, and is nothing wrong.
     let limits = Limits { handshake: Duration::from_secs(600), ..Limits::default() };
     let bed = Bed::with(limits, StreamLimits::default());

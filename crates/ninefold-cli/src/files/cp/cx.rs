@@ -114,13 +114,9 @@ impl Record {
 }
 
 impl Cx<'_> {
-    pub fn free_streams(&self) -> usize {
-        self.streams.saturating_sub(self.streaming.get())
-    }
-
     /// What other files have left of the streams; `None` where that is no more than the one that each may have.
     pub fn grant_streams(&self) -> Option<Granted<'_>> {
-        let streams = self.free_streams();
+        let streams = self.streams.saturating_sub(self.streaming.get());
         if streams < 2 {
             return None;
         }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use bytes::{Bytes, BytesMut};
 use ninefold::client::FileType;
 
-use super::cx::{Cx, Record};
+use super::cx::{Cx, Granted, Record};
 use super::dest::{At, Dest, LEAST_ZEROS, Sink, Slot};
 use super::digest::Digest;
 use super::facts::{Facts, same_time};
@@ -260,18 +260,22 @@ impl Copy<'_> {
         Ok(Some(record))
     }
 
-    /// By how many streams at most it will be written from here to a server, as far as is known before it is opened there.
-    fn streams_up(&self) -> usize {
+    /// The streams by which it will be written from here to a server that is far, if others have left it several, before it is opened there.
+    fn grant_up(&self) -> Option<Granted<'_>> {
         let &Copy { cx, facts, content, .. } = self;
+        let At::Entry(Dest::There(dir), _) = &self.slot.at else { return None };
         let is_large = matches!(content, Content::Here { .. }) && !content.is_stream() && facts.size >= STREAMED;
-        let has_gaps = facts.is_dense && !cx.how.checksum && !cx.how.resume;
-        if is_large && has_gaps { cx.free_streams() } else { 0 }
+        let may_have_gaps = facts.is_dense && !cx.how.checksum && !cx.how.resume;
+        let is_wanted = is_large && may_have_gaps && dir.node.client().streams_for(facts.size, cx.streams) > 1;
+        if is_wanted { cx.grant_streams() } else { None }
     }
 
     async fn run(&self, old: Option<Facts>, resume: bool) -> Result<Record, Failure> {
         let (how, slot) = (&self.cx.how, self.slot);
         let failed = |resumed| move |trouble| Failure { trouble, resumed, in_place: false };
-        let begin = Sink::begin(slot, self.source, self.facts, old.clone(), how, (resume, self.streams_up()));
+        let granted = self.grant_up();
+        let streams = granted.as_ref().map_or(0, |granted| granted.streams);
+        let begin = Sink::begin(slot, self.source, self.facts, old.clone(), how, (resume, streams));
         let mut sink = begin.await.map_err(Trouble::of(&slot.place, "cannot write it")).map_err(failed(0))?;
         let begun = sink.begun().clone();
         if let Some(why) = &begun.in_place {
@@ -281,7 +285,7 @@ impl Copy<'_> {
         let result = async {
             self.check_left(&begun).await?;
             let &Copy { cx, slot, source, facts, content, .. } = self;
-            let passed = Pour::new(cx, slot, source, facts, content).all(&mut sink).await?;
+            let passed = Pour::new(cx, slot, source, facts, (content, granted)).all(&mut sink).await?;
             self.check_source(&passed, &begun).await.map(|()| passed)
         };
         let result = result.await;

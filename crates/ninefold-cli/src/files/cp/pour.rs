@@ -18,7 +18,7 @@ use rustix::buffer::spare_capacity;
 use rustix::io::{Errno, pread};
 
 use super::blocks::{self, BLOCK, Blocks};
-use super::cx::Cx;
+use super::cx::{Cx, Granted};
 use super::dest::{Sink, Slot, Writing};
 use super::digest::Digest;
 use super::facts::Facts;
@@ -60,6 +60,7 @@ pub struct Pour<'a> {
     pub source: &'a Place,
     pub facts: &'a Facts,
     pub content: &'a Content,
+    granted: Cell<Option<Granted<'a>>>,
     /// Bytes that were written to the sink.
     sent: Cell<u64>,
     /// Bytes that were told to the bar.
@@ -100,9 +101,17 @@ struct Given {
 }
 
 impl<'a> Pour<'a> {
-    pub fn new(cx: &'a Cx<'a>, slot: &'a Slot, source: &'a Place, facts: &'a Facts, content: &'a Content) -> Pour<'a> {
+    /// `granted`: streams that it was given before, if it was.
+    pub fn new(
+        cx: &'a Cx<'a>,
+        slot: &'a Slot,
+        source: &'a Place,
+        facts: &'a Facts,
+        (content, granted): (&'a Content, Option<Granted<'a>>),
+    ) -> Pour<'a> {
         let (sent, shown, gets_through, cannot_write) = Default::default();
-        Pour { cx, slot, source, facts, content, sent, shown, gets_through, cannot_write }
+        let granted = Cell::new(granted);
+        Pour { cx, slot, source, facts, content, granted, sent, shown, gets_through, cannot_write }
     }
 
     fn moved(&self, bytes: u64) {
@@ -181,7 +190,8 @@ impl<'a> Pour<'a> {
         let is_told = |file: &File| file.client().version().is_n1();
         if may_have_gaps && is_large {
             let wanted = |file: &File| file.streams_for(self.facts.size, self.cx.streams) > 1;
-            let grant = |file: &File| if wanted(file) { self.cx.grant_streams() } else { None };
+            let given = || self.granted.take().or_else(|| self.cx.grant_streams());
+            let grant = |file: &File| if wanted(file) { given() } else { None };
             let passed = match (self.content, &mut *sink) {
                 (Content::There { file, first }, Sink::Here(here)) => match grant(file) {
                     // One stream is in order, and can be gone on with.
@@ -218,6 +228,7 @@ impl<'a> Pour<'a> {
                 return Ok(passed);
             }
         }
+        drop(self.granted.take());
         if let Sink::There(there) = sink {
             there.file().give_up_granted();
         }
@@ -359,7 +370,7 @@ impl<'a> Pour<'a> {
         let missing: u64 = gaps.iter().map(|(from, to)| to - from).sum();
         self.moved(size - missing);
         let streams = file.streams_for(missing, most) as u64;
-        file.client().prepare_streams(streams as usize);
+        file.client().prepare_streams((streams as usize).saturating_sub(file.granted()));
         // Without a record one stream brings all of its range: each begins slowly.
         let stretch = match has_record {
             true => {

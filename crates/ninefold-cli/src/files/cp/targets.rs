@@ -162,7 +162,7 @@ async fn find_there(world: &World, address: &Address, says_directory: bool, many
     };
     let is_free = located.found.is_none();
     let Target { dir, name, address } = Target::located(located, address);
-    let dir = there::Dir::at(dir, address, is_free);
+    let dir = there::Dir::at(dir, address, is_free.then(|| name.clone()));
     Ok(Dst::Other(At::Entry(Dest::There(Arc::new(dir)), name)))
 }
 

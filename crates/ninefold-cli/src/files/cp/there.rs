@@ -21,21 +21,21 @@ pub struct Dir {
     pub address: Address,
     /// Made by this copy: nothing is in it yet.
     pub is_new: bool,
-    /// The names that were in it, for a directory that many files are copied into: listed when the first is looked for. For one where one file goes, of
-    /// which nothing has the name: none.
+    /// The names that were in it, for a directory that many files are copied into: listed when the first is looked for.
     names: Option<OnceCell<Option<HashSet<Vec<u8>>>>>,
+    /// A name that nothing had just now, until it is looked for.
+    free: Mutex<Option<Vec<u8>>>,
 }
 
 impl Dir {
     /// `many`: a whole directory is copied into it.
     pub fn new(node: Node, address: Address, is_new: bool, many: bool) -> Dir {
-        Dir { node: Arc::new(node), address, is_new, names: many.then(OnceCell::new) }
+        Dir { node: Arc::new(node), address, is_new, names: many.then(OnceCell::new), free: Mutex::default() }
     }
 
-    /// A directory where one file goes; `is_free`: nothing has its name, as was found just now.
-    pub fn at(node: Arc<Node>, address: Address, is_free: bool) -> Dir {
-        let names = is_free.then(|| OnceCell::new_with(Some(Some(HashSet::new()))));
-        Dir { node, address, is_new: false, names }
+    /// A directory where one file goes; `free`: its name, where nothing has that, as was found just now.
+    pub fn at(node: Arc<Node>, address: Address, free: Option<Vec<u8>>) -> Dir {
+        Dir { node, address, is_new: false, names: None, free: Mutex::new(free) }
     }
 
     pub fn address_of(&self, name: &[u8]) -> Address {
@@ -53,7 +53,9 @@ impl Dir {
     }
 
     async fn may_have(&self, name: &[u8]) -> bool {
-        if self.is_new {
+        let is_free = |free: &mut Vec<u8>| free == name;
+        let was_free = self.free.lock().unwrap_or_else(PoisonError::into_inner).take_if(is_free).is_some();
+        if self.is_new || was_free {
             return false;
         }
         let Some(names) = &self.names else { return true };

@@ -647,7 +647,7 @@ impl NameOp for BeginRead {
             // None of a file that has not as many bytes.
             drop(chain.all_or_stop(streams as u16 + 1).await?);
             drop(chain.is_longer(&spot, streams as u64 * GRANTED).await?);
-            let is_ahead = chain.may_say_ahead();
+            let is_ahead = chain.take_say_ahead();
             for number in 0..streams as u64 {
                 let saying = if is_ahead { Some(Saying::begin(spot.client())?) } else { None };
                 let (flags, token) = (stream::MORE | stream::COPIED, saying.as_ref().map(|saying| saying.token));

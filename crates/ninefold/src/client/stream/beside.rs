@@ -25,7 +25,7 @@ use super::granted::{self, Grant, Granted};
 use super::track::{Track, Turn, opening};
 use crate::client::client::Client;
 use crate::client::connection::Waiting;
-use crate::client::dialer::Dialer;
+use crate::client::dialer::{Dialer, is_silent};
 use crate::client::error::{Error, Fault};
 use crate::client::file::File;
 use crate::client::node::unexpected;
@@ -201,11 +201,23 @@ impl Beside {
 
     /// The same of one that was asked for with the open of the file, and is the first of its connection.
     pub async fn granted(file: &File, ask: &Ask, mut granted: Granted) -> Result<Option<Beside>, Error> {
-        let (dialled, is_said) = granted.connection().await;
+        let said = granted.said().await;
+        let is_said = said.is_some();
+        let dialled = match said {
+            // A server waits some seconds for the Tstream: of what is read data may have come, and of what is written nothing does but an end.
+            Some(Ok(socket)) if !ask.read && !is_silent(&socket) => Err(io::ErrorKind::ConnectionReset.into()),
+            Some(said) => said,
+            None => file.client.handle().dialer().open().await,
+        };
         let Some(Grant { id, token, modrev, elsewhere }) = granted.take() else { return Beside::open(file, ask).await };
         if elsewhere {
             give_up(&file.client, id).await;
             return Ok(None);
+        }
+        if let (Err(e), true) = (&dialled, is_said) {
+            tracing::debug!("a stream is asked for again, as its connection came to nothing: {e}");
+            give_up(&file.client, id).await;
+            return Beside::open(file, ask).await;
         }
         let given = Given::Token { id, token, modrev, elsewhere: None, is_said };
         let begun = Beside::begin(file, ask, given, Some(dialled)).await?;

@@ -1,4 +1,4 @@
-//! A stream that was asked for in one round trip with the open of its file, before anybody knew how long that is.
+//! A stream that was asked for in one round trip with the open of its file, before anybody knew how long that is, or with its making.
 //!
 //! Dropped before somebody came for its bytes, it tells the server that nobody will.
 
@@ -69,12 +69,13 @@ impl Granted {
         Granted { offset, length, grant: Some(grant), client: client.clone(), saying }
     }
 
-    /// Its connection, and whether the token was said there. Dropped before it is done it gives up the stream.
-    pub(super) async fn connection(&mut self) -> (io::Result<Socket>, bool) {
-        match &mut self.saying {
-            Some(saying) => (saying.said().await, true),
-            None => (self.client.handle().dialer().open().await, false),
+    /// The connection on which its token was said, if it was said before. Dropped before it is done it gives up the stream.
+    pub(super) async fn said(&mut self) -> Option<io::Result<Socket>> {
+        let (saying, grant) = (self.saying.as_mut()?, self.grant.as_ref()?);
+        if saying.token != grant.token {
+            return Some(Err(io::Error::other("the server has another token for the stream")));
         }
+        Some(saying.said().await)
     }
 
     /// For who comes for it.

@@ -215,11 +215,14 @@ async fn hand_over(server: &Server, mut stream: Stream, peer: &Peer, said: &Said
 async fn until_asked_for(server: &Server, mut early: Early<'_>, waits: &Waits<'_>) -> Option<Handover> {
     tokio::select! {
         biased;
-        told = &mut early.stream => told.ok(),
-        () = server.draining.cancelled() => None,
-        () = waits.evicted.cancelled() => None,
-        () = tokio::time::sleep(server.limits.handshake) => None,
+        told = &mut early.stream => return told.ok(),
+        () = server.draining.cancelled() => {}
+        () = waits.evicted.cancelled() => {}
+        () = tokio::time::sleep(server.limits.handshake) => {}
     }
+    // Who was told at this moment is not left waiting.
+    early.stream.close();
+    early.stream.try_recv().ok()
 }
 
 /// Waits for the end of a peer that has sent nothing behind its token; for ever where that is not to be seen without taking what it sent.

@@ -310,7 +310,9 @@ async fn arrive(arrival: Arrival, server: &Server, bounds: &Bounds) -> Result<St
         match arrival {
             Arrival::Token(mut ticket) => match timeout(limits.token, &mut ticket.connection).await {
                 Ok(Ok(stream)) => Ok(stream),
-                _ => Err(Error::with_text(Errno::ETIMEDOUT, "nobody came with the stream's token in time")),
+                // It had come before, and went.
+                Ok(Err(_)) => Err(Error::with_text(Errno::ECONNRESET, "the stream's data connection was closed")),
+                Err(_) => Err(Error::with_text(Errno::ETIMEDOUT, "nobody came with the stream's token in time")),
             },
             Arrival::Port(port) => match timeout(limits.port, port.accept(&server.streams)).await {
                 Ok(accepted) => accepted.map_err(|error| of_peer(&error)),

@@ -58,7 +58,7 @@ pub struct StreamLimits {
     /// Streams that have not ended, those included that wait for their data connection; over it EMFILE. So it is for who has as many of
     /// them as are free: an address, in IPv6 a network of 64 bits, on a Unix socket a user.
     pub open: usize,
-    /// Connections that have not said yet what they are. One more closes the one that has been silent for longest.
+    /// Connections that have not said yet what they are, or whose Tstream has not come. One more closes the one that has been silent for longest.
     pub silent: usize,
     /// How long a token is good.
     pub token: Duration,
