@@ -633,3 +633,36 @@ fn within_a_runtime_a_call_fails_and_does_nothing() {
     drop(runtime);
     assert_eq!(stream.alloc(7).unwrap()[..], b"content"[..]);
 }
+
+#[test]
+fn within_a_runtime_nothing_of_what_is_written_is_lost_or_taken_for_written() {
+    let served = Served::new();
+    for mode in [Mode::WRITE, Mode::APPEND] {
+        let stream = written(&served, "9P2000.L.n1", mode);
+        let mut region = stream.alloc_in(ninefold_stream::Mode::Write, 3).unwrap();
+        region.copy_from_slice(b"one");
+        region.free().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        assert_eq!(runtime.block_on(async { stream.flush() }), Err(Error::Os(Errno::DEADLK)));
+        drop(runtime);
+        stream.close().unwrap();
+        assert_eq!(std::fs::read(served.path("w")).unwrap(), b"one", "{mode:?}");
+        std::fs::remove_file(served.path("w")).unwrap();
+    }
+}
+
+#[test]
+fn what_was_written_to_a_region_and_given_back_is_read_again() {
+    let served = Served::new();
+    let content: Vec<u8> = (0..200).collect();
+    let raw = Raw::new(served.of("9P2000.L", &content));
+    let region = raw.alloc(Wanted::bytes(100)).unwrap();
+    // SAFETY: the region is lent, and nobody else looks at it.
+    unsafe { std::ptr::write_bytes(region.at.add(50), b'X', 50) };
+    let region = raw.resize(region.at, 50, None, true).unwrap();
+    raw.free(region.at).unwrap();
+    let next = raw.alloc(Wanted::bytes(50)).unwrap();
+    // SAFETY: as many bytes are lent.
+    assert_eq!(unsafe { std::slice::from_raw_parts(next.at, next.bytes) }, &content[50..50 + next.bytes]);
+    raw.free(next.at).unwrap();
+}

@@ -544,7 +544,8 @@ impl State {
         current.left = current.left + old - bytes;
         current.at = region.wrapping_add(bytes);
         if bytes < old && mode == Mode::Read && self.may_be_spoiled() && !self.has_unread() {
-            self.current.left = 0; // what was given back is read again
+            self.current.left = 0; // what was given back is read again, also by who would lend it once more
+            self.module.forget();
         }
         Ok(true)
     }

@@ -281,10 +281,13 @@ impl Ninep {
             && (self.appends || *next == at)
         {
             let written = wait(&*self.waiter, stream.write(part));
-            *next += part.len() as u64;
-            return written.inspect_err(|&e| self.lost = Some(e));
+            // What was refused before anything was sent may be tried again.
+            if written.err().is_none_or(is_lasting) {
+                *next += part.len() as u64;
+            }
+            return written.inspect_err(|&e| self.lost = self.lost.or(is_lasting(e).then_some(e)));
         }
-        self.end_writing();
+        self.end_writing()?;
         self.lost.map_or(Ok(()), Err)?;
         let file = self.file()?;
         let written = wait(&*self.waiter, file.write_behind(at, Bytes::copy_from_slice(part)));
@@ -305,23 +308,32 @@ impl Ninep {
                     () if file.mode().append => file.write_at(0, part).await,
                     () => file.write_at(file.metadata().await?.size, part).await,
                 }
-            })? as usize;
-            if taken == 0 || taken > rest.len() {
-                return Err(Errno::IO.into());
-            }
+            });
+            let taken = taken.map(|taken| taken as usize).and_then(|taken| match taken {
+                0 => Err(Errno::IO.into()),
+                taken if taken > rest.len() => Err(Errno::IO.into()),
+                taken => Ok(taken),
+            });
+            // Whether it was appended nobody knows: once more it might be there twice.
+            let taken = taken.inspect_err(|&e| self.lost = self.lost.or(is_lasting(e).then_some(e)))?;
             *written += taken;
             rest = &rest[taken..];
         }
         Ok(())
     }
 
-    /// All that a stream wrote is in the file, or lost.
-    fn end_writing(&mut self) {
+    /// All that a stream wrote is in the file, or lost. An error is that it cannot be waited for here: then the stream goes on.
+    fn end_writing(&mut self) -> Result<()> {
+        if self.writing.is_none() {
+            return Ok(());
+        }
+        wait(&*self.waiter, async { Ok(()) })?;
         if let Some((stream, _)) = self.writing.take()
             && let Err(e) = wait(&*self.waiter, stream.finish())
         {
             self.lost = self.lost.or(Some(e));
         }
+        Ok(())
     }
 
     /// The answer: the first piece, if it suffices or is all that there is; else as much as is needed of several in one.
@@ -481,7 +493,7 @@ impl StreamModule for Ninep {
         if !self.waiter.is_here() {
             return Err(Errno::BADF.into());
         }
-        self.end_writing();
+        self.end_writing()?;
         if let Err(e) = wait(&*self.waiter, self.file()?.flush()) {
             if !is_lasting(e) {
                 return Err(e);
@@ -507,7 +519,7 @@ impl StreamModule for Ninep {
         if !self.has_places {
             return Err(Error::NotSeekable);
         }
-        self.end_writing();
+        self.end_writing()?;
         Ok(wait(&*self.waiter, self.file()?.metadata())?.size)
     }
 
@@ -520,10 +532,10 @@ impl StreamModule for Ninep {
             return Err(Errno::BADF.into());
         }
         self.source = None;
-        self.end_writing();
+        let ended = self.end_writing();
         let file = self.file.take().ok_or(Errno::BADF)?;
         let closed = wait(&*self.waiter, file.close());
-        self.lost.or(self.failed).map_or(closed, Err)
+        self.lost.or(self.failed).or(ended.err()).map_or(closed, Err)
     }
 }
 
