@@ -6,6 +6,7 @@ mod beside;
 mod cancelled;
 mod chains;
 mod chains_cut;
+mod closing;
 mod exclusive;
 mod extent;
 mod fake;
