@@ -14,15 +14,16 @@ use ninefold::transport::{Address, Listener, dial};
 use ninefold::tree::hostfs::HostFs;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::fake::content;
 use crate::support::{carry, change, over};
 
-const SIZE: usize = 12_000_001;
+pub const SIZE: usize = 12_000_001;
 
 /// The bound of waits that ought to end at once; time is real.
-const SOON: Duration = Duration::from_secs(60);
+pub const SOON: Duration = Duration::from_secs(60);
 
 /// Half of a round trip: one of 40 ms is long enough for eight streams from the beginning on.
 const DELAY: Duration = Duration::from_millis(20);
@@ -37,24 +38,24 @@ const LONG: usize = 40_000_003;
 const LONGER: usize = 4 * LONG;
 
 /// A directory with the file `f`, and where it is served.
-struct Scene {
-    dir: tempfile::TempDir,
-    address: SocketAddr,
-    server: Arc<Server>,
+pub struct Scene {
+    pub dir: tempfile::TempDir,
+    pub address: SocketAddr,
+    pub server: Arc<Server>,
     /// Connections that were made to [`Scene::far`].
     made: Arc<AtomicU64>,
 }
 
 impl Scene {
-    async fn new() -> Scene {
+    pub async fn new() -> Scene {
         Scene::of(SIZE).await
     }
 
-    async fn of(size: usize) -> Scene {
+    pub async fn of(size: usize) -> Scene {
         Scene::with(size, StreamLimits::default()).await
     }
 
-    async fn with(size: usize, streams: StreamLimits) -> Scene {
+    pub async fn with(size: usize, streams: StreamLimits) -> Scene {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("f"), content(0, size)).unwrap();
         let host = Arc::new(HostFs::open(dir.path()).unwrap());
@@ -117,31 +118,38 @@ impl Scene {
         address
     }
 
-    /// The same to which a connection takes as long as over a long way: the first a second, as its SYN is lost. The others wait for
-    /// nothing.
+    /// The same, to which a connection takes as long as over a long way: see [`far_listener`].
     async fn far_to_connect(&self) -> SocketAddr {
         self.far_to_connect_by(Way { delay: DELAY, slow: None, most: u64::MAX }).await
     }
 
     async fn far_to_connect_by(&self, way: Way) -> SocketAddr {
-        let socket = TcpSocket::new_v4().unwrap();
-        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let listener = socket.listen(0).unwrap();
-        let address = listener.local_addr().unwrap();
-        // One has room in the queue of a backlog of 0 (listen(2)); the next one's SYN is dropped.
-        let filling = TcpStream::connect(address).await.unwrap();
+        let (address, listener) = far_listener().await;
         let (server, made) = (self.address, self.made.clone());
-        tokio::spawn(async move {
-            while !is_being_connected(address) {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-            listener.accept().await.unwrap();
-            drop(filling);
-            rustix::net::listen(&listener, 1024).unwrap();
-            relay(listener, server, made, way).await;
-        });
+        tokio::spawn(async move { relay(listener.await.unwrap(), server, made, way).await });
         address
     }
+}
+
+/// A listener to which a connection takes as long as over a long way: the first a second, as its SYN is lost. The others wait for
+/// nothing.
+pub async fn far_listener() -> (SocketAddr, JoinHandle<TcpListener>) {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = socket.listen(0).unwrap();
+    let address = listener.local_addr().unwrap();
+    // One has room in the queue of a backlog of 0 (listen(2)); the next one's SYN is dropped.
+    let filling = TcpStream::connect(address).await.unwrap();
+    let listening = tokio::spawn(async move {
+        while !is_being_connected(address) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        listener.accept().await.unwrap();
+        drop(filling);
+        rustix::net::listen(&listener, 1024).unwrap();
+        listener
+    });
+    (address, listening)
 }
 
 /// What lies between.
@@ -216,7 +224,7 @@ async fn relay(listener: TcpListener, server: SocketAddr, made: Arc<AtomicU64>, 
     }
 }
 
-async fn client(address: SocketAddr, version: impl Into<Version>) -> Client {
+pub async fn client(address: SocketAddr, version: impl Into<Version>) -> Client {
     over(dial(&Address::tcp(address)).await.unwrap(), version, Options::default()).await
 }
 
@@ -247,12 +255,12 @@ async fn begin(address: &Address, options: Options) -> (Client, Begun) {
 }
 
 /// Streams that were asked for.
-fn asked(client: &Client) -> u64 {
+pub fn asked(client: &Client) -> u64 {
     client.stats().messages.get("Tstream").copied().unwrap_or(0)
 }
 
 /// All that comes, each byte of which comes once, and the most streams that there were at a time.
-async fn gather(ranges: &mut Ranges, from: usize, to: usize) -> Result<usize, Error> {
+pub async fn gather(ranges: &mut Ranges, from: usize, to: usize) -> Result<usize, Error> {
     let (mut all, mut came, mut most) = (BytesMut::zeroed(to - from), 0, 0);
     while let Some((offset, data)) = timeout(SOON, ranges.next()).await.expect("a piece in time")? {
         let at = offset as usize - from;

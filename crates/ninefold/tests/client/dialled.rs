@@ -1,0 +1,92 @@
+//! Connections for streams that are dialled together with the session's own, at a server that is remembered to be far.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use ninefold::client::{BeginRead, Client, Follow, Memory, Options};
+use ninefold::transport::Address;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::ranges::{SIZE, SOON, Scene, asked, far_listener, gather};
+use crate::road::{Part, Road};
+
+/// A way that is long enough for any number of streams, in the memory's unit.
+const FAR: u64 = 1000;
+
+/// A memory in a directory, by which a server of ours is at `place`, and as far as that.
+async fn remember(server: SocketAddr, place: SocketAddr, trip: u64) -> (tempfile::TempDir, Options) {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("servers");
+    let options = Options { memory: Some(Memory::in_file(&file)), streams_at_once: 8, ..Options::default() };
+    Client::connect(&Address::tcp(server), options.clone()).await.unwrap();
+    let learned = std::fs::read_to_string(&file).unwrap();
+    let mut edited: serde_json::Value = serde_json::from_str(&learned).unwrap();
+    edited["servers"][0]["place"] = format!("9p://{place}").into();
+    edited["servers"][0]["trip"] = trip.into();
+    std::fs::write(&file, edited.to_string()).unwrap();
+    (dir, options)
+}
+
+async fn until(what: &str, is_so: impl Fn() -> bool) {
+    let wait = async {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(SOON, wait).await.unwrap_or_else(|_| panic!("{what} in time"));
+}
+
+#[tokio::test]
+async fn as_many_are_dialled_as_streams_are_wanted_and_none_where_the_way_is_short_or_streams_are_not() {
+    let wants = |streams_at_once: usize, streams: bool| Options { streams_at_once, streams, ..Options::default() };
+    for (wanted, trip, connections) in [
+        (wants(8, true), FAR, 9),
+        (wants(3, true), FAR, 4),
+        (wants(0, true), FAR, 1),
+        (wants(8, false), FAR, 1),
+        (wants(8, true), 0, 1),
+    ] {
+        let scene = Scene::of(10).await;
+        let road = Road::to(scene.address).await;
+        let (_dir, remembered) = remember(scene.address, road.address, trip).await;
+        let options = Options { memory: remembered.memory, ..wanted };
+        let look = async |client: &Client| client.metadata("/f", Follow::All).await;
+        let address = Address::tcp(road.address);
+        let first = Client::first(&address, options, look);
+        let (client, looked) = timeout(SOON, first).await.expect("a session").unwrap();
+        assert_eq!((looked.unwrap().size, client.stats().round_trips), (10, 1), "it began early");
+        until("all of them", || road.made() >= connections).await;
+        // One that connects now is behind all that were dialled with the session.
+        let _last = TcpStream::connect(road.address).await.unwrap();
+        until("the last", || road.made() > connections).await;
+        assert_eq!(road.made(), connections + 1);
+        assert_eq!(asked(&client), 0);
+    }
+}
+
+#[tokio::test]
+async fn tokens_are_said_on_them_before_the_server_is_asked_for_their_streams() {
+    let scene = Scene::new().await;
+    let (address, listener) = far_listener().await;
+    let road = Road::by(address, async { listener.await.unwrap() }, scene.address);
+    let (_dir, options) = remember(scene.address, address, FAR).await;
+    road.shut(Part::Asks);
+    let how = BeginRead { most: 1 << 20, streams: 8, ..BeginRead::default() };
+    let begin = async |client: &Client| client.begin_read_as("/f", how).await;
+    let address = Address::tcp(address);
+    let said = async {
+        until("eight tokens", || scene.server.stream_counts().early == 8).await;
+        assert_eq!(scene.server.stream_counts().opened, 0);
+        road.open(Part::Asks);
+    };
+    let (first, ()) = tokio::join!(timeout(SOON, Client::first(&address, options, begin)), said);
+    let (client, begun) = first.expect("a session").unwrap();
+    assert_eq!(asked(&client), 8);
+    let mut ranges = begun.unwrap().file.ranges(0, SIZE as u64, 8);
+    gather(&mut ranges, 0, SIZE).await.unwrap();
+    assert!(ranges.is_watched() && ranges.is_settled());
+    assert_eq!(road.made(), 9);
+    let counts = scene.server.stream_counts();
+    assert_eq!((counts.failed, counts.refused, counts.early), (0, 0, 0));
+}
