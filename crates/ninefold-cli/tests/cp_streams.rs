@@ -11,7 +11,7 @@ use std::time::Duration;
 
 mod support;
 
-use support::meddler::{TWRITE, Way, kind, meddle, write_offset};
+use support::meddler::{TRENAMEAT, TWRITE, Way, kind, meddle, write_offset};
 use support::share::Share;
 use support::wire::{At, Cut, Wire};
 use support::{ninefold, run, until};
@@ -111,11 +111,19 @@ fn what_one_server_has_at_both_ends_does_not_come_here() {
 /// The server behind a way on which every byte takes 20 ms; so many bytes at most come back by each connection but the first, and then
 /// nothing.
 fn far(server: SocketAddr, most: usize) -> SocketAddr {
+    far_counted(server, most).0
+}
+
+/// The same, and how many connections it had.
+fn far_counted(server: SocketAddr, most: usize) -> (SocketAddr, Arc<AtomicUsize>) {
+    let made = Arc::new(AtomicUsize::new(0));
+    let count = made.clone();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
         for (number, near) in listener.incoming().enumerate() {
             let near = near.unwrap();
+            count.fetch_add(1, Ordering::Relaxed);
             let far = TcpStream::connect(server).unwrap();
             let most = if number == 0 { usize::MAX } else { most };
             for (from, to, most) in [(&near, &far, usize::MAX), (&far, &near, most)] {
@@ -124,7 +132,7 @@ fn far(server: SocketAddr, most: usize) -> SocketAddr {
             }
         }
     });
-    address
+    (address, made)
 }
 
 fn carry(mut from: TcpStream, mut to: TcpStream, mut most: usize) {
@@ -183,6 +191,142 @@ fn several_streams_bring_a_file_whole_over_a_distance_and_take_it_there() {
     let one = stats(&["cp", "--streams", "1", &format!("{place}/f"), to.to_str().unwrap()]);
     assert_eq!(count(&one, "Tstream"), 1, "{one}");
     assert_eq!(share.names("."), ["f", "g"]);
+}
+
+#[test]
+fn a_large_new_file_goes_up_by_a_connection_for_each_of_its_streams_and_no_other() {
+    let (share, here) = (Share::new(), tempfile::tempdir().unwrap());
+    let content = noise(16 << 20, 12);
+    let from = here.path().join("from");
+    fs::write(&from, &content).unwrap();
+    let cache = here.path().join("cache");
+    let (address, made) = far_counted(share.address(), usize::MAX);
+    // The first learns of the server; at the second, as it is thought to be far, connections are dialled with the session's own.
+    for (turn, connections) in [(1, 9), (2, 9)] {
+        let before = made.load(Ordering::Relaxed);
+        let mut command = ninefold(&["cp", from.to_str().unwrap(), &format!("9p://{address}/to{turn}")]);
+        let copied = command.env("XDG_CACHE_HOME", &cache).stdin(Stdio::null()).output().unwrap();
+        assert!(copied.status.success() && copied.stderr.is_empty(), "{}", String::from_utf8_lossy(&copied.stderr));
+        assert!(share.read(&format!("to{turn}")) == content);
+        assert_eq!(made.load(Ordering::Relaxed) - before, connections, "of copy {turn}");
+        let servers = cache.join("ninefold/servers");
+        let mut known: serde_json::Value = serde_json::from_slice(&fs::read(&servers).unwrap()).unwrap();
+        known["servers"][0]["trip"] = 1000.into();
+        fs::write(&servers, known.to_string()).unwrap();
+    }
+}
+
+/// The server behind a way on which replies take 20 ms, and on which `then` is done before the first request of one kind passes.
+fn far_until(server: SocketAddr, request: u8, then: impl FnOnce() + Send + 'static) -> SocketAddr {
+    let mut then = Some(then);
+    let session = meddle(server, move |way, frame| {
+        match way {
+            Way::ToClient => std::thread::sleep(Duration::from_millis(20)),
+            Way::ToServer if kind(frame) == request => {
+                if let Some(then) = then.take() {
+                    then();
+                }
+            }
+            Way::ToServer => {}
+        }
+        true
+    });
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for (number, near) in listener.incoming().enumerate() {
+            let near = near.unwrap();
+            let far = TcpStream::connect(if number == 0 { session } else { server }).unwrap();
+            for (from, to) in [(&near, &far), (&far, &near)] {
+                let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                std::thread::spawn(move || {
+                    let _ = std::io::copy(&mut from, &mut to);
+                    let _ = to.shutdown(Shutdown::Write);
+                });
+            }
+        }
+    });
+    address
+}
+
+#[test]
+fn what_gets_the_name_of_a_large_new_file_meanwhile_is_replaced_whole_or_stays() {
+    const TLCREATE: u8 = 14;
+    let content = noise(16 << 20, 13);
+    // Before its part is made, and before that gets the name.
+    for request in [TLCREATE, TRENAMEAT] {
+        for what in ["a directory", "a file", "a file with two names"] {
+            let (share, here) = (Share::new(), tempfile::tempdir().unwrap());
+            let from = here.path().join("from");
+            fs::write(&from, &content).unwrap();
+            let (name, other) = (share.path("name"), share.path("other"));
+            let place = far_until(share.address(), request, move || match what {
+                "a directory" => {
+                    fs::create_dir(&name).unwrap();
+                    fs::write(name.join("within"), "old").unwrap();
+                }
+                _ => {
+                    fs::write(&name, "old").unwrap();
+                    if what == "a file with two names" {
+                        fs::hard_link(&name, &other).unwrap();
+                    }
+                }
+            });
+            let file = tempfile::NamedTempFile::new().unwrap();
+            let to = format!("9p://{place}/name");
+            let (code, _, said) = run(&["cp", from.to_str().unwrap(), &to, "--stats", file.path().to_str().unwrap()]);
+            let stats: serde_json::Value = serde_json::from_slice(&fs::read(file.path()).unwrap()).unwrap();
+            assert!(count(&stats, "Tstream") > 1, "{stats}");
+            if what == "a directory" {
+                assert_eq!(code, Some(1), "{said}");
+                assert!(said.contains(&to), "{said}");
+                assert_eq!((share.read("name/within"), share.names(".")), (b"old".to_vec(), vec!["name".to_owned()]));
+                continue;
+            }
+            assert_eq!((code, said.as_str()), (Some(0), ""));
+            assert!(share.read("name") == content);
+            match what {
+                "a file" => assert_eq!(share.names("."), ["name"]),
+                _ => {
+                    assert_eq!(share.names("."), ["name", "other"]);
+                    // It was another file's name by then, as with rename(2).
+                    assert_eq!(share.read("other"), b"old");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn over_a_distance_too_a_file_that_is_there_keeps_its_mode_its_owner_and_its_names() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+    let content = noise(16 << 20, 14);
+    for names in [1, 2] {
+        let (share, here) = (Share::new(), tempfile::tempdir().unwrap());
+        let from = here.path().join("from");
+        fs::write(&from, &content).unwrap();
+        let name = share.make("name", noise(5 << 20, 15));
+        fs::set_permissions(&name, fs::Permissions::from_mode(0o640)).unwrap();
+        // Who may not give it away has it himself.
+        let owner = if rustix::process::geteuid().is_root() {
+            (12, 34)
+        } else {
+            (fs::metadata(&name).unwrap().uid(), fs::metadata(&name).unwrap().gid())
+        };
+        chown(&name, Some(owner.0), Some(owner.1)).unwrap();
+        if names == 2 {
+            fs::hard_link(&name, share.path("other")).unwrap();
+        }
+        let place = format!("9p://{}", far(share.address(), usize::MAX));
+        let (code, _, said) = run(&["cp", from.to_str().unwrap(), &format!("{place}/name")]);
+        // That one with several names is written in place is said.
+        assert_eq!((code, said.is_empty()), (Some(0), names == 1), "{said}");
+        let is = fs::metadata(&name).unwrap();
+        assert_eq!((is.mode() & 0o7777, is.uid(), is.gid(), is.nlink()), (0o640, owner.0, owner.1, names));
+        assert!(share.read("name") == content);
+        assert!(names == 1 || share.read("other") == content);
+        assert_eq!(share.names(".").len() as u64, names);
+    }
 }
 
 /// How the record of a part's blocks begins, behind the place where the file ends.

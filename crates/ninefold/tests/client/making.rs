@@ -140,12 +140,17 @@ async fn without_streams_a_file_is_made_and_written_in_messages() {
 }
 
 #[tokio::test]
-async fn streams_that_nobody_writes_by_are_given_up_with_the_file() {
-    for is_closed in [false, true] {
-        let scene = Scene::of(1).await;
-        let client = client(scene.address, Version::N1).await;
+async fn streams_that_nobody_writes_by_are_given_up_with_the_file_whether_or_not_their_tokens_came() {
+    for (is_closed, is_said) in [(false, true), (true, true), (false, false), (true, false)] {
+        let scene = Scene::with(1, StreamLimits { token: 2 * SOON, ..StreamLimits::default() }).await;
+        let road = Road::to(scene.address).await;
+        if !is_said {
+            road.shut(Part::Data);
+        }
+        let client = client(road.address, Version::N1).await;
         let root = client.root().await.unwrap();
         let file = root.make_file(&client, b"new", 0o640, &parts()).await.unwrap();
+        assert_eq!((file.granted(), scene.server.streams()), (8, 8));
         assert_eq!(file.write_at(0, Bytes::from_static(b"in a message")).await.unwrap(), 12);
         if is_closed {
             file.close().await.unwrap();
