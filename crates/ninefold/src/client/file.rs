@@ -309,8 +309,12 @@ impl File {
     }
 
     /// Closes it, and gives it the name `to` where it has `from` in `dir`, unless the close failed, whose error comes first: in `.n1` in one round
-    /// trip. What has the name is replaced as by [`Node::rename`], whose result is within.
+    /// trip. What has the name is replaced as by [`Node::rename`], whose result is within. `EINVAL`, and the
+    /// file is only let go, where `dir` is of another connection.
     pub async fn close_and_rename(self, dir: &Node, from: &[u8], to: &[u8]) -> Result<Result<(), Error>, Error> {
+        if !dir.fid.is_of(self.client.handle()) {
+            return Err(Errno::EINVAL.into());
+        }
         // Whatever it was to be when it is dropped.
         self.fid.set_parting(Parting::Clunk);
         self.flush().await?;
