@@ -312,11 +312,11 @@ impl File {
     /// trip. What has the name is replaced as by [`Node::rename`], whose result is within. `EINVAL`, and the
     /// file is only let go, where `dir` is of another connection.
     pub async fn close_and_rename(self, dir: &Node, from: &[u8], to: &[u8]) -> Result<Result<(), Error>, Error> {
+        // Whatever it was to be when it is dropped.
+        self.fid.set_parting(Parting::Clunk);
         if !dir.fid.is_of(self.client.handle()) {
             return Err(Errno::EINVAL.into());
         }
-        // Whatever it was to be when it is dropped.
-        self.fid.set_parting(Parting::Clunk);
         self.flush().await?;
         let client = self.client.clone();
         let fid = match Arc::try_unwrap(self.fid) {
