@@ -18,6 +18,7 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
     recvmsg, sendmsg,
 };
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// The byte of the stream that so many are before.
 fn byte(at: u64) -> u8 {
@@ -141,8 +142,25 @@ fn the_other_process() {
                 std::thread::park();
             }
         }
+        "read-without-descriptors" => play_reader_without_descriptors(socket, number(1)),
         other => panic!("no such part: {other}"),
     }
+}
+
+/// Reads five bytes and the ring behind them, with room for so many descriptors.
+fn play_reader_without_descriptors(socket: OwnedFd, free: u64) {
+    let mut other = UnixStream::from(socket.try_clone().unwrap());
+    let stream = reader(socket, 0);
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(64), maximum }).unwrap();
+    let mut full: Vec<_> = std::iter::from_fn(|| other.as_fd().try_clone_to_owned().ok()).collect();
+    full.truncate(full.len() - free as usize);
+    other.write_all(b"go on").unwrap();
+    look(&stream.alloc_full(5).unwrap(), 0);
+    let told = Some(Error::Os(Errno::MFILE));
+    assert_eq!(stream.alloc(1).err(), told);
+    drop(full);
+    assert_eq!(stream.alloc(1).err(), told, "and again");
 }
 
 /// Writes by every interface, with several regions out, freed in any order.
@@ -772,6 +790,26 @@ fn memory_that_could_be_taken_away_or_is_no_ring_is_not_looked_at() {
     // Two descriptors that somebody passes for another reason are none of ours, and the byte is the stream's.
     let (from, ..) = offered(&std::fs::File::open("/dev/null").unwrap().into());
     assert_eq!(&*from.alloc(1).unwrap(), [0]);
+}
+
+#[test]
+fn a_ring_for_which_the_reader_has_no_descriptors_is_an_error_behind_what_came_before_and_for_the_writer() {
+    for free in [0, 1] {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let child = start(&format!("read-without-descriptors {free}"), theirs);
+        (&ours).read_exact(&mut [0; 5]).unwrap();
+        let mut data = [0; 5];
+        put(&mut data, 0);
+        (&ours).write_all(&data).unwrap();
+        let to = writer(ours, 4096);
+        let told = loop {
+            if let Err(e) = to.alloc(100).and_then(Region::free).and_then(|()| to.flush()) {
+                break e;
+            }
+        };
+        assert_eq!(told, Error::Os(Errno::PIPE));
+        child.done();
+    }
 }
 
 /// A reader that is the test itself: takes the offer, and has the ring's memory.

@@ -17,6 +17,7 @@ use super::pipe::{Pipe, gather};
 use super::{Chunk, Fill, Opened, StreamModule};
 use crate::error::{Error, Result};
 use crate::memory::{Frozen, Memory};
+use meet::Received;
 use pages::Pages;
 use reading::Reader;
 use writing::{Stuck, Writer};
@@ -39,7 +40,7 @@ pub struct Ring {
     bytes: usize,
     reader: Option<Reader>,
     writer: Option<Writer>,
-    /// What came by the sockets in the place of an offer.
+    /// An offer that cannot be taken came by the sockets: what follows it went elsewhere.
     broken: Option<Error>,
     /// There was not what a ring needs: it is not tried again.
     lacking: bool,
@@ -104,17 +105,23 @@ impl Ring {
                 }
             }
             self.pipe.wait()?;
-            let (n, offer) = meet::receive(self.pipe.fd.as_fd(), buffer)?;
-            let Some((memory, line)) = offer else {
-                return Ok(n);
+            let before = match meet::receive(self.pipe.fd.as_fd(), buffer)? {
+                Received::Bytes(n) => return Ok(n),
+                Received::Offer(before, memory, line) => {
+                    match Pages::of(memory.as_fd()) {
+                        Ok(None) => return Ok(before + 1), // something else that somebody passes, with a byte of the stream
+                        Ok(Some(pages)) => self.reader = Some(Reader::new(pages, line)),
+                        Err(e) => self.broken = Some(e),
+                    }
+                    before
+                }
+                Received::Lost(before) => {
+                    self.broken = Some(Errno::MFILE.into());
+                    before
+                }
             };
-            match Pages::of(memory.as_fd()) {
-                Ok(None) => return Ok(n), // something else that somebody passes, with a byte of the stream
-                Ok(Some(pages)) => self.reader = Some(Reader::new(pages, line)),
-                Err(e) => self.broken = Some(e),
-            }
-            if n > 1 {
-                return Ok(n - 1);
+            if before > 0 {
+                return Ok(before);
             }
         }
     }
