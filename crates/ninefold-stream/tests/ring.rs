@@ -737,17 +737,23 @@ const WRITER: u64 = 128;
 const READER: u64 = 256;
 const SLEEP: u64 = 16;
 
-/// A reader that is offered this, as if by a writer; the life line stays.
-fn offered(memory: &OwnedFd) -> (Stream, UnixStream, OwnedFd) {
-    let (ours, theirs) = UnixStream::pair().unwrap();
-    let from = reader(ours, 0);
+/// Offers it, as if by a writer, whose end of the life line this is.
+fn offer(socket: &UnixStream, memory: &OwnedFd) -> OwnedFd {
     let (line, far) = UnixStream::pair().unwrap();
     let both = [memory.as_fd(), far.as_fd()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     assert!(control.push(SendAncillaryMessage::ScmRights(&both)));
-    sendmsg(&theirs, &[IoSlice::new(&[0])], &mut control, SendFlags::empty()).unwrap();
-    (from, theirs, line.into())
+    sendmsg(socket, &[IoSlice::new(&[0])], &mut control, SendFlags::empty()).unwrap();
+    line.into()
+}
+
+/// A reader that is offered this; the life line stays.
+fn offered(memory: &OwnedFd) -> (Stream, UnixStream, OwnedFd) {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let from = reader(ours, 0);
+    let line = offer(&theirs, memory);
+    (from, theirs, line)
 }
 
 #[test]
@@ -771,6 +777,21 @@ fn words_that_cannot_be_are_an_error_for_the_reader() {
     assert_eq!(&*from.alloc_full(1000).unwrap(), [0; 1000]);
     pwrite(&file, &999u64.to_le_bytes(), WRITER).unwrap();
     assert_eq!(from.alloc(1).err(), Some(Error::BadRing));
+    // Nor less than what was had in the place of more that was asked for, and lies there.
+    let file = memory(8192, SEALS, &[KIND, (WRITER, 1)]);
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    let from = reader(ours, 0);
+    let _line = offer(&theirs, &file);
+    assert_eq!(&*from.alloc(1).unwrap(), [0]); // the first goes with the offer
+    pwrite(&file, &6u64.to_le_bytes(), WRITER).unwrap();
+    let out = from.alloc_full(100).unwrap();
+    assert_eq!(&*out, [0; 5]);
+    assert_shared(&out);
+    pwrite(&file, &3u64.to_le_bytes(), WRITER).unwrap();
+    assert_eq!(from.alloc(1).err(), Some(Error::BadRing));
+    pwrite(&file, &10u64.to_le_bytes(), WRITER).unwrap();
+    assert_eq!(from.alloc(1).err(), Some(Error::BadRing), "and again");
 }
 
 #[test]
