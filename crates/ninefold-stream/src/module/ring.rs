@@ -7,10 +7,13 @@
 //! `words` is what both ends write and how they wake each other, `pages` the memory, `line` tells that the other end died; `reading` and
 //! `writing` are the two ends. Each direction has a ring of its own.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
+use rustix::thread::Timespec;
 
 use super::bell::Bell;
 use super::pipe::{Pipe, gather};
@@ -31,6 +34,35 @@ mod writing;
 
 /// Bytes that go by the sockets before it is looked again whether the reader knows rings by now.
 const PLAIN: usize = 64 << 10;
+
+/// How long room in the sockets is waited for at a time: poll(2) says nothing where the other end reads no more (shutdown(2)), send(2) does.
+const ROOM_FOR: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
+/// Does what never waits, and where there is nothing to do yet and the descriptor waits, `wait`s and does it again. The waits are poll(2)'s,
+/// which a signal ends; recvmsg(2) and send(2) go on with SA_RESTART.
+fn patiently<T>(
+    fd: BorrowedFd<'_>,
+    mut attempt: impl FnMut() -> std::result::Result<T, Errno>,
+    wait: impl Fn() -> std::result::Result<(), Errno>,
+) -> std::result::Result<T, Errno> {
+    loop {
+        match attempt() {
+            Err(Errno::AGAIN) if !rustix::fs::fcntl_getfl(fd)?.contains(OFlags::NONBLOCK) => wait()?,
+            done => return done,
+        }
+    }
+}
+
+fn wait_for_room(fd: BorrowedFd<'_>) -> std::result::Result<(), Errno> {
+    poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::OUT)], Some(&ROOM_FOR)).map(|_| ())
+}
+
+fn wait_for_data(fd: BorrowedFd<'_>, bell: Option<&Bell>) -> std::result::Result<(), Errno> {
+    match bell {
+        Some(bell) => bell.wait(fd),
+        None => poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], None).map(|_| ()),
+    }
+}
 
 pub struct Ring {
     /// What the sockets are without a ring; a pipe that is no such socket has none.
@@ -75,7 +107,8 @@ impl Ring {
             self.lacking = true;
             return Ok(None);
         };
-        match meet::offer(self.pipe.fd.as_fd(), &memory, &theirs) {
+        let fd = self.pipe.fd.as_fd();
+        match patiently(fd, || meet::offer(fd, &memory, &theirs), || wait_for_room(fd)) {
             Ok(()) => Ok(Some(Writer::new(pages, ours))),
             Err(e @ (Errno::AGAIN | Errno::INTR | Errno::PIPE | Errno::CONNRESET)) => Err(e.into()),
             Err(_) => {
@@ -104,8 +137,8 @@ impl Ring {
                     None => self.reader = None,
                 }
             }
-            self.pipe.wait()?;
-            let before = match meet::receive(self.pipe.fd.as_fd(), buffer)? {
+            let (fd, bell) = (self.pipe.fd.as_fd(), self.pipe.bell.as_ref());
+            let before = match patiently(fd, || meet::receive(fd, buffer), || wait_for_data(fd, bell))? {
                 Received::Bytes(n) => return Ok(n),
                 Received::Offer(before, memory, line) => {
                     match Pages::of(memory.as_fd()) {
@@ -199,7 +232,8 @@ impl StreamModule for Ring {
             let rest = &data[*written - begin..];
             self.find()?;
             let Some(writer) = &mut self.writer else {
-                *written += send(&self.pipe.fd, &rest[..rest.len().min(PLAIN)], SendFlags::NOSIGNAL)?;
+                let (fd, flags) = (self.pipe.fd.as_fd(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+                *written += patiently(fd, || send(fd, &rest[..rest.len().min(PLAIN)], flags), || wait_for_room(fd))?;
                 continue;
             };
             if let Err(Stuck) = writer.write(rest, written, self.pipe.fd.as_fd())? {

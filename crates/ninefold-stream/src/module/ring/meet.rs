@@ -50,7 +50,7 @@ pub fn is_announced(fd: BorrowedFd<'_>) -> bool {
     rustix::net::getpeername(fd).is_ok_and(|address| address.is_some_and(is_ours))
 }
 
-/// Sends an offer.
+/// Sends an offer, and does not wait.
 ///
 /// # Errors
 /// Those of sendmsg(2).
@@ -61,7 +61,8 @@ pub fn offer(fd: BorrowedFd<'_>, memory: &OwnedFd, line: &OwnedFd) -> Result<(),
     if !control.push(SendAncillaryMessage::ScmRights(&both)) {
         return Err(Errno::NOBUFS);
     }
-    rustix::net::sendmsg(fd, &[IoSlice::new(&[OFFER])], &mut control, SendFlags::NOSIGNAL).map(|_| ())
+    rustix::net::sendmsg(fd, &[IoSlice::new(&[OFFER])], &mut control, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
+        .map(|_| ())
 }
 
 /// What came by the sockets.
@@ -74,14 +75,15 @@ pub enum Received {
     Lost(usize),
 }
 
-/// Reads what is there, at most up to an offer.
+/// Reads what is there, at most up to an offer, and does not wait.
 ///
 /// # Errors
 /// Those of recvmsg(2).
 pub fn receive(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Received, Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let message = rustix::net::recvmsg(fd, &mut [IoSliceMut::new(buffer)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+    let message = rustix::net::recvmsg(fd, &mut [IoSliceMut::new(buffer)], &mut control, flags)?;
     let n = message.bytes;
     let mut fds: Vec<OwnedFd> = Vec::new();
     for message in control.drain() {
