@@ -4,8 +4,8 @@
 //! ring until that is closed, then by the sockets again, whose end is the stream's. So a program that knows no rings may be at either
 //! end, also behind one that does, and one that has closed its ring may be followed by another.
 //!
-//! `words` is what both ends write and how they wake each other, `pages` the memory, `line` tells that the other end died; `reading` and
-//! `writing` are the two ends. Each direction has a ring of its own.
+//! `words` is what both ends write and how they wake each other, `pages` the memory, in an `area` that children do not have, `line` tells
+//! that the other end died; `reading` and `writing` are the two ends. Each direction has a ring of its own.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -25,6 +25,7 @@ use pages::Pages;
 use reading::Reader;
 use writing::{Stuck, Writer};
 
+mod area;
 mod line;
 mod meet;
 pub mod pages;

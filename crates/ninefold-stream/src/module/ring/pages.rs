@@ -7,13 +7,13 @@
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::fs::{FileType, MemfdFlags, SealFlags};
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+use rustix::mm::{MapFlags, ProtFlags, mmap};
 
+use super::area::Area;
 use super::words::Words;
 use crate::error::{Error, Result};
 use crate::memory::{Memory, PAGE, has_pages};
@@ -29,39 +29,6 @@ const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlag
 
 /// The file system of memfds whose pages are short (statfs(2)): of long ones a process may have none left, which would be a SIGBUS.
 const TMPFS: u64 = 0x0102_1994;
-
-/// A mapping, and its end.
-struct Area {
-    base: NonNull<u8>,
-    bytes: usize,
-}
-
-// SAFETY: a mapping belongs to the process; this gives no access by itself.
-unsafe impl Send for Area {}
-// SAFETY: as above.
-unsafe impl Sync for Area {}
-
-impl Area {
-    fn new(bytes: usize, protection: ProtFlags) -> Result<Area> {
-        // SAFETY: a new mapping, at no address that anybody has.
-        let base = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, protection, MapFlags::PRIVATE) };
-        let base = NonNull::new(base.map_err(|_| Error::NoMemory)?.cast::<u8>()).ok_or(Error::NoMemory)?;
-        Ok(Area { base, bytes })
-    }
-
-    fn advise(&self, advice: Advice) -> Result<()> {
-        // SAFETY: changes nothing but what a child of fork(2) has of it.
-        Ok(unsafe { madvise(self.base.as_ptr().cast::<c_void>(), self.bytes, advice) }?)
-    }
-}
-
-impl Drop for Area {
-    fn drop(&mut self) {
-        // SAFETY: who has the area is dropping it, so no reference into it is left.
-        let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
-        debug_assert!(unmapped.is_ok());
-    }
-}
 
 /// A ring as one end has it. It stays until the last who lent of it is gone.
 pub struct Pages {
@@ -113,7 +80,7 @@ impl Pages {
         if !has_pages() {
             return Err(rustix::io::Errno::NOTSUP.into());
         }
-        let area = Area::new(PAGE + 2 * capacity, ProtFlags::empty())?;
+        let mut area = Area::new(PAGE + 2 * capacity, ProtFlags::empty())?;
         let words = ProtFlags::READ | ProtFlags::WRITE;
         let parts = [(0, PAGE, 0, words), (PAGE, capacity, PAGE, data), (PAGE + capacity, capacity, PAGE, data)];
         for (place, bytes, offset, protection) in parts {
@@ -122,9 +89,9 @@ impl Pages {
             // SAFETY: in the area, which nobody has yet.
             unsafe { mmap(at, bytes, protection, flags, file, offset as u64) }?;
         }
-        area.advise(Advice::LinuxDontFork)?;
+        area.keep_from_children()?;
         let here = Area::new(PAGE, ProtFlags::READ | ProtFlags::WRITE)?;
-        here.advise(Advice::LinuxWipeOnFork)?;
+        here.wipe_in_children()?;
         let pages = Pages { area: ManuallyDrop::new(area), capacity, here };
         pages.here().store(1, Ordering::Relaxed);
         Ok(Arc::new(pages))
@@ -197,7 +164,7 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // In a child of fork(2) something else may be there by now.
+        // In a child of fork(2) it is not there.
         if self.is_here() {
             // SAFETY: dropped once, here.
             unsafe { ManuallyDrop::drop(&mut self.area) };
