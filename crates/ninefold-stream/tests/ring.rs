@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ninefold_stream::{Error, Mode, Options, Region, Stream};
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
 use rustix::io::{Errno, pread, pwrite};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
@@ -846,6 +846,19 @@ fn taken(socket: &UnixStream) -> (OwnedFd, OwnedFd) {
     }
     let line = fds.pop().unwrap();
     (fds.pop().unwrap(), line)
+}
+
+#[test]
+fn a_ring_has_all_its_memory_when_it_is_offered() {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    drop(reader(theirs.try_clone().unwrap(), 0)); // the name stays
+    let to = writer(ours, 1 << 20);
+    let region = to.alloc(10).unwrap();
+    let (file, _line) = taken(&theirs);
+    let stat = fstat(&file).unwrap();
+    assert_eq!(stat.st_size, 4096 + (1 << 20));
+    assert!(stat.st_blocks * 512 >= stat.st_size, "{} blocks of {} bytes", stat.st_blocks, stat.st_size);
+    drop(region);
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! The memory of a ring: a page with the words, and behind it the data, mapped twice one behind the other, so that what lies across the
 //! end of the ring has addresses without a gap.
 //!
-//! It is a memfd that nobody can make shorter, so that no look at it is a SIGBUS; who is given one makes sure of that before it maps it.
+//! It is a memfd that nobody can make shorter, and that has all its memory from the beginning, so that no look at it is a SIGBUS; who
+//! is given one makes sure of the first before it maps it.
 //! The reader maps the data to read only. A child of fork(2) does not have the mapping, and is told so: it would be a second one at an end.
 
 use std::ffi::c_void;
@@ -10,7 +11,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rustix::fs::{FileType, MemfdFlags, SealFlags};
+use nix::sys::signal::{SigSet, SigmaskHow};
+use rustix::fs::{FallocateFlags, FileType, MemfdFlags, SealFlags};
+use rustix::io::{Errno, retry_on_intr};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 
 use super::area::Area;
@@ -42,10 +45,12 @@ impl Pages {
     /// A new ring of `capacity` bytes, a power of two, for its writer.
     ///
     /// # Errors
-    /// Those of memfd_create(2), ftruncate(2), fcntl(2), mmap(2); ENOTSUP where pages are of another length.
+    /// Those of memfd_create(2), ftruncate(2), fallocate(2), fcntl(2), mmap(2); ENOTSUP where pages are of another length.
     pub fn new(capacity: usize) -> Result<(OwnedFd, Arc<Pages>)> {
         let file = rustix::fs::memfd_create("ninefold-ring", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        rustix::fs::ftruncate(&file, (PAGE + capacity) as u64)?;
+        let bytes = (PAGE + capacity) as u64;
+        rustix::fs::ftruncate(&file, bytes)?;
+        have_all(file.as_fd(), bytes)?;
         rustix::fs::fcntl_add_seals(&file, SEALS)?;
         let pages = Self::map(file.as_fd(), capacity, ProtFlags::READ | ProtFlags::WRITE)?;
         pages.words().kind.store(KIND, Ordering::Relaxed);
@@ -78,7 +83,7 @@ impl Pages {
     /// The file has a page and `capacity` bytes, for ever.
     fn map(file: BorrowedFd<'_>, capacity: usize, data: ProtFlags) -> Result<Arc<Pages>> {
         if !has_pages() {
-            return Err(rustix::io::Errno::NOTSUP.into());
+            return Err(Errno::NOTSUP.into());
         }
         let mut area = Area::new(PAGE + 2 * capacity, ProtFlags::empty())?;
         let words = ProtFlags::READ | ProtFlags::WRITE;
@@ -160,6 +165,16 @@ impl Pages {
         // SAFETY: as many bytes are mapped from there on; the keeper has the pages.
         unsafe { Memory::lent(self.place(at), bytes, keeper) }
     }
+}
+
+/// Takes the memory of a file now: what is not to be had is an error here, and would be a SIGBUS for whoever comes there first.
+fn have_all(file: BorrowedFd<'_>, bytes: u64) -> Result<()> {
+    // A signal ends the call with nothing done, so that a program with a fast timer would never have a large ring. Not all can be blocked.
+    let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK).map_err(|e| Errno::from_raw_os_error(e as i32))?;
+    let had = retry_on_intr(|| rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes));
+    let unmasked = mask.thread_set_mask();
+    debug_assert!(unmasked.is_ok());
+    Ok(had?)
 }
 
 impl Drop for Pages {
