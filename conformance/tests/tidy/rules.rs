@@ -31,6 +31,7 @@ pub const UNSAFE_FILES: &[&str] = &[
     "crates/ninefold-stream/src/backplane/output.rs", // memory that regions are written in, read once they are free
     "crates/ninefold-stream/src/fault.rs", // the handler of SIGBUS
     "crates/ninefold-stream/src/memory.rs", // pages, and mapped files as slices
+    "crates/ninefold-stream/src/module/ring/area.rs", // a mapping, and what a child of fork(2) has there
     "crates/ninefold-stream/src/module/ring/pages.rs", // memory that two processes share
     "crates/ninefold-stream/src/primitives.rs", // a mutex that is unlocked by a call
     "crates/ninefold-stream/src/region.rs", // addresses become slices

@@ -1,7 +1,8 @@
 //! The same calls for languages whose regions are addresses, and are freed by them.
 //!
 //! A [`Raw`] is a stream that keeps account of which addresses are out: a wrong one is [`Error::NotLent`] and does nothing. Bytes of
-//! regions that are read may be written to, in memory that is not a file's own, and nobody else gets them: who goes back reads again.
+//! regions that are read may be written to, in memory that is not a file's own nor a ring's, which are protected, and nobody else gets
+//! them: who goes back reads again.
 //!
 //! Order of driving: `quick_alloc`, `quick_until` and `quick_free`, which are short and answer most calls; where they answer none, `alloc`,
 //! `until` and `free`.

@@ -12,12 +12,13 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ninefold_stream::{Error, Mode, Options, Region, Stream};
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
 use rustix::io::{Errno, pread, pwrite};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
     recvmsg, sendmsg,
 };
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// The byte of the stream that so many are before.
 fn byte(at: u64) -> u8 {
@@ -141,8 +142,25 @@ fn the_other_process() {
                 std::thread::park();
             }
         }
+        "read-without-descriptors" => play_reader_without_descriptors(socket, number(1)),
         other => panic!("no such part: {other}"),
     }
+}
+
+/// Reads five bytes and the ring behind them, with room for so many descriptors.
+fn play_reader_without_descriptors(socket: OwnedFd, free: u64) {
+    let mut other = UnixStream::from(socket.try_clone().unwrap());
+    let stream = reader(socket, 0);
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(64), maximum }).unwrap();
+    let mut full: Vec<_> = std::iter::from_fn(|| other.as_fd().try_clone_to_owned().ok()).collect();
+    full.truncate(full.len() - free as usize);
+    other.write_all(b"go on").unwrap();
+    look(&stream.alloc_full(5).unwrap(), 0);
+    let told = Some(Error::Os(Errno::MFILE));
+    assert_eq!(stream.alloc(1).err(), told);
+    drop(full);
+    assert_eq!(stream.alloc(1).err(), told, "and again");
 }
 
 /// Writes by every interface, with several regions out, freed in any order.
@@ -719,17 +737,23 @@ const WRITER: u64 = 128;
 const READER: u64 = 256;
 const SLEEP: u64 = 16;
 
-/// A reader that is offered this, as if by a writer; the life line stays.
-fn offered(memory: &OwnedFd) -> (Stream, UnixStream, OwnedFd) {
-    let (ours, theirs) = UnixStream::pair().unwrap();
-    let from = reader(ours, 0);
+/// Offers it, as if by a writer, whose end of the life line this is.
+fn offer(socket: &UnixStream, memory: &OwnedFd) -> OwnedFd {
     let (line, far) = UnixStream::pair().unwrap();
     let both = [memory.as_fd(), far.as_fd()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     assert!(control.push(SendAncillaryMessage::ScmRights(&both)));
-    sendmsg(&theirs, &[IoSlice::new(&[0])], &mut control, SendFlags::empty()).unwrap();
-    (from, theirs, line.into())
+    sendmsg(socket, &[IoSlice::new(&[0])], &mut control, SendFlags::empty()).unwrap();
+    line.into()
+}
+
+/// A reader that is offered this; the life line stays.
+fn offered(memory: &OwnedFd) -> (Stream, UnixStream, OwnedFd) {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let from = reader(ours, 0);
+    let line = offer(&theirs, memory);
+    (from, theirs, line)
 }
 
 #[test]
@@ -753,6 +777,21 @@ fn words_that_cannot_be_are_an_error_for_the_reader() {
     assert_eq!(&*from.alloc_full(1000).unwrap(), [0; 1000]);
     pwrite(&file, &999u64.to_le_bytes(), WRITER).unwrap();
     assert_eq!(from.alloc(1).err(), Some(Error::BadRing));
+    // Nor less than what was had in the place of more that was asked for, and lies there.
+    let file = memory(8192, SEALS, &[KIND, (WRITER, 1)]);
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    let from = reader(ours, 0);
+    let _line = offer(&theirs, &file);
+    assert_eq!(&*from.alloc(1).unwrap(), [0]); // the first goes with the offer
+    pwrite(&file, &6u64.to_le_bytes(), WRITER).unwrap();
+    let out = from.alloc_full(100).unwrap();
+    assert_eq!(&*out, [0; 5]);
+    assert_shared(&out);
+    pwrite(&file, &3u64.to_le_bytes(), WRITER).unwrap();
+    assert_eq!(from.alloc(1).err(), Some(Error::BadRing));
+    pwrite(&file, &10u64.to_le_bytes(), WRITER).unwrap();
+    assert_eq!(from.alloc(1).err(), Some(Error::BadRing), "and again");
 }
 
 #[test]
@@ -774,6 +813,26 @@ fn memory_that_could_be_taken_away_or_is_no_ring_is_not_looked_at() {
     assert_eq!(&*from.alloc(1).unwrap(), [0]);
 }
 
+#[test]
+fn a_ring_for_which_the_reader_has_no_descriptors_is_an_error_behind_what_came_before_and_for_the_writer() {
+    for free in [0, 1] {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let child = start(&format!("read-without-descriptors {free}"), theirs);
+        (&ours).read_exact(&mut [0; 5]).unwrap();
+        let mut data = [0; 5];
+        put(&mut data, 0);
+        (&ours).write_all(&data).unwrap();
+        let to = writer(ours, 4096);
+        let told = loop {
+            if let Err(e) = to.alloc(100).and_then(Region::free).and_then(|()| to.flush()) {
+                break e;
+            }
+        };
+        assert_eq!(told, Error::Os(Errno::PIPE));
+        child.done();
+    }
+}
+
 /// A reader that is the test itself: takes the offer, and has the ring's memory.
 fn taken(socket: &UnixStream) -> (OwnedFd, OwnedFd) {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
@@ -787,6 +846,19 @@ fn taken(socket: &UnixStream) -> (OwnedFd, OwnedFd) {
     }
     let line = fds.pop().unwrap();
     (fds.pop().unwrap(), line)
+}
+
+#[test]
+fn a_ring_has_all_its_memory_when_it_is_offered() {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    drop(reader(theirs.try_clone().unwrap(), 0)); // the name stays
+    let to = writer(ours, 1 << 20);
+    let region = to.alloc(10).unwrap();
+    let (file, _line) = taken(&theirs);
+    let stat = fstat(&file).unwrap();
+    assert_eq!(stat.st_size, 4096 + (1 << 20));
+    assert!(stat.st_blocks * 512 >= stat.st_size, "{} blocks of {} bytes", stat.st_blocks, stat.st_size);
+    drop(region);
 }
 
 #[test]

@@ -44,7 +44,7 @@ impl Pipe {
 
 impl Pipe {
     /// Waits for data where there is a bell to end that; else the read does. A descriptor that does not wait is not waited for here.
-    pub(super) fn wait(&self) -> std::result::Result<(), Errno> {
+    fn wait(&self) -> std::result::Result<(), Errno> {
         match &self.bell {
             Some(bell) if !rustix::fs::fcntl_getfl(&self.fd)?.contains(rustix::fs::OFlags::NONBLOCK) => {
                 bell.wait(self.fd.as_fd())

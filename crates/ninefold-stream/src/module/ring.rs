@@ -4,23 +4,28 @@
 //! ring until that is closed, then by the sockets again, whose end is the stream's. So a program that knows no rings may be at either
 //! end, also behind one that does, and one that has closed its ring may be followed by another.
 //!
-//! `words` is what both ends write and how they wake each other, `pages` the memory, `line` tells that the other end died; `reading` and
-//! `writing` are the two ends. Each direction has a ring of its own.
+//! `words` is what both ends write and how they wake each other, `pages` the memory, in an `area` that children do not have, `line` tells
+//! that the other end died; `reading` and `writing` are the two ends. Each direction has a ring of its own.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
+use rustix::thread::Timespec;
 
 use super::bell::Bell;
 use super::pipe::{Pipe, gather};
 use super::{Chunk, Fill, Opened, StreamModule};
 use crate::error::{Error, Result};
 use crate::memory::{Frozen, Memory};
+use meet::Received;
 use pages::Pages;
 use reading::Reader;
 use writing::{Stuck, Writer};
 
+mod area;
 mod line;
 mod meet;
 pub mod pages;
@@ -31,6 +36,35 @@ mod writing;
 /// Bytes that go by the sockets before it is looked again whether the reader knows rings by now.
 const PLAIN: usize = 64 << 10;
 
+/// How long room in the sockets is waited for at a time: poll(2) says nothing where the other end reads no more (shutdown(2)), send(2) does.
+const ROOM_FOR: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
+/// Does what never waits, and where there is nothing to do yet and the descriptor waits, `wait`s and does it again. The waits are poll(2)'s,
+/// which a signal ends; recvmsg(2) and send(2) go on with SA_RESTART.
+fn patiently<T>(
+    fd: BorrowedFd<'_>,
+    mut attempt: impl FnMut() -> std::result::Result<T, Errno>,
+    wait: impl Fn() -> std::result::Result<(), Errno>,
+) -> std::result::Result<T, Errno> {
+    loop {
+        match attempt() {
+            Err(Errno::AGAIN) if !rustix::fs::fcntl_getfl(fd)?.contains(OFlags::NONBLOCK) => wait()?,
+            done => return done,
+        }
+    }
+}
+
+fn wait_for_room(fd: BorrowedFd<'_>) -> std::result::Result<(), Errno> {
+    poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::OUT)], Some(&ROOM_FOR)).map(|_| ())
+}
+
+fn wait_for_data(fd: BorrowedFd<'_>, bell: Option<&Bell>) -> std::result::Result<(), Errno> {
+    match bell {
+        Some(bell) => bell.wait(fd),
+        None => poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], None).map(|_| ()),
+    }
+}
+
 pub struct Ring {
     /// What the sockets are without a ring; a pipe that is no such socket has none.
     pipe: Pipe,
@@ -39,7 +73,7 @@ pub struct Ring {
     bytes: usize,
     reader: Option<Reader>,
     writer: Option<Writer>,
-    /// What came by the sockets in the place of an offer.
+    /// An offer that cannot be taken came by the sockets: what follows it went elsewhere.
     broken: Option<Error>,
     /// There was not what a ring needs: it is not tried again.
     lacking: bool,
@@ -74,7 +108,8 @@ impl Ring {
             self.lacking = true;
             return Ok(None);
         };
-        match meet::offer(self.pipe.fd.as_fd(), &memory, &theirs) {
+        let fd = self.pipe.fd.as_fd();
+        match patiently(fd, || meet::offer(fd, &memory, &theirs), || wait_for_room(fd)) {
             Ok(()) => Ok(Some(Writer::new(pages, ours))),
             Err(e @ (Errno::AGAIN | Errno::INTR | Errno::PIPE | Errno::CONNRESET)) => Err(e.into()),
             Err(_) => {
@@ -103,18 +138,24 @@ impl Ring {
                     None => self.reader = None,
                 }
             }
-            self.pipe.wait()?;
-            let (n, offer) = meet::receive(self.pipe.fd.as_fd(), buffer)?;
-            let Some((memory, line)) = offer else {
-                return Ok(n);
+            let (fd, bell) = (self.pipe.fd.as_fd(), self.pipe.bell.as_ref());
+            let before = match patiently(fd, || meet::receive(fd, buffer), || wait_for_data(fd, bell))? {
+                Received::Bytes(n) => return Ok(n),
+                Received::Offer(before, memory, line) => {
+                    match Pages::of(memory.as_fd()) {
+                        Ok(None) => return Ok(before + 1), // something else that somebody passes, with a byte of the stream
+                        Ok(Some(pages)) => self.reader = Some(Reader::new(pages, line)),
+                        Err(e) => self.broken = Some(e),
+                    }
+                    before
+                }
+                Received::Lost(before) => {
+                    self.broken = Some(Errno::MFILE.into());
+                    before
+                }
             };
-            match Pages::of(memory.as_fd()) {
-                Ok(None) => return Ok(n), // something else that somebody passes, with a byte of the stream
-                Ok(Some(pages)) => self.reader = Some(Reader::new(pages, line)),
-                Err(e) => self.broken = Some(e),
-            }
-            if n > 1 {
-                return Ok(n - 1);
+            if before > 0 {
+                return Ok(before);
             }
         }
     }
@@ -192,7 +233,8 @@ impl StreamModule for Ring {
             let rest = &data[*written - begin..];
             self.find()?;
             let Some(writer) = &mut self.writer else {
-                *written += send(&self.pipe.fd, &rest[..rest.len().min(PLAIN)], SendFlags::NOSIGNAL)?;
+                let (fd, flags) = (self.pipe.fd.as_fd(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+                *written += patiently(fd, || send(fd, &rest[..rest.len().min(PLAIN)], flags), || wait_for_room(fd))?;
                 continue;
             };
             if let Err(Stuck) = writer.write(rest, written, self.pipe.fd.as_fd())? {

@@ -10,8 +10,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, SocketAddrAny, SocketAddrUnix, SocketType, sockopt,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrAny, SocketAddrUnix, SocketType, sockopt,
 };
 
 /// The name, of this form of rings; random digits follow.
@@ -50,7 +50,7 @@ pub fn is_announced(fd: BorrowedFd<'_>) -> bool {
     rustix::net::getpeername(fd).is_ok_and(|address| address.is_some_and(is_ours))
 }
 
-/// Sends an offer.
+/// Sends an offer, and does not wait.
 ///
 /// # Errors
 /// Those of sendmsg(2).
@@ -61,25 +61,45 @@ pub fn offer(fd: BorrowedFd<'_>, memory: &OwnedFd, line: &OwnedFd) -> Result<(),
     if !control.push(SendAncillaryMessage::ScmRights(&both)) {
         return Err(Errno::NOBUFS);
     }
-    rustix::net::sendmsg(fd, &[IoSlice::new(&[OFFER])], &mut control, SendFlags::NOSIGNAL).map(|_| ())
+    rustix::net::sendmsg(fd, &[IoSlice::new(&[OFFER])], &mut control, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
+        .map(|_| ())
 }
 
-/// Reads what is there, at most up to an offer, whose byte is the last then: the memory and the line.
+/// What came by the sockets.
+pub enum Received {
+    /// So many bytes of the stream; none at its end.
+    Bytes(usize),
+    /// Behind so many bytes of the stream the memory and the line; the offer's byte is behind them in the buffer.
+    Offer(usize, OwnedFd, OwnedFd),
+    /// Behind so many bytes of the stream an offer whose descriptors this process has no room for. They are gone.
+    Lost(usize),
+}
+
+/// Reads what is there, at most up to an offer, and does not wait.
 ///
 /// # Errors
 /// Those of recvmsg(2).
-pub fn receive(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<(usize, Option<(OwnedFd, OwnedFd)>), Errno> {
+pub fn receive(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Received, Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let n = rustix::net::recvmsg(fd, &mut [IoSliceMut::new(buffer)], &mut control, RecvFlags::CMSG_CLOEXEC)?.bytes;
+    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+    let message = rustix::net::recvmsg(fd, &mut [IoSliceMut::new(buffer)], &mut control, flags)?;
+    let n = message.bytes;
     let mut fds: Vec<OwnedFd> = Vec::new();
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(rights) = message {
             fds.extend(rights);
         }
     }
-    let is_offer = fds.len() == 2 && n > 0 && buffer[n - 1] == OFFER;
-    let line = fds.pop();
-    let memory = fds.pop();
-    Ok((n, memory.zip(line).filter(|_| is_offer)))
+    if n == 0 || buffer[n - 1] != OFFER {
+        return Ok(Received::Bytes(n));
+    }
+    // The kernel gives as many as there is room for, and says that there were more.
+    if fds.len() < 2 && message.flags.contains(ReturnFlags::CTRUNC) {
+        return Ok(Received::Lost(n - 1));
+    }
+    match <[OwnedFd; 2]>::try_from(fds) {
+        Ok([memory, line]) => Ok(Received::Offer(n - 1, memory, line)),
+        Err(_) => Ok(Received::Bytes(n)),
+    }
 }

@@ -1,19 +1,22 @@
 //! The memory of a ring: a page with the words, and behind it the data, mapped twice one behind the other, so that what lies across the
 //! end of the ring has addresses without a gap.
 //!
-//! It is a memfd that nobody can make shorter, so that no look at it is a SIGBUS; who is given one makes sure of that before it maps it.
+//! It is a memfd that nobody can make shorter, and that has all its memory from the beginning, so that no look at it is a SIGBUS; who
+//! is given one makes sure of the first before it maps it.
 //! The reader maps the data to read only. A child of fork(2) does not have the mapping, and is told so: it would be a second one at an end.
 
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rustix::fs::{FileType, MemfdFlags, SealFlags};
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+use nix::sys::signal::{SigSet, SigmaskHow};
+use rustix::fs::{FallocateFlags, FileType, MemfdFlags, SealFlags};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::mm::{MapFlags, ProtFlags, mmap};
 
+use super::area::Area;
 use super::words::Words;
 use crate::error::{Error, Result};
 use crate::memory::{Memory, PAGE, has_pages};
@@ -30,39 +33,6 @@ const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlag
 /// The file system of memfds whose pages are short (statfs(2)): of long ones a process may have none left, which would be a SIGBUS.
 const TMPFS: u64 = 0x0102_1994;
 
-/// A mapping, and its end.
-struct Area {
-    base: NonNull<u8>,
-    bytes: usize,
-}
-
-// SAFETY: a mapping belongs to the process; this gives no access by itself.
-unsafe impl Send for Area {}
-// SAFETY: as above.
-unsafe impl Sync for Area {}
-
-impl Area {
-    fn new(bytes: usize, protection: ProtFlags) -> Result<Area> {
-        // SAFETY: a new mapping, at no address that anybody has.
-        let base = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, protection, MapFlags::PRIVATE) };
-        let base = NonNull::new(base.map_err(|_| Error::NoMemory)?.cast::<u8>()).ok_or(Error::NoMemory)?;
-        Ok(Area { base, bytes })
-    }
-
-    fn advise(&self, advice: Advice) -> Result<()> {
-        // SAFETY: changes nothing but what a child of fork(2) has of it.
-        Ok(unsafe { madvise(self.base.as_ptr().cast::<c_void>(), self.bytes, advice) }?)
-    }
-}
-
-impl Drop for Area {
-    fn drop(&mut self) {
-        // SAFETY: who has the area is dropping it, so no reference into it is left.
-        let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
-        debug_assert!(unmapped.is_ok());
-    }
-}
-
 /// A ring as one end has it. It stays until the last who lent of it is gone.
 pub struct Pages {
     area: ManuallyDrop<Area>,
@@ -75,10 +45,12 @@ impl Pages {
     /// A new ring of `capacity` bytes, a power of two, for its writer.
     ///
     /// # Errors
-    /// Those of memfd_create(2), ftruncate(2), fcntl(2), mmap(2); ENOTSUP where pages are of another length.
+    /// Those of memfd_create(2), ftruncate(2), fallocate(2), fcntl(2), mmap(2); ENOTSUP where pages are of another length.
     pub fn new(capacity: usize) -> Result<(OwnedFd, Arc<Pages>)> {
         let file = rustix::fs::memfd_create("ninefold-ring", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        rustix::fs::ftruncate(&file, (PAGE + capacity) as u64)?;
+        let bytes = (PAGE + capacity) as u64;
+        rustix::fs::ftruncate(&file, bytes)?;
+        have_all(file.as_fd(), bytes)?;
         rustix::fs::fcntl_add_seals(&file, SEALS)?;
         let pages = Self::map(file.as_fd(), capacity, ProtFlags::READ | ProtFlags::WRITE)?;
         pages.words().kind.store(KIND, Ordering::Relaxed);
@@ -111,9 +83,9 @@ impl Pages {
     /// The file has a page and `capacity` bytes, for ever.
     fn map(file: BorrowedFd<'_>, capacity: usize, data: ProtFlags) -> Result<Arc<Pages>> {
         if !has_pages() {
-            return Err(rustix::io::Errno::NOTSUP.into());
+            return Err(Errno::NOTSUP.into());
         }
-        let area = Area::new(PAGE + 2 * capacity, ProtFlags::empty())?;
+        let mut area = Area::new(PAGE + 2 * capacity, ProtFlags::empty())?;
         let words = ProtFlags::READ | ProtFlags::WRITE;
         let parts = [(0, PAGE, 0, words), (PAGE, capacity, PAGE, data), (PAGE + capacity, capacity, PAGE, data)];
         for (place, bytes, offset, protection) in parts {
@@ -122,9 +94,9 @@ impl Pages {
             // SAFETY: in the area, which nobody has yet.
             unsafe { mmap(at, bytes, protection, flags, file, offset as u64) }?;
         }
-        area.advise(Advice::LinuxDontFork)?;
+        area.keep_from_children()?;
         let here = Area::new(PAGE, ProtFlags::READ | ProtFlags::WRITE)?;
-        here.advise(Advice::LinuxWipeOnFork)?;
+        here.wipe_in_children()?;
         let pages = Pages { area: ManuallyDrop::new(area), capacity, here };
         pages.here().store(1, Ordering::Relaxed);
         Ok(Arc::new(pages))
@@ -195,9 +167,19 @@ impl Pages {
     }
 }
 
+/// Takes the memory of a file now: what is not to be had is an error here, and would be a SIGBUS for whoever comes there first.
+fn have_all(file: BorrowedFd<'_>, bytes: u64) -> Result<()> {
+    // A signal ends the call with nothing done, so that a program with a fast timer would never have a large ring. Not all can be blocked.
+    let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK).map_err(|e| Errno::from_raw_os_error(e as i32))?;
+    let had = retry_on_intr(|| rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes));
+    let unmasked = mask.thread_set_mask();
+    debug_assert!(unmasked.is_ok());
+    Ok(had?)
+}
+
 impl Drop for Pages {
     fn drop(&mut self) {
-        // In a child of fork(2) something else may be there by now.
+        // In a child of fork(2) it is not there.
         if self.is_here() {
             // SAFETY: dropped once, here.
             unsafe { ManuallyDrop::drop(&mut self.area) };

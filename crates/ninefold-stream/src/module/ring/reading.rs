@@ -110,11 +110,18 @@ impl Reader {
         let closed = words.closed.load(Ordering::Acquire);
         let end = words.writer.at.load(Ordering::Acquire);
         let given = self.ring.lent().given;
-        let possible = end >= self.end && end.wrapping_sub(given) <= self.ring.pages.capacity() as u64;
+        // It has what was taken, and what was seen.
+        let possible = end >= self.end.max(self.next) && end.wrapping_sub(given) <= self.ring.pages.capacity() as u64;
         if !possible || (closed != 0 && closed.wrapping_sub(1) != end) {
             return Err(Error::BadRing);
         }
         Ok((end, closed != 0))
+    }
+
+    /// It is never less from now on.
+    fn saw(&mut self, end: u64) {
+        self.end = end;
+        self.ring.lent().end = end;
     }
 
     /// Waits for so many bytes.
@@ -137,8 +144,7 @@ impl Reader {
         });
         match come {
             Ok((come, end)) => {
-                self.end = end;
-                self.ring.lent().end = end;
+                self.saw(end);
                 Ok(come)
             }
             Err(e) => {
@@ -182,7 +188,10 @@ impl Reader {
             Ok(Come::End) => return Ok(None),
             // What came before it is had first.
             Err(e) => match self.look() {
-                Ok((end, _)) if end > self.next && self.broken != Some(Error::BadRing) => end - self.next,
+                Ok((end, _)) if end > self.next && self.broken != Some(Error::BadRing) => {
+                    self.saw(end);
+                    end - self.next
+                }
                 _ => return Err(e),
             },
         };
