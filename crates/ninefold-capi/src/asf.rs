@@ -105,16 +105,18 @@ impl Asf {
 
     /// On an open file of a server. It begins where that is.
     fn there(options: &Options, process: &'static Process, descriptor: Arc<Descriptor>) -> Result<Asf, Errno> {
-        let begun = process.wait(descriptor.place()).and_then(|at| Asf::by(options, descriptor.remote(process, at)));
+        let begun = process.wait(descriptor.place()).and_then(|at| Asf::by(options, descriptor.remote(process, at), false));
         match begun {
             Ok(asf) => Ok(Asf { there: Some(There { process, descriptor }), ..asf }),
             Err(e) => process.wait(descriptor.let_go(Err(e.into()))),
         }
     }
 
-    /// Of what a stream of the thesis reads or writes at a server, which keeps the file.
-    pub fn by(options: &Options, remote: Remote) -> Result<Asf, Errno> {
-        options.take_remote(remote).map(|stream| Asf::of(stream, 0)).map_err(errno_of_stream)
+    /// Of what a stream of the thesis reads or writes at a server, which keeps the file. `ended`: it told its end, and this begins there.
+    pub fn by(options: &Options, remote: Remote, ended: bool) -> Result<Asf, Errno> {
+        let stream = options.take_remote(remote).map_err(errno_of_stream)?;
+        let ended = ended.then(|| stream.position());
+        Ok(Asf { ended, ..Asf::of(stream, 0) })
     }
 
     /// Whose connection it goes by.
