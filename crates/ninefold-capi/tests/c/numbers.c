@@ -9,7 +9,7 @@
 #include "check.h"
 #include "ninefold.h"
 
-enum { THREADS = 8, RECORD = 3000, RECORDS = 300 };
+enum { THREADS = 8, RECORD = 3000, RECORDS = 3000 };
 
 static char path[4096];
 static pthread_barrier_t together;
