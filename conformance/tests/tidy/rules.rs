@@ -21,6 +21,7 @@ pub const ARROWS: &[(&str, &[&str])] = &[
 pub const UNSAFE_FILES: &[&str] = &[
     "crates/ninefold-capi/src/asi.rs",                  // what C calls
     "crates/ninefold-capi/src/fence.rs",                // C's pointers, checked, become references
+    "crates/ninefold-capi/src/handles.rs",              // a table that forks wait for
     "crates/ninefold-capi/src/kernel.rs",               // system calls on C's memory and descriptors
     "crates/ninefold-capi/src/process.rs", // what a child of fork(2) must not lock is behind an atomic pointer
     "crates/ninefold-capi/src/signals.rs", // masks of signals

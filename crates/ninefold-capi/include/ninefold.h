@@ -264,7 +264,8 @@ const char *nf_smodule(NfStream *s);
  * Descriptors of streams. nf_sfileno gives a descriptor for the calls of Unix I/O above; several may be of one stream, nf_as_dup gives more. Stream and descriptors
  * have one offset, and what was freed or written by one call every other sees: as_read, salloc, sgetc in any order are the stream's bytes in order.
  * as_write is in the stream, and in the file by as_close, as_fsync, fdflush and sflush, which tell errors; opened with O_APPEND each is
- * written at once, in one piece among all processes. as_pread, as_pwrite, as_fstat and as_ftruncate flush first: -EBUSY while freed data waits for a region that is
+ * written at once, in one piece among all processes: one write(2), whose count or error it gives, but while a region is out; then it waits for that, and is told by
+ * what flushes. as_pread, as_pwrite, as_fstat and as_ftruncate flush first: -EBUSY while freed data waits for a region that is
  * out; -ESPIPE where the stream has no places. A descriptor ends with as_close, which leaves the stream, and with its stream. Its number is NF_FD_MIN or more: a system
  * call on it is EBADF. sclose is -EBUSY while a thread is in a call by one. Of a file of a server, or of a length: -EOPNOTSUPP.
  */
@@ -329,7 +330,7 @@ int nf_svfscanf(NfStream *s, const char *form, void *rest);
 /*
  * What a loop calls most, without a call: the next bytes of the stream's buffer, if this thread alone uses the stream, and the region given back. What is more than
  * that is the library's. A program that was compiled with these goes on with later libraries: they keep this layout, or own
- * nothing by NfFront, so that all is theirs. Not where ThreadSanitizer looks, which knows nothing of membarrier(2).
+ * nothing by NfFront, so that all is theirs; but each gives a seat of the thread's, for a byte is written there before anybody knows whose the stream is. Not where ThreadSanitizer looks, which knows nothing of membarrier(2).
  */
 #if defined(__x86_64__) && defined(__LP64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__SANITIZE_THREAD__)
 #define NF_SHORT_WAYS 1

@@ -8,14 +8,17 @@
  * std::ostream flush()), a seek, a change between reading and writing, or the end. So calls of C on the same stream come behind a sync(), as with stdio; then both
  * have one offset. sync() gives what was put to the file (sflush).
  *
- * Errors. iostreams have badbit and no number: error() gives the number, negative, of what went wrong first, and 0 if nothing did. close() of a stream that
- * was opened by name gives that of sclose. A destructor tells nobody.
+ * Errors. iostreams have badbit and no number: error() gives the number, negative, of what went wrong first, and 0 if nothing did. What cannot be read is badbit
+ * too, and not the end alone: a streambuf throws std::ios_base::failure where it meets that, which std::istream makes badbit of. close() of a stream that
+ * was opened by name gives that of sclose; -EBUSY: a region that C has is out, and the stream is as it was. A destructor tells nobody, and throws nothing.
  *
  * Threads. One thread at a time, as the standard has it for its streams.
  */
 #ifndef NINEFOLD_HPP
 #define NINEFOLD_HPP
 
+#include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <ios>
 #include <istream>
@@ -64,7 +67,8 @@ protected:
         long length = area;
         void *region = nf_Salloc(stream_, NF_SA_READ, &length);
         if (region == nullptr) {
-            failed(length);
+            if (failed(length))
+                cannot_read();
             return traits_type::eof();
         }
         get_ = static_cast<char *>(region);
@@ -116,11 +120,11 @@ protected:
             return pos_type(off_type(-1));
         /* Where it is a pipe can tell too. */
         if (by == 0 && from == std::ios_base::cur)
-            return pos_type(off_type(nf_sposition(stream_)));
+            return position();
         long none = 0;
         int whence = from == std::ios_base::beg ? SEEK_SET : from == std::ios_base::cur ? SEEK_CUR : SEEK_END;
         nf_sallocAt(stream_, &none, by, whence);
-        return none < 0 ? pos_type(off_type(-1)) : pos_type(off_type(nf_sposition(stream_)));
+        return none < 0 ? pos_type(off_type(-1)) : position();
     }
 
     pos_type seekpos(pos_type to, std::ios_base::openmode which) override { return seekoff(off_type(to), std::ios_base::beg, which); }
@@ -133,6 +137,9 @@ protected:
         if (!settle() || !stream_)
             return 0;
         long taken = nf_sfwrite(from, 1, static_cast<size_t>(count), stream_);
+        /* Of what is not whole the number is in errno. */
+        if (taken >= 0 && taken < count)
+            failed(errno != 0 ? -errno : -EIO);
         return failed(taken) ? 0 : taken;
     }
 
@@ -148,6 +155,20 @@ private:
         if (result < 0 && error_ == 0)
             error_ = static_cast<int>(result);
         return result < 0;
+    }
+
+    /* An eof() would be the end, of a file that was read whole. */
+    static void cannot_read()
+    {
+#if defined(__cpp_exceptions) || defined(__EXCEPTIONS)
+        throw std::ios_base::failure("asf::streambuf: cannot read");
+#endif
+    }
+
+    pos_type position()
+    {
+        long long at = nf_sposition(stream_);
+        return pos_type(off_type(at < 0 ? -1 : at));
     }
 
     /* What was not taken is the stream's next again: the region becomes as long as what was, and where that cannot be, the offset goes back. */
@@ -202,12 +223,17 @@ public:
 
     basic(const basic &) = delete;
     basic &operator=(const basic &) = delete;
-    ~basic() override { close(); }
+    ~basic() override { end(); }
 
+    /* What was open is closed before; where that is -EBUSY it stays. */
     void open(const std::string &name, int flags = Flags | Truncates, int mode = 0666)
     {
         int error = 0;
-        close();
+        end();
+        if (own_ != nullptr) {
+            this->setstate(std::ios_base::failbit);
+            return;
+        }
         own_ = nf_sopen(name.c_str(), flags, mode, &error);
         error_ = own_ == nullptr ? error : 0;
         buffer_.use(own_);
@@ -217,21 +243,13 @@ public:
             this->clear();
     }
 
-    /* 0, or the negative number of what went wrong, now or before. */
+    /* 0, or the negative number of what went wrong, now or before. -EBUSY: regions are out, and the stream goes on. */
     int close()
     {
-        buffer_.settle();
-        int result = error();
-        NfStream *own = own_;
-        own_ = nullptr;
-        buffer_.use(nullptr);
-        if (own != nullptr) {
-            int closed = nf_sclose(own);
-            result = result == 0 ? closed : result;
-        }
+        int result = end();
         if (result < 0)
             this->setstate(std::ios_base::failbit);
-        return error_ = result;
+        return result;
     }
 
     int error() const { return buffer_.error() != 0 ? buffer_.error() : error_; }
@@ -242,6 +260,25 @@ private:
     streambuf buffer_;
     NfStream *own_ = nullptr;
     int error_ = 0;
+
+    /* All of close() but what may throw. */
+    int end() noexcept
+    {
+        buffer_.settle();
+        /* Of a stream that is open it says that the last end() found regions out. */
+        if (own_ != nullptr)
+            error_ = 0;
+        int result = error();
+        if (own_ != nullptr) {
+            int closed = nf_sclose(own_);
+            if (closed == -EBUSY)
+                return error_ = closed;
+            own_ = nullptr;
+            result = result == 0 ? closed : result;
+        }
+        buffer_.use(nullptr);
+        return error_ = result;
+    }
 };
 
 typedef basic<std::istream, O_RDONLY, 0> istream;

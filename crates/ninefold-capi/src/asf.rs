@@ -10,9 +10,10 @@ use nine::proto::Errno;
 use ninefold_stream::ninep::Remote;
 use ninefold_stream::{Mode, Options, Raw, RawRegion, Stream, Wanted};
 use nix::libc;
+use rustix::io::retry_on_intr;
 
 use crate::descriptor::Descriptor;
-use crate::fence::{EBADF, EBUSY, EINVAL, EIO, ESTALE, errno_of_io, errno_of_stream, told};
+use crate::fence::{EBADF, EBUSY, EINVAL, EIO, ESTALE, errno_of_io, errno_of_stream, os, told};
 use crate::flags::Flags;
 use crate::process::{self, Process};
 use crate::unix_io::descriptor;
@@ -69,6 +70,33 @@ pub struct Asf {
     hands_over: bool,
 }
 
+/// What of some bytes a stream has, and what went wrong behind them, which is met again by the next call.
+#[derive(Clone, Copy)]
+pub struct Taken {
+    bytes: usize,
+    wrong: Option<Errno>,
+}
+
+impl Taken {
+    /// As calls give it that count items of so many bytes: what went wrong behind some is in errno.
+    pub fn count(self, size: usize) -> Result<usize, Errno> {
+        let items = self.bytes.checked_div(size).unwrap_or(0);
+        match self.wrong {
+            Some(e) if items == 0 => Err(e),
+            Some(e) => {
+                told(e);
+                Ok(items)
+            }
+            None => Ok(items),
+        }
+    }
+
+    /// As calls give it that do not.
+    pub fn all(self) -> Result<(), Errno> {
+        self.wrong.map_or(Ok(()), Err)
+    }
+}
+
 struct There {
     process: &'static Process,
     descriptor: Arc<Descriptor>,
@@ -105,16 +133,19 @@ impl Asf {
 
     /// On an open file of a server. It begins where that is.
     fn there(options: &Options, process: &'static Process, descriptor: Arc<Descriptor>) -> Result<Asf, Errno> {
-        let begun = process.wait(descriptor.place()).and_then(|at| Asf::by(options, descriptor.remote(process, at)));
+        let begun =
+            process.wait(descriptor.place()).and_then(|at| Asf::by(options, descriptor.remote(process, at), false));
         match begun {
             Ok(asf) => Ok(Asf { there: Some(There { process, descriptor }), ..asf }),
             Err(e) => process.wait(descriptor.let_go(Err(e.into()))),
         }
     }
 
-    /// Of what a stream of the thesis reads or writes at a server, which keeps the file.
-    pub fn by(options: &Options, remote: Remote) -> Result<Asf, Errno> {
-        options.take_remote(remote).map(|stream| Asf::of(stream, 0)).map_err(errno_of_stream)
+    /// Of what a stream of the thesis reads or writes at a server, which keeps the file. `ended`: it told its end, and this begins there.
+    pub fn by(options: &Options, remote: Remote, ended: bool) -> Result<Asf, Errno> {
+        let stream = options.take_remote(remote).map_err(errno_of_stream)?;
+        let ended = ended.then(|| stream.position());
+        Ok(Asf { ended, ..Asf::of(stream, 0) })
     }
 
     /// Whose connection it goes by.
@@ -202,20 +233,49 @@ impl Asf {
         Ok(read)
     }
 
-    /// Takes all of it, or as much as comes before an error, which the next call meets; or an error, and nothing is taken.
-    pub fn write(&self, bytes: &[u8]) -> Result<usize, Errno> {
+    /// Takes all of it, or as much as comes before an error, which the next call meets.
+    pub fn write(&self, bytes: &[u8]) -> Taken {
+        let all = Taken { bytes: bytes.len(), wrong: None };
+        if self.raw.quick_write(bytes) {
+            return all;
+        }
+        // No flush of another thread's finds the region that this goes by.
+        let _locked = self.stream().lock();
         let mut taken = 0;
         while taken < bytes.len() {
             match self.stream().write(&bytes[taken..]) {
                 Ok(written) => taken += written,
-                Err(e) if taken > 0 => {
-                    told(errno_of_io(&e));
-                    break;
-                }
-                Err(e) => return Err(errno_of_io(&e)),
+                Err(e) => return Taken { bytes: taken, wrong: Some(errno_of_io(&e)) },
             }
         }
-        Ok(taken)
+        all
+    }
+
+    /// The same, and then a flush, with no call of another thread's in between.
+    pub fn write_and_flush(&self, bytes: &[u8]) -> Taken {
+        let _locked = self.stream().lock();
+        match self.write(bytes) {
+            Taken { bytes, wrong: None } => Taken { bytes, wrong: self.flush().err() },
+            taken => taken,
+        }
+    }
+
+    /// One write(2) to the end of a file that was opened to append, behind all that was freed: what is not written is not taken. While a region
+    /// is out it goes by the stream, whose order is that of the regions, and what is behind one that is written waits for that.
+    pub fn append(&self, bytes: &[u8]) -> Result<usize, Errno> {
+        let stream = self.stream();
+        let _locked = stream.lock();
+        if self.raw.is_lent() {
+            return match self.write_and_flush(bytes) {
+                Taken { bytes, wrong: Some(EBUSY) } => Ok(bytes),
+                taken => taken.count(1),
+            };
+        }
+        stream.set_mode(Mode::Write).map_err(errno_of_stream)?;
+        let written = stream.with_descriptor(true, |fd| retry_on_intr(|| rustix::io::write(fd, bytes)));
+        let written = written.map_err(errno_of_stream)?.map_err(|e| os(e.raw_os_error()))?;
+        stream.seek(SeekFrom::Current(written as i64)).map_err(errno_of_stream)?;
+        Ok(written)
     }
 
     pub fn flush(&self) -> Result<(), Errno> {

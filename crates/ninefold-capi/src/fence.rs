@@ -66,11 +66,6 @@ pub fn told(errno: Errno) -> i32 {
     -number
 }
 
-/// What was told last.
-pub fn last_told() -> Errno {
-    os(nix::errno::Errno::last_raw())
-}
-
 /// Runs what a call of C does. An error is its negative number; so is a panic, as EIO, for nothing may unwind into C.
 pub fn call(op: impl FnOnce() -> Result<i64, Errno>) -> i64 {
     attempt(op).unwrap_or_else(|e| told(e).into())

@@ -75,6 +75,14 @@ pub fn seek(fd: c_int, offset: i64, whence: c_int) -> Result<i64, Errno> {
     told(unsafe { libc::lseek(fd, offset, whence) })
 }
 
+/// `seek`, and the descriptor's offset is what it was: others may have it too.
+pub fn find(fd: c_int, offset: i64, whence: c_int) -> Result<i64, Errno> {
+    let at = seek(fd, 0, libc::SEEK_CUR)?;
+    let found = seek(fd, offset, whence)?;
+    seek(fd, at, libc::SEEK_SET)?;
+    Ok(found)
+}
+
 pub fn stat(fd: c_int) -> Result<libc::stat, Errno> {
     let mut stat = empty_stat();
     // SAFETY: the record is whole and ours.

@@ -6,11 +6,9 @@ use std::ffi::{c_char, c_int, c_long, c_longlong, c_void};
 use nine::proto::Errno;
 use nix::libc::{self, FILE, size_t};
 
-use crate::asf::{Asf, Buffering, place};
+use crate::asf::{Asf, Buffering, Taken, place};
 use crate::asi::{done, lending, ready, told_by};
-use crate::fence::{
-    EFAULT, EINVAL, ENOMEM, EOVERFLOW, all, attempt, bytes_to_fill, call, call_int, last_told, text, told,
-};
+use crate::fence::{EFAULT, EINVAL, ENOMEM, EOVERFLOW, all, attempt, bytes_to_fill, call, call_int, text, told};
 use crate::stream_io::{NfStream, handed_out, nf_sclose};
 
 /// As stdio.h has it: no byte.
@@ -101,23 +99,18 @@ pub unsafe extern "C" fn nf_sfwrite(from: *const c_void, size: size_t, items: si
     call(|| {
         // SAFETY: the caller vouches.
         let (asf, bytes) = unsafe { (lending(stream)?, all(from, bytes_of(size, items)?)?) };
-        let taken = put(asf, bytes)?;
-        Ok(taken.checked_div(size).unwrap_or(0) as i64)
+        put(asf, bytes).count(size).map(|items| items as i64)
     })
 }
 
-/// As many bytes as were taken, all unless something went wrong behind some.
-pub fn put(asf: &Asf, bytes: &[u8]) -> Result<usize, Errno> {
-    let taken = asf.write(bytes)?;
+/// Writes, and flushes where that is to be.
+pub fn put(asf: &Asf, bytes: &[u8]) -> Taken {
     let flushes = match asf.buffering() {
         Buffering::Full => false,
         Buffering::Line => bytes.contains(&b'\n'),
         Buffering::None => true,
     };
-    if flushes && taken == bytes.len() {
-        asf.flush()?;
-    }
-    Ok(taken)
+    if flushes { asf.write_and_flush(bytes) } else { asf.write(bytes) }
 }
 
 /// See `sgetc` in ninefold.h.
@@ -156,8 +149,7 @@ pub unsafe extern "C" fn nf_sputc(byte: c_int, stream: *mut NfStream) -> c_int {
     }
     call_int(|| {
         // SAFETY: the caller vouches.
-        put(unsafe { lending(stream) }?, &[byte])?;
-        Ok(byte.into())
+        put(unsafe { lending(stream) }?, &[byte]).all().map(|()| byte.into())
     })
 }
 
@@ -171,9 +163,8 @@ pub unsafe extern "C" fn nf_sputs(words: *const c_char, stream: *mut NfStream) -
     call_int(|| {
         // SAFETY: the caller vouches.
         let (asf, words) = unsafe { (lending(stream)?, text(words)?) };
-        let words = words.to_bytes();
         // What is not whole is an error, the one that the next call meets too.
-        if put(asf, words)? < words.len() { Err(last_told()) } else { Ok(0) }
+        put(asf, words.to_bytes()).all().map(|()| 0)
     })
 }
 

@@ -129,7 +129,12 @@ impl Stream {
             Way::Here(Here { left: None, file, place, size, ended }) => {
                 Asf::one_way(file.as_raw_fd(), *place, self.reads, *size, *ended)
             }
-            Way::There(there) if there.left.is_none() => there.as_asf(self.reads),
+            Way::There(there) if there.left.is_none() => {
+                let asf = there.as_asf(self.reads);
+                // What was on the way is lost with it, and what is without that is not whole.
+                self.failed = asf.as_ref().err().copied();
+                asf
+            }
             Way::Here(_) | Way::There(_) => Err(EOPNOTSUPP),
         }
     }
@@ -310,11 +315,11 @@ impl There {
     fn as_asf(&mut self, reads: bool) -> Result<Asf, Errno> {
         let mode = if reads { Mode::Read } else { Mode::Write };
         let remote = self.descriptor.remote(self.process, self.place).only(mode);
-        let remote = match self.remote.take() {
-            Some(stream) => remote.going_on(*stream, std::mem::take(&mut self.rest)),
-            None => remote,
+        let (remote, ended) = match self.remote.take() {
+            Some(stream) => (remote.going_on(*stream, std::mem::take(&mut self.rest)), false),
+            None => (remote, reads),
         };
-        Asf::by(&Options::new(), remote)
+        Asf::by(&Options::new(), remote, ended)
     }
 
     /// The end is none before both sides agree about it.

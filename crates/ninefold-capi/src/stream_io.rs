@@ -17,7 +17,6 @@ use crate::fence::{
 use crate::handles::{self, Handle};
 use crate::process::{Birth, Process};
 use crate::stream::{Range, Stream};
-use crate::table::FIRST;
 use crate::unix_io::descriptor;
 
 /// What C has a pointer to, from a Box.
@@ -106,6 +105,13 @@ impl NfStream {
 
     /// A descriptor of it, for `as_read` and its like.
     pub fn number(&self) -> Result<i32, Errno> {
+        if self.is_elsewhere() {
+            return Err(EBADF);
+        }
+        // A child of fork(2) would have the descriptor, and not the connection.
+        if self.process.is_some() {
+            return Err(EOPNOTSUPP);
+        }
         self.become_asf()?;
         let asf = self.asf.get().ok_or(EIO)?;
         handles::insert(Handle::new(Arc::downgrade(asf), std::ptr::from_ref(self).expose_provenance()))
@@ -189,7 +195,7 @@ pub unsafe extern "C" fn nf_as_stream(fd: c_int, error: *mut c_int) -> *mut NfSt
         Err(e) => return unsafe { handed_out(Err(e), error) },
     }
     let begun = attempt(|| {
-        if fd >= FIRST {
+        if descriptor(fd)?.is_some() {
             return Err(EOPNOTSUPP);
         }
         NfStream::new(Asf::in_place_of(fd)?)
@@ -285,7 +291,8 @@ pub unsafe extern "C" fn nf_swrite(stream: *mut NfStream, bytes: *const c_void, 
     call(|| {
         // SAFETY: the caller vouches.
         let (stream, bytes) = unsafe { (of(stream)?, all(bytes, length(count)?)?) };
-        let taken = stream.either(|asf| asf.write(bytes), |stream| stream.write(bytes).map(|()| bytes.len()))?;
+        let taken =
+            stream.either(|asf| asf.write(bytes).count(1), |stream| stream.write(bytes).map(|()| bytes.len()))?;
         Ok(taken as i64)
     })
 }
@@ -300,12 +307,16 @@ pub unsafe extern "C" fn nf_sclose(stream: *mut NfStream) -> c_int {
     call_int(|| {
         // SAFETY: the caller vouches.
         let open = unsafe { stream.as_mut() }.ok_or(EFAULT)?;
+        let is_elsewhere = open.is_elsewhere();
+        // Looked at before, so that its descriptors go on with it.
+        if !is_elsewhere && open.asf().is_some_and(|asf| asf.raw.is_lent()) {
+            return Err(EBUSY);
+        }
         // While a call by one of its descriptors is in it, it goes on.
         let whole = open.asf.take().map(Arc::try_unwrap).transpose().map_err(|asf| {
             let _ = open.asf.set(asf);
             EBUSY
         })?;
-        let is_elsewhere = open.is_elsewhere();
         let lent = match whole.map(|asf| if is_elsewhere { Err(asf.leave()) } else { asf.close() }) {
             None => Ok(()),
             Some(Ok(())) => Ok(()),

@@ -250,6 +250,11 @@ fn unix_io_and_regions_and_standard_io_on_one_stream_have_one_offset() {
 }
 
 #[test]
+fn descriptors_of_streams_are_any_threads_and_a_childs_too() {
+    Program::build("tests/c/numbers.c", &[]).run(&[&Host::new().path(""), "200"]);
+}
+
+#[test]
 fn iostreams_of_cplusplus_on_regions_do_what_those_of_the_standard_do() {
     for standard in ["-std=c++11", "-std=c++20"] {
         let program = Program::build_by("c++", "tests/c/iostreams.cpp", &[standard, "-O1"]);

@@ -57,6 +57,9 @@ impl Wanted {
     }
 }
 
+/// The most bytes that a short section copies: who comes meanwhile waits for it without sleeping.
+const QUICK: usize = PAGE;
+
 /// A stream whose regions are addresses. It is locked by [`lock`](Self::lock) and [`unlock`](Self::unlock), which make several calls one.
 pub struct Raw {
     stream: Stream,
@@ -167,6 +170,17 @@ impl Raw {
         put.is_some()
     }
 
+    /// Writes all of the bytes, few as they are, if there is room at hand and no region is out. No other call comes between.
+    #[inline]
+    pub fn quick_write(&self, bytes: &[u8]) -> bool {
+        let put = self.stream.core().quick_by_address(|current, _| {
+            let fits = current.mode == Mode::Write && bytes.len() <= current.left.min(QUICK);
+            let ready = fits && !bytes.is_empty() && current.out() == 0 && !current.loud;
+            ready.then(|| region::put_bytes(current, bytes))
+        });
+        put.is_some()
+    }
+
     fn lend(&self, alloc: impl FnOnce(&mut Held<'_>) -> Result<Lent>) -> Result<RawRegion> {
         let mut held = self.stream.hold(true);
         held.state.ledger.reserve()?;
@@ -269,12 +283,17 @@ impl Raw {
         self.stream.core().unlock()
     }
 
+    /// Is a region out, so that `close` would not end it?
+    pub fn is_lent(&self) -> bool {
+        !self.stream.hold(false).state.ledger.is_empty()
+    }
+
     /// As [`Stream::close`]; a lock of this thread ends with it. While regions are out it goes on.
     ///
     /// # Errors
     /// [`Error::StillLent`], with the stream; those of `Stream::close`.
     pub fn close(self) -> std::result::Result<(), (Error, Option<Raw>)> {
-        if !self.stream.hold(false).state.ledger.is_empty() {
+        if self.is_lent() {
             return Err((Error::StillLent, Some(self)));
         }
         while self.unlock().is_ok() {}

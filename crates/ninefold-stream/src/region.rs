@@ -174,6 +174,15 @@ pub(crate) fn put_byte(current: &mut Current, byte: u8) {
     current.left -= 1;
 }
 
+/// The same of several bytes, for which there is room.
+#[inline(always)]
+pub(crate) fn put_bytes(current: &mut Current, bytes: &[u8]) {
+    // SAFETY: as in `put_byte`; nobody has the room, so the bytes do not lie in it.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), current.at, bytes.len()) };
+    current.at = current.at.wrapping_add(bytes.len());
+    current.left -= bytes.len();
+}
+
 /// Data at hand, for as long as nobody can use the stream.
 pub(crate) fn data_at_hand(stream: &mut Stream) -> Result<&[u8]> {
     let (at, bytes) = stream.peek()?;

@@ -50,6 +50,7 @@ static void by_name(const char *name, long long size)
     }
     s = opens(name, O_RDONLY);
     CHECK(!strncmp(smodule(s), "ninep", 5), "%s", smodule(s));
+    SAME(sfileno(s), -EOPNOTSUPP);
     /* Written to a region that is read: its own bytes, and nobody else's. */
     for (n = 0; n < 3; n++) {
         length = 4096;
@@ -133,6 +134,7 @@ static void by_descriptor(const char *name, long long size)
     /* Of the thesis: before, between and behind, one place. */
     s = stream(fd, at, 1);
     CHECK(s != NULL, "%d", errno);
+    SAME(sfileno(s), -EOPNOTSUPP);
     while (at < size) {
         length = sread(s, bytes, 77777);
         CHECK(length > 0 && differs(bytes, at, (size_t)length) < 0, "%ld", length);

@@ -136,6 +136,27 @@ static void of_the_thesis(void)
     CHECK(differs(bytes, 0, SIZE) < 0, "");
 }
 
+/* The end that was told stays the end, whatever comes to the file. */
+static void ends(void)
+{
+    int fd = as_open(name, O_RDWR | O_CREAT | O_TRUNC, 0644);
+    char few[10];
+    long length = 10;
+    Stream *s;
+    CHECK(fd >= NF_FD_MIN, "%d", fd);
+    SAME(as_pwrite(fd, "abc", 3, 0), 3);
+    s = stream(fd, 0, 1);
+    CHECK(s != NULL, "%d", errno);
+    SAME(sread(s, few, sizeof few), 3);
+    SAME(sread(s, few, sizeof few), 0);
+    SAME(as_pwrite(fd, "def", 3, 3), 3);
+    CHECK(salloc(s, &length) == NULL && length == 0, "%ld", length);
+    SAME(sread(s, few, sizeof few), 0);
+    SAME(sgetc(s), EOF);
+    SAME(sclose(s), 0);
+    SAME(as_close(fd), 0);
+}
+
 int main(int argc, char **argv)
 {
     CHECK(argc == 2, "wrong use");
@@ -143,5 +164,6 @@ int main(int argc, char **argv)
     by_regions();
     by_standard_io();
     of_the_thesis();
+    ends();
     return 0;
 }

@@ -2,6 +2,9 @@
  * iostreams DIR OPERATIONS: C++'s streams on regions do what std::stringstream does, copy nothing, and mix with C's calls.
  */
 #include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <iomanip>
@@ -186,6 +189,77 @@ static void wrong()
     CHECK(read_only.bad() && read_only.error() == -EBADF, "%d", read_only.error());
     asf::istream closed;
     SAME(closed.get(), EOF);
+    /* Its first page is nobody's: not read, and not the end. */
+    asf::istream unreadable("/proc/self/mem");
+    SAME(unreadable.get(), EOF);
+    CHECK(unreadable.bad() && unreadable.error() == -EIO, "%d", unreadable.error());
+}
+
+/* A destructor that meets an error while another is on its way lets that go on. */
+static void thrown()
+{
+    bool caught = false;
+    try {
+        asf::ostream full("/dev/full", O_WRONLY);
+        full.exceptions(std::ios::badbit | std::ios::failbit);
+        full << "lost";
+        throw 1;
+    } catch (int) {
+        caught = true;
+    }
+    CHECK(caught, "");
+    asf::ostream told("/dev/full", O_WRONLY);
+    told << "lost";
+    told.exceptions(std::ios::failbit);
+    try {
+        told.close();
+        caught = false;
+    } catch (const std::ios_base::failure &) {
+    }
+    CHECK(caught && told.error() == -ENOSPC && told.stream() == nullptr, "%d", told.error());
+}
+
+/* Of a long write some is taken. */
+static void limited()
+{
+    int status = 0;
+    pid_t pid = fork();
+    CHECK(pid >= 0, "%d", errno);
+    if (pid == 0) {
+        struct rlimit limit = { 300000, 300000 };
+        asf::ostream out(path);
+        CHECK(out.good(), "%d", out.error());
+        signal(SIGXFSZ, SIG_IGN);
+        SAME(setrlimit(RLIMIT_FSIZE, &limit), 0);
+        out << std::string(1000000, 'x');
+        CHECK(out.bad() && out.error() == -EFBIG, "%d", out.error());
+        SAME(out.close(), -EFBIG);
+        _exit(0);
+    }
+    SAME(waitpid(pid, &status, 0), pid);
+    SAME(status, 0);
+}
+
+/* A stream of which C has a region goes on. */
+static void busy()
+{
+    long length = 3;
+    asf::ostream out(path);
+    out << "before ";
+    out.flush();
+    char *region = static_cast<char *>(salloc(out.stream(), &length));
+    CHECK(region != nullptr && length == 3, "%ld", length);
+    SAME(out.close(), -EBUSY);
+    CHECK(out.fail() && out.error() == -EBUSY && out.stream() != nullptr, "%d", out.error());
+    out.clear();
+    out.open("/dev/null", O_WRONLY);
+    CHECK(out.fail() && out.error() == -EBUSY && out.stream() != nullptr, "%d", out.error());
+    out.clear();
+    memcpy(region, "and", 3);
+    SAME(sfree(out.stream(), region), 0);
+    out << " behind";
+    SAME(out.close(), 0);
+    CHECK(content() == "before and behind", "%s", content().c_str());
 }
 
 static void pipes()
@@ -218,6 +292,9 @@ int main(int argc, char **argv)
     not_copied();
     mixed(atol(argv[2]));
     wrong();
+    thrown();
+    limited();
+    busy();
     pipes();
     return 0;
 }

@@ -128,6 +128,17 @@ static void buffers(void)
     SAME(sfwrite("end", 3, 1, s), 1);
     SAME(sfclose(s), 0);
     SAME(size(), 12);
+
+    /* What is taken is told as taken, and what is wrong with its way to the file in errno, and by each call behind it. */
+    s = sfopen("/dev/full", "w");
+    CHECK(s != NULL, "%d", errno);
+    SAME(ssetvbuf(s, NULL, _IONBF, 0), 0);
+    errno = 0;
+    SAME(sfwrite("abc", 1, 3, s), 3);
+    SAME(errno, ENOSPC);
+    SAME(sputs("d", s), -ENOSPC);
+    SAME(sfflush(s), -ENOSPC);
+    SAME(sfclose(s), -ENOSPC);
 }
 
 /* A pipe has no places, and what is put back is there all the same. */

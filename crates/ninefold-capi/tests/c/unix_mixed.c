@@ -2,6 +2,7 @@
  * unix_mixed DIR SEED OPERATIONS: Unix I/O, regions and standard I/O on one stream, by the stream and by several descriptors of it, beside a plain
  * model: bytes, a length and one offset. Then what goes between processes.
  */
+#define _GNU_SOURCE
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -315,6 +316,12 @@ static void limited(void)
         SAME(errno, EFBIG);
         SAME(swrite(s, all, ALL), -EFBIG);
         SAME(sposition(s), LIMIT);
+        /* Of items those that are whole are counted. */
+        SAME(sfseek(s, 0, SEEK_SET), 0);
+        SAME(sfwrite(all, LIMIT / 2, 3, s), 2);
+        SAME(errno, EFBIG);
+        SAME(sfseek(s, 0, SEEK_SET), 0);
+        SAME(sfwrite(all, ALL, 1, s), -EFBIG);
         SAME(sclose(s), 0);
         _exit(0);
     }
@@ -351,6 +358,102 @@ static void pipes(void)
     SAME(sfileno(NULL), -EFAULT);
 }
 
+/* A close that is refused, for a region is out, leaves the descriptors what they are. */
+static void refused(void)
+{
+    int error = 0, fd;
+    long length = 3;
+    char *region;
+    Stream *s = sopen(path, O_RDWR | O_TRUNC, 0, &error);
+    CHECK(s != NULL, "%d", error);
+    fd = sfileno(s);
+    region = (char *)salloc(s, &length);
+    CHECK(region != NULL, "%ld", length);
+    SAME(sclose(s), -EBUSY);
+    SAME(as_write(fd, "def", 3), 3);
+    CHECK(as_stream(fd, &error) == s, "%d", error);
+    memcpy(region, "abc", 3);
+    SAME(sfree(s, region), 0);
+    SAME(as_pread(fd, bytes, 6, 0), 6);
+    CHECK(!memcmp(bytes, "abcdef", 6), "%.6s", bytes);
+    SAME(sclose(s), 0);
+    SAME(as_write(fd, "x", 1), -EBADF);
+    CHECK(as_stream(fd, &error) == NULL && error == -EBADF, "%d", error);
+    CHECK(as_stream(NF_FD_MIN + 77, &error) == NULL && error == -EBADF, "%d", error);
+}
+
+/* Who looks for data moves the stream's offset, and not that of the open file, which others have. */
+static void holes(void)
+{
+    int error = 0, fd = open(path, O_RDWR | O_TRUNC), number;
+    Stream *s;
+    CHECK(fd >= 0, "%d", errno);
+    SAME(write(fd, "0123456789", 10), 10);
+    SAME(lseek(fd, 5, SEEK_SET), 5);
+    s = sdopen(fd, &error);
+    CHECK(s != NULL, "%d", error);
+    number = sfileno(s);
+    SAME(as_lseek(number, 2, SEEK_DATA), 2);
+    SAME(sposition(s), 2);
+    SAME(lseek(fd, 0, SEEK_CUR), 5);
+    SAME(as_lseek(number, 0, SEEK_HOLE), 10);
+    SAME(lseek(fd, 0, SEEK_CUR), 5);
+    SAME(as_lseek(number, 100, SEEK_DATA), -ENXIO);
+    SAME(lseek(fd, 0, SEEK_CUR), 5);
+    SAME(sposition(s), 10);
+    SAME(sclose(s), 0);
+    SAME(close(fd), 0);
+}
+
+static off_t size_now(void)
+{
+    struct stat st;
+    SAME(stat(path, &st), 0);
+    return st.st_size;
+}
+
+/* An append behind a region that is out waits for it, as what is freed does; each other is in the file, or told. */
+static void appends(void)
+{
+    int status = 0;
+    pid_t pid = fork();
+    CHECK(pid >= 0, "%d", errno);
+    if (pid == 0) {
+        struct rlimit limit = { 1000, 1000 };
+        static char many[600];
+        int error = 0, fd;
+        long length = 3;
+        char *region;
+        Stream *s = sopen(path, O_RDWR | O_TRUNC | O_APPEND, 0, &error);
+        CHECK(s != NULL, "%d", error);
+        CHECK(!strcmp(smodule(s), "append"), "%s", smodule(s));
+        fd = sfileno(s);
+        region = (char *)salloc(s, &length);
+        CHECK(region != NULL, "%ld", length);
+        SAME(as_write(fd, "def", 3), 3);
+        SAME(size_now(), 0);
+        memcpy(region, "abc", 3);
+        SAME(sfree(s, region), 0);
+        SAME(as_write(fd, "gh", 2), 2);
+        SAME(size_now(), 8);
+        SAME(as_lseek(fd, 0, SEEK_CUR), 8);
+        SAME(as_lseek(fd, 2, SEEK_SET), 2);
+        SAME(as_read(fd, bytes, 6), 6);
+        CHECK(!memcmp(bytes, "cdefgh", 6), "%.6s", bytes);
+        signal(SIGXFSZ, SIG_IGN);
+        SAME(setrlimit(RLIMIT_FSIZE, &limit), 0);
+        SAME(as_write(fd, many, 600), 600);
+        SAME(as_write(fd, many, 600), 392);
+        SAME(as_write(fd, many, 600), -EFBIG);
+        SAME(as_close(fd), 0);
+        SAME(sclose(s), 0);
+        SAME(size_now(), 1000);
+        _exit(0);
+    }
+    SAME(waitpid(pid, &status, 0), pid);
+    SAME(status, 0);
+}
+
 int main(int argc, char **argv)
 {
     CHECK(argc == 4, "wrong use");
@@ -360,6 +463,9 @@ int main(int argc, char **argv)
     handed_over();
     appended();
     limited();
+    refused();
+    holes();
+    appends();
     pipes();
     return 0;
 }
