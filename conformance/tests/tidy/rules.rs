@@ -40,6 +40,7 @@ pub const UNSAFE_FILES: &[&str] = &[
     "crates/ninefold-stream/tests/forked.rs", // fork(2) and wait(2)
     "crates/ninefold-stream/tests/ignored_signal.rs", // signal(2) and raise(3)
     "crates/ninefold-stream/tests/lock_model.rs", // loom's cells
+    "crates/ninefold-stream/tests/ninep.rs", // regions by their addresses
     "crates/ninefold-stream/tests/raw.rs", // regions by their addresses
     "crates/ninefold-stream/tests/ring_forked.rs", // fork(2) and wait(2)
     "crates/ninefold-stream/tests/ring_interrupted.rs", // sigaction(2) and pthread_kill(3)
