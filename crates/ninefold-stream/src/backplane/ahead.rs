@@ -165,14 +165,8 @@ mod tests {
         Scene { stream, fills, from, began, go }
     }
 
-    #[test]
-    fn others_take_regions_while_one_reads_and_the_next_buffer_is_what_he_read() {
-        let Scene { stream, fills, began, go, .. } = scene();
-        let stream = &stream;
-        let take = move |region: u64| {
-            let taken = stream.alloc(PAGE).unwrap();
-            assert!(taken.iter().zip(region * PAGE as u64..).all(|(&is, at)| is == byte(at)), "region {region}");
-        };
+    /// One thread comes behind the middle of the first buffer and reads, and meanwhile another takes a region.
+    fn take_while_one_reads(take: &(impl Fn(u64) + Sync), began: &Receiver<()>, go: Sender<()>) {
         std::thread::scope(|scope| {
             take(0);
             // Now half of the buffer is gone: this one goes and reads.
@@ -189,6 +183,17 @@ mod tests {
             reader.join().unwrap();
             other.join().unwrap();
         });
+    }
+
+    #[test]
+    fn others_take_regions_while_one_reads_and_the_next_buffer_is_what_he_read() {
+        let Scene { stream, fills, began, go, .. } = scene();
+        let stream = &stream;
+        let take = move |region: u64| {
+            let taken = stream.alloc(PAGE).unwrap();
+            assert!(taken.iter().zip(region * PAGE as u64..).all(|(&is, at)| is == byte(at)), "region {region}");
+        };
+        take_while_one_reads(&take, &began, go);
         (3..16).for_each(take);
         assert_eq!(fills.load(Ordering::Relaxed), 1);
         assert_eq!(stream.alloc(PAGE).unwrap().len(), 0);
@@ -232,21 +237,7 @@ mod tests {
             assert_eq!(taken.bytes, PAGE);
             raw.free(taken.at).unwrap();
         };
-        std::thread::scope(|scope| {
-            take(0);
-            let reader = scope.spawn(|| take(1));
-            began.recv_timeout(PATIENCE).unwrap();
-            let (done, is_done) = channel();
-            let other = scope.spawn(move || {
-                take(2);
-                done.send(()).unwrap();
-            });
-            let taken = is_done.recv_timeout(PATIENCE);
-            drop(go); // nobody waits any more, also where this fails
-            taken.expect("a region, while another thread reads");
-            reader.join().unwrap();
-            other.join().unwrap();
-        });
+        take_while_one_reads(&take, &began, go);
         (3..16).for_each(take);
         assert_eq!(fills.load(Ordering::Relaxed), 1);
     }
