@@ -114,6 +114,10 @@ else
     done
     echo "# diod does otherwise:" >&2
     sed 's/^/# /' "$work/diod-$run.txt" >&2
+    # What came in the place of what the list says, with the whole exchange.
+    comm -13 "$work/known.txt" "$work/diod-$run.txt" | while read -r _ dialect name; do
+        grep -oE "\{\"dialect\":\"$dialect\"[^}]*\"name\":\"$name\"[^}]*\}" "$work/diod-$run.json" | head -c 4000 | sed 's/^/# /' >&2
+    done
     if ! [ -s "$work/diod-$run.txt" ]; then
         not_ok check-diod "no document, status $status: $(cat "$work/check.err")"
     elif [ -n "$new$gone" ]; then

@@ -5,9 +5,11 @@ mod support;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -246,4 +248,63 @@ fn a_server_of_something_else_is_told_so() {
     let (code, _, stderr) = run(&["check", &url]);
     assert_eq!(code, Some(1));
     assert!(stderr.contains("is it a 9P server?"), "{stderr}");
+}
+
+/// Where a read of 2^32-1 bytes ends the server, but late: the connection on which the next request behind a Tversion comes goes too.
+struct Fragile {
+    server: String,
+    is_dying: AtomicBool,
+}
+
+const TVERSION: u8 = 100;
+const TREAD: u8 = 116;
+
+impl Fragile {
+    /// Hands on what the client asks until the end, whosever it is.
+    fn pass(&self, mut client: TcpStream) -> std::io::Result<()> {
+        let mut server = TcpStream::connect(self.server.trim_start_matches("9p://"))?;
+        let (mut replies, mut back) = (server.try_clone()?, client.try_clone()?);
+        let replying = std::thread::spawn(move || {
+            let _ = std::io::copy(&mut replies, &mut back);
+        });
+        loop {
+            let mut size = [0; 4];
+            client.read_exact(&mut size)?;
+            let mut body = vec![0; u32::from_le_bytes(size) as usize - 4];
+            client.read_exact(&mut body)?;
+            let is_deadly = body[0] == TREAD && body.ends_with(&u32::MAX.to_le_bytes());
+            let is_late = body[0] != TVERSION && self.is_dying.swap(false, Ordering::SeqCst);
+            if is_deadly || is_late {
+                self.is_dying.store(is_deadly, Ordering::SeqCst);
+                server.shutdown(Shutdown::Both)?;
+                replying.join().unwrap();
+                return client.shutdown(Shutdown::Both);
+            }
+            server.write_all(&size)?;
+            server.write_all(&body)?;
+        }
+    }
+}
+
+#[test]
+fn a_case_that_the_one_before_ended_is_run_again() {
+    let (_serve, server) = serve(&["--ram"]);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("9p://{}", listener.local_addr().unwrap());
+    let fragile = Arc::new(Fragile { server, is_dying: AtomicBool::new(false) });
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let (fragile, client) = (fragile.clone(), client.unwrap());
+            // An error is an end like others.
+            std::thread::spawn(move || fragile.pass(client));
+        }
+    });
+    let (code, document) = document(&["--dialect", "9P2000.L", "--only", "msize/re*", &url]);
+    let ended = |name: &str| {
+        let case = document["cases"].as_array().unwrap().iter().find(|case| case["name"] == name);
+        case.unwrap_or_else(|| panic!("{name}: {document}"))["verdict"].clone()
+    };
+    assert_eq!(ended("msize/reply-never-exceeds-it"), "fail", "{document}");
+    assert_eq!(ended("msize/read-of-a-full-message-is-clipped"), "ok", "{document}");
+    assert_eq!((code, &document["counts"]["fail"]), (Some(1), &Value::from(1)), "{:#?}", bad(&document));
 }

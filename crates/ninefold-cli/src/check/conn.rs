@@ -54,6 +54,11 @@ impl Shared {
         self.log.borrow().clone()
     }
 
+    /// None is to be had.
+    pub fn note_closed(&self) {
+        self.closed.set(true);
+    }
+
     /// Whether the server closed a connection of the case.
     pub fn was_closed(&self) -> bool {
         self.closed.get()

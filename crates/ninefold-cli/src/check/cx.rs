@@ -72,7 +72,10 @@ impl Cx {
         let dialled = timeout_at(self.shared.deadline(), dial(&self.target.address)).await;
         let stream = match dialled {
             Ok(Ok(stream)) => stream,
-            Ok(Err(e)) => return Err(End::fail("a connection", format!("the server is gone: {e}"))),
+            Ok(Err(e)) => {
+                self.shared.note_closed();
+                return Err(End::fail("a connection", format!("the server is gone: {e}")));
+            }
             Err(_) => return Err(End::fail("a connection", self.shared.silence())),
         };
         self.connections += 1;

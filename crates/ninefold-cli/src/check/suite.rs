@@ -30,6 +30,8 @@ pub struct Suite {
     pub made: Vec<(Dialect, Path)>,
     /// The case in which the server went, and whether it was waited for.
     gone_since: Option<(String, bool)>,
+    /// In the last case a connection was closed, or none was to be had: what it did to the server may come out in the next one.
+    is_shaken: bool,
 }
 
 /// Whether a dialect's cases have a directory to write in, and why not; if that is a fault of the server, which.
@@ -38,7 +40,7 @@ pub type Place = Result<Path, (String, Option<End>)>;
 impl Suite {
     pub fn new(target: Target, patience: Duration) -> Suite {
         let name = format!("ninefold-check-{:08x}", fastrand::u32(..));
-        Suite { target: Rc::new(target), patience, name, made: Vec::new(), gone_since: None }
+        Suite { target: Rc::new(target), patience, name, made: Vec::new(), gone_since: None, is_shaken: false }
     }
 
     fn cx(&self, dialect: Dialect, scratch: Path, own: String) -> (Cx, Rc<Shared>) {
@@ -100,7 +102,22 @@ impl Suite {
             Err(_) => Vec::new(),
             Ok(path) => path.clone(),
         };
-        let (mut cx, shared) = self.cx(dialect, path, verdict.name.replace('/', "-"));
+        let was_shaken = std::mem::take(&mut self.is_shaken);
+        let own = verdict.name.replace('/', "-");
+        self.attempt(case, &path, own.clone(), &mut verdict).await;
+        // What it fails by otherwise is its own.
+        if was_shaken && self.is_shaken && verdict.failed() && self.is_back(dialect, COME_BACK).await {
+            self.gone_since = None;
+            let _ = self.prepare(dialect).await;
+            self.attempt(case, &path, format!("{own}-again"), &mut verdict).await;
+        }
+        verdict
+    }
+
+    /// Runs one case in the directory `own`, and looks whether the server lives when it has ended.
+    async fn attempt(&mut self, case: &Case, path: &Path, own: String, verdict: &mut Verdict) {
+        let dialect = verdict.dialect;
+        let (mut cx, shared) = self.cx(dialect, path.clone(), own);
         let began = Instant::now();
         let most = self.patience * CASE_MAX;
         verdict.end = match tokio::time::timeout(most, (case.run)(&mut cx)).await {
@@ -118,10 +135,8 @@ impl Suite {
                 end => *end = Err(End::fail("the server to go on", GONE)),
             }
         }
-        if verdict.failed() {
-            verdict.frames = shared.log();
-        }
-        verdict
+        self.is_shaken = shared.was_closed() || self.gone_since.is_some();
+        verdict.frames = if verdict.failed() { shared.log() } else { Vec::new() };
     }
 
     async fn answers(&self, dialect: Dialect, patience: Duration) -> bool {
