@@ -13,12 +13,7 @@ use crate::server::Descriptor;
 pub(super) struct Held {
     open: Arc<OpenFile>,
     who: Identity,
-    in_memory: bool,
 }
-
-/// File systems in memory, by statfs(2)'s f_type (linux/magic.h: TMPFS_MAGIC, RAMFS_MAGIC): they know no RWF_NOWAIT. What of tmpfs was
-/// swapped out is waited for, as this process's own memory is.
-const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
 
 impl Held {
     /// `None` for what is no plain file, and for one that is read and written past the page cache (O_DIRECT): the kernel's own
@@ -27,9 +22,7 @@ impl Held {
         if !open.is_plain() || open.is_direct() {
             return None;
         }
-        let is_known = |fs: rustix::fs::StatFs| IN_MEMORY.contains(&fs.f_type);
-        let in_memory = !open.slow && rustix::fs::fstatfs(&open.fd).is_ok_and(is_known);
-        Some(Box::new(Held { open, who, in_memory }))
+        Some(Box::new(Held { open, who }))
     }
 }
 
@@ -50,7 +43,7 @@ impl Descriptor for Held {
     }
 
     fn is_in_memory(&self) -> bool {
-        self.in_memory
+        self.open.is_in_memory()
     }
 
     fn flush(&self) -> Result<(), Error> {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::Bytes;
 use crossbeam_queue::SegQueue;
 use ninefold_proto::{Errno, Error};
-use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstatfs};
 use rustix::io::{Errno as Os, ReadWriteFlags, pread, preadv2, pwrite, pwritev2};
 use tokio::io::Interest;
 
@@ -30,6 +30,10 @@ const CLASSES: usize = 12;
 
 /// Bytes of idle buffers that the pool keeps: a few full windows of reads.
 const MAX_IDLE: usize = 32 << 20;
+
+/// File systems in memory, by statfs(2)'s f_type (linux/magic.h: TMPFS_MAGIC, RAMFS_MAGIC): they know no RWF_NOWAIT. What of tmpfs was
+/// swapped out is waited for, as this process's own memory is.
+const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
 
 /// Replies up to here are copied out, so that their buffer is free at once.
 const COPY: usize = 4096;
@@ -148,6 +152,13 @@ impl OpenFile {
         }
     }
 
+    /// Whether it is of a file system in memory, where no read waits.
+    pub(super) fn is_in_memory(&self) -> bool {
+        let Flow::Plain { in_memory, .. } = &self.flow else { return false };
+        let look = || fstatfs(&self.fd).is_ok_and(|fs| IN_MEMORY.contains(&fs.f_type));
+        !self.slow && *in_memory.get_or_init(look)
+    }
+
     fn read_plain(self: &Arc<OpenFile>, mut buffer: Buffer, offset: u64, count: usize) -> Answer<Bytes> {
         let nowait = self.reads_nowait();
         let mut done = 0;
@@ -171,14 +182,15 @@ impl OpenFile {
             return Answer::ok(buffer.into_reply(done));
         }
         let file = self.clone();
-        Answer::blocking(move || {
+        let read = move || {
             let read = read_at(&file.fd, &mut buffer.bytes[done..count], offset + done as u64);
             match read {
                 Ok(n) => Ok(buffer.into_reply(done + n)),
                 Err(_) if done > 0 => Ok(buffer.into_reply(done)),
                 Err(error) => Err(os(error)),
             }
-        })
+        };
+        if !self.reads_nowait() && self.is_in_memory() { Answer::Now(read()) } else { Answer::blocking(read) }
     }
 
     /// O_DIRECT wants aligned memory: a part of a larger buffer that happens to be.

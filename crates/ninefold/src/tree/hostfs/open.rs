@@ -5,7 +5,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use ninefold_proto::open::{Access, Open, lflags};
 use ninefold_proto::stat::dm;
@@ -93,6 +93,8 @@ pub(super) enum Flow {
         nowait_read: AtomicBool,
         /// The same for writing; never so when a write waits for the disk anyway (O_SYNC).
         nowait_write: AtomicBool,
+        /// It is of a file system in memory; looked at when that is first asked.
+        in_memory: OnceLock<bool>,
         /// A write ends in this machine's page cache: no O_SYNC, no other machine's file system.
         buffered: bool,
         /// O_DIRECT is set.
@@ -227,6 +229,7 @@ impl HostFile {
                 Flow::Plain {
                     nowait_read: AtomicBool::new(fast),
                     nowait_write: AtomicBool::new(fast && !synced),
+                    in_memory: OnceLock::new(),
                     buffered: fast && !synced,
                     direct: AtomicBool::new(direct),
                     splices: AtomicBool::new(kind == FileType::RegularFile),

@@ -95,16 +95,15 @@ impl OpenFile {
     /// Whether the page cache has the byte at `at`, or the file ends before it.
     fn has_page(&self, at: u64) -> bool {
         if !self.reads_nowait() {
-            return false;
+            return self.is_in_memory();
         }
         match preadv2(&self.fd, &mut [IoSliceMut::new(&mut [0])], at, ReadWriteFlags::NOWAIT) {
             Ok(_) => true,
-            Err(error) => {
-                if matches!(error, Os::OPNOTSUPP | Os::NOSYS | Os::INVAL) {
-                    self.reads_never_nowait();
-                }
-                false
+            Err(Os::OPNOTSUPP | Os::NOSYS | Os::INVAL) => {
+                self.reads_never_nowait();
+                self.is_in_memory()
             }
+            Err(_) => false,
         }
     }
 }

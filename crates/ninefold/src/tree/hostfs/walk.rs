@@ -139,7 +139,8 @@ impl HostFile {
     pub(super) fn allowed(&self, mode: u32, pace: Pace) -> Result<u32, Error> {
         let fd = self.fd(pace)?;
         self.session.who.assume()?;
-        let may = |mode| match self.access(fd.as_fd(), Access::from_bits_retain(mode)) {
+        // The bits have libc's type where rustix goes by libc, and no sign where it does not.
+        let may = |mode: u32| match self.access(fd.as_fd(), Access::from_bits_retain(mode as _)) {
             Ok(()) => Ok(mode),
             Err(error) if matches!(error.errno, Errno::EACCES | Errno::EPERM | Errno::EROFS | Errno::ETXTBSY) => Ok(0),
             Err(error) => Err(error),

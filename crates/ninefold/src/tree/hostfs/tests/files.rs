@@ -10,6 +10,7 @@ use ninefold_proto::open::lflags;
 use ninefold_proto::{Errno, QidType};
 
 use super::*;
+use crate::server::Answer;
 
 #[tokio::test]
 async fn a_file_is_walked_to_opened_and_read() {
@@ -427,4 +428,21 @@ async fn statfs_and_fsync_reach_the_file_system() {
     let dir = host.at(&root, ".").await;
     host.open(&dir, 0).await.unwrap();
     dir.fsync(&host.cx, false).wait().await.unwrap();
+}
+
+/// Its file systems know no RWF_NOWAIT.
+#[tokio::test]
+async fn what_is_in_memory_is_read_at_once() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    assert_eq!(rustix::fs::statfs(dir.path()).unwrap().f_type, 0x0102_1994, "TMPFS_MAGIC");
+    std::fs::write(dir.path().join("f"), [7; 100_000]).unwrap();
+    let fs = HostFs::with_descriptors(dir.path(), 64).unwrap();
+    let host = Host { dir, fs, cx: Cx::detached() };
+    let f = host.at(&host.root().await, "f").await;
+    host.open(&f, 0).await.unwrap();
+    for (offset, count) in [(0, 4096), (50_000, 65_536), (100_000, 4096)] {
+        let Answer::Now(read) = f.read(&host.cx, offset, count) else { panic!("{count} bytes at {offset} wait") };
+        let read = read.unwrap().into_bytes().unwrap();
+        assert_eq!(read.len() as u64, (100_000 - offset).min(count.into()), "at {offset}");
+    }
 }
