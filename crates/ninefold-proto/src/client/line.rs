@@ -41,6 +41,8 @@ pub(super) enum Waiter {
     Flush(Tag),
     /// A clunk of ours.
     Clunk,
+    /// The end of a stream, of ours. It is waited for as long as the server takes: it may have to wait for a file.
+    End,
 }
 
 /// See the [module](self).

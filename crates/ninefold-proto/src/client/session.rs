@@ -11,7 +11,8 @@ use super::fids::{Fids, Parting};
 use super::line::{CHAIN_MAX, Line, Pending, Waiter};
 use crate::dialect::{Dialect, Version};
 use crate::error::{Errno, Error};
-use crate::message::{R, T, info};
+use crate::message::{Octal, R, T, info};
+use crate::n1::streamend;
 use crate::print::printable;
 use crate::types::{Fid, MAXWELEM, Tag};
 use crate::wire::{DecodeError, split_frame};
@@ -21,7 +22,7 @@ use crate::wire::{DecodeError, split_frame};
 pub struct Limits {
     /// Calls outstanding, 1 to 30,000. A server may stop reading at fewer, which is its way to slow us down.
     pub calls: usize,
-    /// Clunks of abandoned fids outstanding, 1 to 5,000.
+    /// Clunks of abandoned fids outstanding, 1 to 5,000, and as many ends of streams that nobody came for.
     pub clunks: usize,
 }
 
@@ -120,10 +121,14 @@ pub struct Session {
     fids: Fids,
     /// Calls given up whose Tflush must be sent.
     to_flush: VecDeque<Tag>,
+    /// Streams of `.n1` that nobody will come for, and the server is not told yet.
+    to_end: VecDeque<u32>,
     /// Chains whose next request may be sent, or fails.
     turns: VecDeque<Tag>,
     calls: usize,
     clunks: usize,
+    /// Ends of streams that were sent and are not answered.
+    ends: usize,
     /// Begun so far.
     requests: u64,
     /// Those of [`Pending::unattended`].
@@ -147,9 +152,11 @@ impl Session {
             next_tag: 0,
             fids: Fids::default(),
             to_flush: VecDeque::new(),
+            to_end: VecDeque::new(),
             turns: VecDeque::new(),
             calls: 0,
             clunks: 0,
+            ends: 0,
             requests: 0,
             unattended: BTreeSet::new(),
             next_unattended: 1,
@@ -167,6 +174,11 @@ impl Session {
     /// The version agreed. With groups a chain takes one round trip; else one for each of its requests.
     pub fn version(&self) -> Version {
         self.version
+    }
+
+    /// Whether a Tstream is answered by the number of a stream, which is there until it is ended. In `.s` it has none.
+    pub fn gives_streams(&self) -> bool {
+        self.version.is_n1()
     }
 
     /// Bytes of the largest frame.
@@ -203,7 +215,7 @@ impl Session {
         self.unattended.first().copied()
     }
 
-    /// Requests begun so far: calls, and flushes and clunks of the session's own.
+    /// Requests begun so far: calls, and flushes, clunks and ends of streams of the session's own.
     pub fn requests(&self) -> u64 {
         self.requests
     }
@@ -229,18 +241,19 @@ impl Session {
         self.flushes
     }
 
-    /// Whether nothing is outstanding and nothing is left to send, but clunks that are [held back](Session::hold_back_clunks).
+    /// Whether nothing is outstanding and nothing is left to send, but clunks that are [held back](Session::hold_back_clunks), and ends
+    /// of streams that nobody came for: the end of the connection ends them.
     pub fn is_idle(&self) -> bool {
-        self.pending.is_empty() && !self.fids.has_leaving(self.clunks_held_back)
+        self.pending.values().all(|line| line.waiter == Waiter::End) && !self.fids.has_leaving(self.clunks_held_back)
     }
 
-    /// Whether nothing is left to send, and nothing outstanding but clunks of fids through which nothing was written: their
-    /// replies tell nothing, and the end of the connection does what they do.
+    /// The same, but nothing outstanding besides is a clunk of a fid through which nothing was written: their replies tell nothing, and the
+    /// end of the connection does what they do.
     pub fn is_done(&self) -> bool {
         let is_farewell = |line: &Line| {
             let clunk = line.members.front().filter(|_| line.waiter == Waiter::Clunk);
             let fid = clunk.filter(|clunk| clunk.number == TCLUNK).and_then(|clunk| clunk.expect.ends);
-            fid.is_some_and(|fid| !self.fids.is_written(fid))
+            line.waiter == Waiter::End || fid.is_some_and(|fid| !self.fids.is_written(fid))
         };
         self.pending.values().all(is_farewell)
             && !self.fids.has_leaving(self.clunks_held_back)
@@ -498,7 +511,12 @@ impl Session {
         self.clunks_held_back = hold;
     }
 
-    /// Appends one flush or clunk that is due, and says whether there was one.
+    /// Parts with a stream of `.n1` for whose bytes nobody will come: [`Session::poll_transmit`] tells the server.
+    pub fn end_stream(&mut self, id: u32) {
+        self.to_end.push_back(id);
+    }
+
+    /// Appends one flush, clunk or end of a stream that is due, and says whether there was one.
     pub fn poll_transmit(&mut self, out: &mut Vec<u8>) -> bool {
         while let Some(oldtag) = self.to_flush.pop_front() {
             // It may have been answered since.
@@ -509,6 +527,14 @@ impl Session {
             line.waiter = Waiter::Flushed;
             self.flushes.0 += 1;
             self.send_own(&T::Flush { oldtag }, Waiter::Flush(oldtag), out);
+            return true;
+        }
+        // Apart from the clunks: a server takes as long for one as what moves the stream's bytes does.
+        if self.ends < self.limits.clunks
+            && let Some(id) = self.to_end.pop_front()
+        {
+            self.ends += 1;
+            self.send_own(&T::Streamend { id, flags: Octal(streamend::ABORT) }, Waiter::End, out);
             return true;
         }
         if self.clunks < self.limits.clunks
@@ -609,9 +635,13 @@ impl Session {
             Waiter::Flushed if is_last => {}
             Waiter::Caller | Waiter::GoneUnflushed if is_last && self.is_guarded(tag) => {}
             Waiter::Clunk => self.clunks -= 1,
+            Waiter::End => self.ends -= 1,
             _ => self.calls -= 1,
         }
         self.answered(tag, expect.makes, outcome);
+        if let (R::Stream { id, .. }, true) = (&reply, self.gives_streams() && waiter != Waiter::Caller) {
+            self.end_stream(*id);
+        }
         Ok(match (waiter, failure) {
             (Waiter::Caller, None) => Answer::Reply { tag, reply, made },
             (Waiter::Caller, Some(error)) => Answer::Failed { tag, error },

@@ -481,6 +481,44 @@ fn a_fid_that_a_late_reply_made_for_nobody_is_clunked() {
 }
 
 #[test]
+fn a_stream_that_a_late_reply_gave_to_nobody_is_ended_and_so_is_one_that_somebody_parts_with() {
+    let limits = Limits { calls: 1, clunks: 1 };
+    let asked = "Tstream fid 0 flags 0 isread 1 offset 0 length 9 token 0x00000000000000000000000000000000";
+    let reply = "Rstream id 7 token 0x00000000000000000000000000000001 modrev 5 addr ''";
+    for flush_is_sent in [false, true] {
+        let mut b = Bench::limited(Version::N1, limits);
+        let tag = b.call(asked);
+        b.session.cancel(tag);
+        let flush = flush_is_sent.then(|| b.sent_one(&format!("Tflush oldtag {tag}")));
+        assert_eq!(b.reply(tag, reply), Told::Settled);
+        let end = b.sent_one("Tstreamend id 7 flags 01");
+        flush.map(|flush| b.reply(flush, "Rflush"));
+        // No deadline of clunks is its own, and no close waits for it.
+        assert_eq!((b.session.unattended(), b.session.is_idle(), b.session.is_done()), (0, true, true));
+        b.reply(end, "Rlerror ecode 2 retry_ms 0 text ''");
+        b.is_at_rest();
+    }
+    // One that was given, and one of which somebody else is asked for the end meanwhile: one after another.
+    let mut b = Bench::limited(Version::N1, limits);
+    let tag = b.call(asked);
+    assert!(matches!(b.reply(tag, reply), Told::Reply(..)));
+    b.session.end_stream(7);
+    b.session.end_stream(8);
+    let end = b.sent_one("Tstreamend id 7 flags 01");
+    b.sent_nothing();
+    b.reply(end, "Rstreamend count 0 modrev 5");
+    let end = b.sent_one("Tstreamend id 8 flags 01");
+    b.reply(end, "Rlerror ecode 2 retry_ms 0 text ''");
+    b.is_at_rest();
+    // In .s it has no number.
+    let mut b = Bench::attached(Version { dialect: Dialect::Plan9, groups: false, streams: true });
+    let tag = b.call("Tstream fid 0 isread 1 offset 0");
+    b.session.cancel(tag);
+    assert_eq!(b.reply(tag, "Rstream data 'tcp!127.0.0.1!9'"), Told::Settled);
+    b.is_at_rest();
+}
+
+#[test]
 fn a_fid_that_a_call_given_up_did_not_make_is_free_and_not_clunked() {
     for reply in ["Rlerror ecode 2", ""] {
         let mut b = Bench::attached(Dialect::Linux);

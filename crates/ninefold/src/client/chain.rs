@@ -668,14 +668,20 @@ fn nothing(_: Reply) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use ninefold_proto::dialect::Version;
 
     use super::super::client::Attach;
     use super::super::options::Options;
     use super::*;
-    use crate::server::Server;
-    use crate::transport::{Peer, memory};
+    use crate::server::{Server, StreamLimits};
+    use crate::transport::{Listener, Peer, memory};
+    use crate::tree::hostfs::HostFs;
     use crate::tree::ramfs::RamFs;
+
+    /// Only a failing test waits so long.
+    const PATIENCE: Duration = Duration::from_secs(60);
 
     #[tokio::test]
     async fn the_number_of_a_fid_is_nobody_elses_when_its_walk_fails_before_the_fid_has_an_owner() {
@@ -695,6 +701,48 @@ mod tests {
             new.named();
             drop((owned, other));
             assert_eq!(client.held(), (1, 0));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_stream_of_whose_reply_nobody_wants_to_know_is_ended_while_its_chain_goes_on() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("f"), "content").unwrap();
+        // No token is over before the test is.
+        let limits = StreamLimits { token: 10 * PATIENCE, ..StreamLimits::default() };
+        let host = Arc::new(HostFs::open(dir.path()).unwrap());
+        let server = Server::builder().export("", host, false).streams(limits).build();
+        let listener = Listener::bind(&"9p://127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let address = listener.local_address().unwrap();
+        let serving = server.clone();
+        tokio::spawn(async move {
+            let (stream, peer) = listener.accept().await;
+            serving.serve(stream, peer).await
+        });
+        let client = Client::connect(&address, Options::default()).await.unwrap();
+        assert_eq!(client.version(), Version::N1);
+        for (n, is_there) in (1..).zip([false, true]) {
+            let mut chain = client.chain();
+            let (spot, walked) = chain.walk_root(&[b"f"]).await.unwrap();
+            let opened = chain.open(&spot, Mode::READ).await.unwrap();
+            let mut granted = Some(chain.stream_from(&spot, (0, 7), 0, None).await.unwrap());
+            if !is_there {
+                granted = None;
+            }
+            // Its reply is behind the stream's.
+            assert_eq!(chain.stat(&spot).await.unwrap().take().await.unwrap().size, 7);
+            assert_eq!(server.stream_counts().opened, n);
+            assert!(!is_there || server.streams() == 1);
+            drop(granted);
+            let ended = async {
+                while server.streams() > 0 {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            };
+            tokio::time::timeout(PATIENCE, ended).await.expect("no stream");
+            walked.take().await.unwrap();
+            opened.take().await.unwrap();
+            assert_eq!(chain.stat(&spot).await.unwrap().take().await.unwrap().size, 7);
         }
     }
 }

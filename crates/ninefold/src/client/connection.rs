@@ -2,10 +2,10 @@
 //!
 //! [`Handle::call`] puts a request into the queue and waits for its reply; one task, the [`Driver`](super::driver),
 //! moves the bytes of all of them. A call that is dropped is flushed; an
-//! [`OwnedFid`] that is dropped is clunked; the last [`Handle`] that is dropped ends the connection, after the clunks.
+//! [`OwnedFid`] that is dropped is clunked, an [`OwnedStream`] ended; the last [`Handle`] that is dropped ends the connection, after the clunks.
 //!
 //! Locks: `Shared::state` alone, never held across an await, nor while a reply is handed over or dropped: both may drop
-//! an `OwnedFid` or a `Handle`, which take it.
+//! an `OwnedFid`, an `OwnedStream` or a `Handle`, which take it.
 
 mod room;
 mod waiting;
@@ -37,6 +37,7 @@ use super::error::{Error, Loss};
 use super::fid::{NewFid, OwnedFid};
 use super::flight::Learned;
 use super::outbox::{Outbox, TakenBack};
+use super::owned_stream::OwnedStream;
 use super::progress::{Progress, after};
 use super::stats::{Lane, Stats};
 use crate::transport::Stream;
@@ -62,6 +63,8 @@ pub(super) struct Reply {
     pub at: Instant,
     /// The fid that the call made.
     pub made: Option<OwnedFid>,
+    /// The stream of `.n1` that it was for.
+    pub stream: Option<OwnedStream>,
 }
 
 impl Reply {
@@ -254,7 +257,7 @@ impl State {
         if let Standing::Presumed(presumption) = &mut self.standing { Some(presumption) } else { None }
     }
 
-    /// Queues the flushes and clunks that are due, and those held back that a request is to take with it; none while it is
+    /// Queues the flushes, clunks and ends of streams that are due, and those held back that a request is to take with it; none while it is
     /// only presumed that the server understands them.
     pub fn queue_all_own(&mut self) {
         self.session.hold_back_clunks(false);
@@ -262,7 +265,7 @@ impl State {
         self.session.hold_back_clunks(self.holds_clunks);
     }
 
-    /// Queues the flushes and clunks that are due; none while it is only presumed that the server understands them.
+    /// Queues the flushes, clunks and ends of streams that are due; none while it is only presumed that the server understands them.
     pub fn queue_own(&mut self) {
         if self.presumption().is_some() {
             return;
@@ -419,7 +422,7 @@ pub(super) struct Waiter {
     pub depth: u32,
     /// Tclunk or Tremove, by which the server forgets a fid.
     goes_on: bool,
-    /// For the fid that the reply may make.
+    /// For the fid or the stream that the reply may make.
     pub handle: Handle,
     sender: oneshot::Sender<(u32, Result<Reply, Error>)>,
 }
@@ -652,6 +655,12 @@ impl Handle {
     /// Parts with a fid; see [`Session::abandon`].
     pub fn abandon(&self, fid: Fid, parting: Parting) {
         self.0.shared.lock().session.abandon(fid, parting);
+        self.0.shared.waker.wake();
+    }
+
+    /// Parts with a stream; see [`Session::end_stream`].
+    pub fn end_stream(&self, id: u32) {
+        self.0.shared.lock().session.end_stream(id);
         self.0.shared.waker.wake();
     }
 

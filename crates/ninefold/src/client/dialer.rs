@@ -217,6 +217,19 @@ impl Dialer {
         }
     }
 
+    /// Opens one ahead, whatever is there already.
+    pub fn open_another(self: &Arc<Self>) {
+        let idle = self.lock().idle.len();
+        self.open_ahead(idle + 1);
+    }
+
+    /// Whether one is there that was asked for at `asked` or later.
+    pub fn has_idle(&self, asked: Instant) -> bool {
+        let is_good =
+            |(since, stream): &(Instant, Stream)| *since >= asked && since.elapsed() < IDLE && is_silent(stream);
+        self.lock().idle.iter().any(is_good)
+    }
+
     /// Opens so many ahead of need, in tasks of their own.
     pub fn open_ahead(self: &Arc<Self>, connections: usize) {
         if !self.may() {
@@ -342,7 +355,10 @@ mod tests {
         };
         assert_eq!(local(&opened), theirs.peer_addr().unwrap());
         let put_back = |stream| dialer.lock().idle.push((Instant::now(), stream));
+        let asked = Instant::now();
+        assert!(!dialer.has_idle(asked));
         put_back(opened);
+        assert!(dialer.has_idle(asked) && !dialer.has_idle(Instant::now()));
         drop(theirs);
         let before = { dialer.lock().idle.first().map(|(_, stream)| local(stream)) };
         let closed = async {

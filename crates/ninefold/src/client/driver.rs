@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 use bytes::{Buf, Bytes, BytesMut};
 use ninefold_proto::client::{Answer, ServerMisbehaved, Verdict};
 use ninefold_proto::wire::{frame_size, split_frame};
-use ninefold_proto::{Fid, Tag};
+use ninefold_proto::{Fid, R, Tag};
 use tokio::io::AsyncWrite;
 use tokio::time::{Instant, Sleep};
 use tokio_util::io::poll_read_buf;
@@ -21,6 +21,7 @@ use tokio_util::io::poll_read_buf;
 use super::connection::{LINGER, Reply, Shared, Standing, Waiter};
 use super::error::{Error, Loss};
 use super::fid::OwnedFid;
+use super::owned_stream::OwnedStream;
 use super::progress::{STEP, after};
 use crate::transport::Stream;
 
@@ -76,10 +77,17 @@ impl Drop for End {
 
 /// What came of a frame.
 struct Told {
-    /// Whom it answers, and with which fid made, or with which refusal.
-    answered: Option<(Waiter, Result<Option<Fid>, Error>)>,
+    /// Whom it answers, and with what made, or with which refusal.
+    answered: Option<(Waiter, Result<Made, Error>)>,
     /// Those of its chain that will not be sent, and why.
     failed: Vec<(Waiter, Error)>,
+}
+
+/// What the server has since then.
+#[derive(Default)]
+struct Made {
+    fid: Option<Fid>,
+    stream: Option<u32>,
 }
 
 impl Driver {
@@ -263,15 +271,17 @@ impl Driver {
                 self.agree(&frame)?;
                 continue;
             }
-            // Out of the lock before anything is handed over: a reply that nobody takes is dropped, and an owned fid
+            // Out of the lock before anything is handed over: a reply that nobody takes is dropped, and an owned fid or stream
             // takes the lock to be dropped.
             let Told { answered, failed } = self.answered(&frame)?;
             if let Some((waiter, result)) = answered {
-                let reply = result.map(|fid| Reply {
+                let handle = || waiter.handle.clone();
+                let reply = result.map(|Made { fid, stream }| Reply {
                     frame,
                     version: self.shared.version,
                     at: self.arrived_at,
-                    made: fid.filter(|_| waiter.chain.is_none()).map(|fid| OwnedFid::made(waiter.handle.clone(), fid)),
+                    made: fid.filter(|_| waiter.chain.is_none()).map(|fid| OwnedFid::made(handle(), fid)),
+                    stream: stream.map(|id| OwnedStream::given(handle(), id)),
                 });
                 waiter.tell(reply);
             }
@@ -315,9 +325,12 @@ impl Driver {
             state.moved(ordinal, self.arrived_at);
         }
         let (tag, result) = match answer {
-            Answer::Reply { tag, made, .. } => (Some(tag), Ok(made)),
+            Answer::Reply { tag, reply, made } => {
+                let stream = if let R::Stream { id, .. } = reply { Some(id) } else { None };
+                (Some(tag), Ok(Made { fid: made, stream: stream.filter(|_| state.session.gives_streams()) }))
+            }
             Answer::Failed { tag, error } => (Some(tag), Err(Error::Refused(error))),
-            Answer::Settled => (None, Ok(None)),
+            Answer::Settled => (None, Ok(Made::default())),
         };
         let waiter = tag.and_then(|tag| state.take_waiter(tag));
         if let Some(waiter) = &waiter {

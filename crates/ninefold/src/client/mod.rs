@@ -71,6 +71,7 @@ mod names;
 mod node;
 mod options;
 mod outbox;
+mod owned_stream;
 mod pending;
 mod places;
 mod progress;

@@ -273,7 +273,7 @@ impl Node {
         for (part, grant, saying) in asked {
             // Why it is not is told by who asks for another.
             if let Ok(grant) = grant.take().await {
-                file.grant(Granted::new(client, part, grant, Some(saying)));
+                file.grant(Granted::new(part, grant, Some(saying)));
             }
         }
         Ok(file)

@@ -9,11 +9,17 @@
 //! the one before it is there. A lone one has all that there is; others that join it, or are done, take half of what the one with most has
 //! left, and that one stops there.
 //!
+//! What is bound to a connection that is far slower than the others, or stands still, is taken back from it ([`takeover`]): it is given up, and
+//! what had not come of its parts others bring. Until then each is bound to no more than it will soon have brought.
+//!
 //! The last pieces are copies, made by the server, of what is in the file ([`stream::COPIED`](ninefold_proto::n1::stream::COPIED)). What
 //! comes before them are the file's pages, and who changes the file while they are on the way changes what comes. So the file is looked at
 //! when all of those are here ([`Ranges::is_settling`]), while the copies come, of which their streams tell to the end whether the file was changed:
 //! nothing has to be waited for behind the last byte.
 
+mod line;
+mod part;
+mod takeover;
 mod width;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -21,7 +27,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
+use futures_util::future::{AbortHandle, Abortable, BoxFuture};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::Instant;
 
@@ -29,7 +35,9 @@ use super::client::Client;
 use super::error::{Error, Fault};
 use super::file::File;
 use super::stream::{Granted, Stream, Track};
-use width::interval;
+use line::Line;
+use part::{Held, Part};
+use takeover::{slowest, window};
 pub(super) use width::{AT_ONCE, Width};
 
 /// The shortest range that is worth a connection of its own: 1 MiB, 80 ms at 100 Mbit/s.
@@ -39,9 +47,6 @@ const LEAST: u64 = 1 << 20;
 /// later, and doubles what it brings from ten segments on (RFC 6928): 0.5 MB in the first seven, while the one that has the range goes on,
 /// with the room of all that have ended. What it sends too much before it knows the way is lost to all of them.
 const TRIPS: u32 = 20;
-
-/// By what a rate is more than the one before, and not by chance.
-const GROWS: f64 = 1.25;
 
 /// The shortest and the longest piece of several, and of what is left in how many pieces each connection should bring it.
 const PIECE: std::ops::RangeInclusive<u64> = 512 << 10..=64 << 20;
@@ -53,15 +58,8 @@ const EVEN_LEAST: u64 = 128 << 10;
 /// Round trips that a piece takes at least on a fast way: the next one is asked for that long before.
 const PIECE_TRIPS: u32 = 1;
 
-/// How much of a piece is left when the next one is asked for, in round trips at the rate of its connection: two it takes until that comes.
-const AHEAD: u32 = 4;
-/// The same of one that still grows, as a multiple of all that it brought: BBR sends up to 2.77 times as much in each round trip as in the
-/// one before, so in two of them nearly seven times as much again.
-const GROWTH: u64 = 8;
 /// Pieces that wait on a connection at most.
 const LINE: usize = 4;
-/// In what time it ought to come: a token is good for 30 s (docs/protocol.md, "Streams"), and a connection may become slower.
-const SOON: Duration = Duration::from_secs(10);
 
 /// Bytes a second of a way of which nothing is known yet.
 const FAST: f64 = 125e6;
@@ -69,14 +67,23 @@ const FAST: f64 = 125e6;
 /// Round trips before the end from which on copies come: one for the look at the file, and one more for those that are late.
 const SETTLING: u32 = 2;
 
+/// How often connections are given up for being slow, for each that there may be, and once more for each of the longest pieces that came: the
+/// way may be one on which all become so, one after another.
+const TAKEOVERS: usize = 2;
+
+/// How long a connection that tells whether the way lives may take; then another is asked for.
+const SPARE: Duration = Duration::from_secs(4);
+
 /// See the module. Dropping it gives up what is on the way.
 pub struct Ranges {
     file: Arc<File>,
-    /// What is waited for of each part.
-    waiting: FuturesUnordered<BoxFuture<'static, Came>>,
+    /// What is waited for of each part; nothing where it was given up.
+    waiting: FuturesUnordered<BoxFuture<'static, Option<Came>>>,
     /// Those that are not done, by number.
     parts: BTreeMap<usize, Part>,
-    /// The number of the next one.
+    /// Their connections, by number. Each has a part.
+    lines: BTreeMap<usize, Line>,
+    /// The number of the next part, or line.
     next: usize,
     /// What no stream has begun with, from where to where.
     queue: VecDeque<(u64, u64)>,
@@ -89,7 +96,20 @@ pub struct Ranges {
     /// A stream of copies ended, and could not tell whether the file was changed.
     is_doubtful: bool,
     width: Width,
+    most: usize,
     trip: Duration,
+    /// When the connections are compared next, unless nobody waits for bytes meanwhile: since then none is waited for.
+    due: Instant,
+    left_at: Option<Instant>,
+    /// Connections that were given up for being slow, and whether one was that had none beside it.
+    taken_over: usize,
+    was_alone: bool,
+    /// When a connection was asked for to see whether the way lives.
+    spare_asked: Option<Instant>,
+    /// Bytes that came.
+    moved: u64,
+    /// There were several connections.
+    had_several: bool,
     /// The file's number when the first began.
     modrev: Option<u64>,
     /// Data come in messages, of which nobody tells whether the file was changed meanwhile: because there are no streams, or since one
@@ -108,120 +128,11 @@ fn least_piece(trip: Duration, streams: u64) -> u64 {
     (bytes as u64).clamp(*PIECE.start(), *PIECE.end())
 }
 
-/// One range.
-#[derive(Debug)]
-struct Part {
-    /// The place of the next byte.
-    next: u64,
-    /// Where it ends; what its stream brings behind that is another's.
-    end: u64,
-    /// Where its stream ends.
-    until: u64,
-    /// Bytes that came in this [`interval`], and when it began.
-    moved: u64,
-    since: Instant,
-    /// Bytes a second in the interval before: a connection is slow at its beginning, and what its whole life says is too little.
-    rate: Option<f64>,
-    /// That was more than in the one before it, or there was none.
-    grows: bool,
-    /// Bytes that its connection brought so far.
-    young: u64,
-    /// When the first of them came.
-    first_at: Option<Instant>,
-    /// Its first byte has come.
-    has_begun: bool,
-    /// The file's pages.
-    is_lent: bool,
-    /// The connection, where others may come behind it.
-    track: Option<Arc<Track>>,
-    /// That which is behind it on its connection, and that which is before it.
-    next_part: Option<usize>,
-    before: Option<usize>,
-    /// What its requests follow from.
-    client: Client,
-}
-
-impl Part {
-    fn left(&self) -> u64 {
-        self.end - self.next
-    }
-
-    /// So many bytes of it have come.
-    fn came(&mut self, bytes: u64, trip: Duration) {
-        self.next += bytes;
-        self.moved += bytes;
-        let now = Instant::now();
-        if !std::mem::replace(&mut self.has_begun, true) {
-            // It had to wait, for its connection or for the one before it.
-            (self.since, self.moved) = (now, 0);
-            self.first_at.get_or_insert(now);
-        }
-        self.young += bytes;
-        let took = now - self.since;
-        if took >= interval(trip) {
-            let rate = self.moved as f64 / took.as_secs_f64();
-            // Once it does not it has come to what the way holds.
-            self.grows &= self.rate.is_none_or(|before| rate > before * GROWS);
-            self.rate = Some(rate);
-            (self.since, self.moved) = (now, 0);
-        }
-    }
-
-    /// Whether so much, of it and what is behind it, is there long before the token of what is asked for now has grown too old. Nobody knows
-    /// before a connection has brought bytes for a round trip.
-    fn comes_soon(&self, left: u64, trip: Duration) -> bool {
-        let Some(took) = self.first_at.map(|first| first.elapsed()).filter(|&took| took >= trip) else { return false };
-        let mean = self.young as f64 / took.as_secs_f64();
-        left as f64 <= mean.min(self.rate.unwrap_or(mean)) * SOON.as_secs_f64()
-    }
-
-    /// Whether so much, of it and what is behind it, is so near its end that the next one is to be asked for.
-    fn is_near_its_end(&self, left: u64, trip: Duration) -> bool {
-        if self.grows && left <= self.young * GROWTH {
-            return true;
-        }
-        let ahead = (trip * AHEAD).as_secs_f64();
-        self.rate.is_some_and(|rate| left as f64 <= rate * ahead)
-    }
-
-    /// How long the rest takes if nothing changes.
-    fn lasts(&self, trip: Duration) -> Duration {
-        let silent = self.since.elapsed();
-        let rate = match self.rate {
-            // One that has come to a standstill.
-            _ if silent >= 2 * interval(trip) => self.moved as f64 / silent.as_secs_f64(),
-            Some(rate) => rate,
-            None => return Duration::MAX,
-        };
-        Duration::try_from_secs_f64(self.left() as f64 / rate).unwrap_or(Duration::MAX)
-    }
-}
-
-/// What a part comes behind, on the same connection.
-struct Behind {
-    track: Option<Arc<Track>>,
-    /// Its number, if it has not come to its end.
-    before: Option<usize>,
-    rate: Option<f64>,
-    grows: bool,
-    young: u64,
-    first_at: Option<Instant>,
-}
-
-impl From<&Part> for Behind {
-    /// One that has come to its end.
-    fn from(part: &Part) -> Behind {
-        let Part { track, rate, grows, young, first_at, .. } = part;
-        let (track, before) = (track.clone(), None);
-        Behind { track, before, rate: *rate, grows: *grows, young: *young, first_at: *first_at }
-    }
-}
-
-impl Default for Behind {
-    /// Nothing: it gets a connection of its own.
-    fn default() -> Behind {
-        Behind { track: None, before: None, rate: None, grows: true, young: 0, first_at: None }
-    }
+/// Waits until then, and for what has come by then.
+async fn passed(due: Instant) {
+    tokio::time::sleep_until(due).await;
+    // The runtime looks at sockets meanwhile.
+    tokio::task::yield_now().await;
 }
 
 /// How a part's stream is had.
@@ -246,8 +157,8 @@ struct Came {
 
 enum What {
     /// Its stream, before the first byte.
-    Opened(Stream),
-    Data(Stream, Bytes),
+    Opened(Held),
+    Data(Held, Bytes),
     /// That of its stream; the file was found to be what it was, or another, by a server that knows, or one that does not.
     End {
         is_changed: bool,
@@ -286,19 +197,29 @@ impl File {
     /// The same of several extents, each from where to where, none of which has a byte of another.
     pub fn ranges_of(&self, extents: &[(u64, u64)], most: usize) -> Ranges {
         let trip = self.client.attach_took();
+        let now = Instant::now();
         let most = if self.client.has_streams() { most.max(1) } else { 1 };
         let mut ranges = Ranges {
             file: Arc::new(self.share()),
             waiting: FuturesUnordered::new(),
             parts: BTreeMap::new(),
+            lines: BTreeMap::new(),
             next: 0,
             queue: VecDeque::new(),
             in_pieces: false,
             even: None,
             copies: false,
             is_doubtful: false,
-            width: Width::new(trip, most, Instant::now()),
+            width: Width::new(trip, most, now),
+            most,
             trip,
+            due: now + window(trip) / 2,
+            left_at: None,
+            taken_over: 0,
+            spare_asked: None,
+            moved: 0,
+            was_alone: false,
+            had_several: false,
             modrev: None,
             is_in_band: false,
             is_changed: false,
@@ -326,7 +247,7 @@ impl File {
         while ranges.streams() < streams
             && let Some((offset, end)) = ranges.take_piece(streams)
         {
-            ranges.begin(offset, end, Behind::default());
+            ranges.begin(offset, end, None);
         }
         ranges
     }
@@ -335,7 +256,7 @@ impl File {
 impl Ranges {
     /// How many streams there are, those not counted that wait for the one before them.
     pub fn streams(&self) -> usize {
-        self.parts.values().filter(|part| part.before.is_none()).count()
+        self.lines.len()
     }
 
     /// Bytes that no stream has begun with.
@@ -407,102 +328,228 @@ impl Ranges {
         if let Some(e) = &self.failed {
             return Err(e.clone());
         }
+        // Of what came while nobody asked nothing is known.
+        if let Some(left_at) = self.left_at.take() {
+            self.due += left_at.elapsed();
+        }
         let result = self.advance().await;
+        self.left_at = Some(Instant::now());
         if let Err(e) = &result {
             self.failed = Some(e.clone());
             // Their connections, too.
             self.waiting.clear();
             self.parts.clear();
+            self.lines.clear();
             self.queue.clear();
         }
         result
     }
 
     async fn advance(&mut self) -> Result<Option<(u64, Bytes)>, Error> {
-        while let Some(Came { part: number, is_in_band, what }) = self.waiting.next().await {
+        loop {
+            let due = self.due;
+            let came = tokio::select! {
+                biased;
+                came = self.waiting.next() => came,
+                () = passed(due) => {
+                    self.judge(Instant::now());
+                    continue;
+                }
+            };
+            let Some(came) = came else { return Ok(None) };
+            // One that was given up has nothing to say.
+            let Some(Came { part: number, is_in_band, what }) = came else { continue };
+            if !self.parts.contains_key(&number) {
+                continue;
+            }
             self.is_in_band |= is_in_band;
-            let (stream, data) = match what? {
+            match what? {
                 What::Opened(stream) => {
                     // The streams that go beside the messages are compared with each other.
-                    if !is_in_band {
+                    if let Some(stream) = stream.stream().filter(|_| !is_in_band) {
                         let modrev = stream.modrev();
                         self.is_changed |= *self.modrev.get_or_insert(modrev) != modrev;
                     }
                     self.wait_for(number, stream);
-                    continue;
                 }
-                What::Data(stream, data) => (stream, data),
+                What::Data(stream, data) => {
+                    if let Some(piece) = self.came(number, stream, data) {
+                        return Ok(Some(piece));
+                    }
+                }
                 What::End { is_changed, is_vouched_for } => {
-                    let ended = self.remove(number);
+                    let Some(ended) = self.remove(number) else { continue };
                     // What the file had and has no more.
-                    if ended.as_ref().is_some_and(|part| part.left() > 0) {
+                    if ended.left() > 0 {
                         return Err(Fault::Changed.into());
                     }
                     self.is_changed |= is_changed;
                     self.is_unchanged = is_vouched_for;
-                    self.is_doubtful |= ended.as_ref().is_some_and(|part| !part.is_lent) && !is_vouched_for;
+                    self.is_doubtful |= !ended.is_lent && !is_vouched_for;
                     // Its connection goes on, if there is anything left for it.
-                    if let Some(part) = ended.filter(|part| part.next_part.is_none()) {
-                        self.follow(Behind::from(&part));
+                    if self.lines.get(&ended.line).is_some_and(|line| line.parts.is_empty()) {
+                        self.follow(ended.line);
                     }
+                    self.part_with(ended.line);
                     self.widen();
-                    continue;
                 }
-            };
-            let Some(part) = self.parts.get_mut(&number) else { continue };
-            let offset = part.next;
-            let length = part.left().min(data.len() as u64);
-            part.came(length, self.trip);
-            let track = stream.track();
-            let is_elsewhere = match (&part.track, &track) {
-                (Some(old), Some(new)) => !Arc::ptr_eq(old, new),
-                (Some(_), None) => true,
-                (None, _) => false,
-            };
-            part.track = track;
-            self.file.client.join(&part.client);
-            // One that was cut short stops there: what it brings behind is not waited for, nor its end.
-            let (is_cut, is_lent) = (part.next == part.end && part.end < part.until, part.is_lent);
-            if is_elsewhere {
-                self.unlink(number);
-            }
-            if is_cut {
-                drop(stream);
-                // Nobody tells what became of the file when that came.
-                self.is_doubtful |= !is_lent;
-                self.remove(number);
-            } else {
-                self.wait_for(number, stream);
-                self.go_on_behind(number);
-            }
-            self.width.moved(length);
-            self.is_unchanged &= length == 0;
-            self.widen();
-            if length > 0 {
-                return Ok(Some((offset, data.slice(..length as usize))));
             }
         }
-        Ok(None)
     }
 
+    /// Bytes of a part, and their place, if they are not another's.
+    fn came(&mut self, number: usize, stream: Held, data: Bytes) -> Option<(u64, Bytes)> {
+        let now = Instant::now();
+        let track = stream.stream().and_then(Stream::track);
+        let old = self.parts.get(&number)?.line;
+        let is_elsewhere = match (self.lines.get(&old).and_then(|line| line.track.as_ref()), &track) {
+            (Some(old), Some(new)) => !Arc::ptr_eq(old, new),
+            (Some(_), None) => true,
+            (None, _) => false,
+        };
+        if is_elsewhere {
+            self.move_to_new_line(number, track, now);
+        } else if let Some(line) = self.lines.get_mut(&old) {
+            line.track = track;
+        }
+        let part = self.parts.get_mut(&number)?;
+        let offset = part.next;
+        let length = part.left().min(data.len() as u64);
+        part.next += length;
+        let begins = !std::mem::replace(&mut part.has_begun, true);
+        // One that was cut short stops there: what it brings behind is not waited for, nor its end.
+        let (is_cut, is_lent, line) = (part.next == part.end && part.end < part.until, part.is_lent, part.line);
+        self.file.client.join(&part.client);
+        if let Some(line) = self.lines.get_mut(&line) {
+            line.came(length, begins || is_elsewhere, self.trip, now);
+        }
+        if is_cut {
+            drop(stream);
+            // Nobody tells what became of the file when that came.
+            self.is_doubtful |= !is_lent;
+            self.remove(number);
+            self.part_with(line);
+        } else {
+            self.wait_for(number, stream);
+            self.go_on_behind(number);
+        }
+        self.width.moved(length);
+        self.moved += length;
+        self.is_unchanged &= length == 0;
+        self.widen();
+        (length > 0).then(|| (offset, data.slice(..length as usize)))
+    }
+
+    /// Takes a part out of the line of its connection: it is done, or goes another way.
     fn remove(&mut self, number: usize) -> Option<Part> {
-        let left = self.unlink(number);
-        let mut part = self.parts.remove(&number)?;
-        part.next_part = left;
+        let part = self.parts.remove(&number)?;
+        if let Some(line) = self.lines.get_mut(&part.line) {
+            line.parts.retain(|one| *one != number);
+        }
         Some(part)
     }
 
-    /// Takes a part out of the line of its connection: it is done, or has got another one. That which was behind it there.
-    fn unlink(&mut self, number: usize) -> Option<usize> {
-        let part = self.parts.get_mut(&number)?;
-        let (before, next) = (part.before.take(), part.next_part.take());
-        if let Some(part) = before.and_then(|before| self.parts.get_mut(&before)) {
-            part.next_part = next;
+    /// Parts with a connection by which nothing is to come any more.
+    fn part_with(&mut self, line: usize) {
+        if self.lines.get(&line).is_some_and(|line| line.parts.is_empty()) {
+            self.lines.remove(&line);
         }
-        if let Some(part) = next.and_then(|next| self.parts.get_mut(&next)) {
-            part.before = before;
+    }
+
+    /// A part got another connection than it was to have.
+    fn move_to_new_line(&mut self, number: usize, track: Option<Arc<Track>>, now: Instant) {
+        let Some(part) = self.remove(number) else { return };
+        self.part_with(part.line);
+        let line = self.new_line(track, now);
+        self.enter(number, Part { line, ..part });
+    }
+
+    fn new_line(&mut self, track: Option<Arc<Track>>, now: Instant) -> usize {
+        let number = self.next;
+        self.next += 1;
+        self.lines.insert(number, Line::new(track, now));
+        self.had_several |= self.lines.len() > 1;
+        number
+    }
+
+    /// Behind those that its connection has.
+    fn enter(&mut self, number: usize, part: Part) {
+        if let Some(line) = self.lines.get_mut(&part.line) {
+            line.parts.push_back(number);
         }
-        next
+        self.parts.insert(number, part);
+    }
+
+    /// Compares the connections, and gives up one that is far slower than the others, or stands still.
+    fn judge(&mut self, now: Instant) {
+        self.due = now + window(self.trip) / 2;
+        let parts = &self.parts;
+        let left = |line: &Line| line.parts.iter().filter_map(|part| parts.get(part)).map(Part::left).sum::<u64>();
+        let seen: Vec<_> = self.lines.iter_mut().map(|(&number, line)| (number, line.tick(left(line)))).collect();
+        // Where it goes in messages there is one connection for all.
+        let most = self.most * TAKEOVERS + usize::try_from(self.moved / *PIECE.end()).unwrap_or(usize::MAX);
+        if self.is_in_band || self.taken_over >= most {
+            return;
+        }
+        let way = takeover::Way {
+            trip: self.trip,
+            best: self.width.rate(),
+            queued: self.queued(),
+            judges_alone: self.had_several && !self.was_alone,
+        };
+        let lines: Vec<_> = seen.iter().map(|(_, seen)| *seen).collect();
+        if let Some(&(line, slow)) = slowest(&lines, &way).and_then(|at| seen.get(at)) {
+            let is_alone = lines.iter().filter(|line| line.left > 0).count() == 1;
+            if is_alone && !self.way_lives(now) {
+                return;
+            }
+            tracing::debug!(?slow, others = lines.len() - 1, "a connection is given up, as others are faster");
+            self.taken_over += 1;
+            self.was_alone |= is_alone;
+            self.take_back(line);
+            self.widen();
+        }
+    }
+
+    /// Whether all of the way stands still another connection tells, which is asked for now: one that comes. In `.s` nobody knows, as its
+    /// streams have ports of their own.
+    fn way_lives(&mut self, now: Instant) -> bool {
+        let client = &self.file.client;
+        if !client.version().is_n1() {
+            return true;
+        }
+        match self.spare_asked.filter(|asked| now.saturating_duration_since(*asked) < SPARE) {
+            Some(asked) => client.has_spare_stream(asked),
+            None => {
+                self.spare_asked = Some(now);
+                client.prepare_another_stream();
+                false
+            }
+        }
+    }
+
+    /// Gives up a connection: what has not come by it others bring.
+    fn take_back(&mut self, number: usize) {
+        let Some(line) = self.lines.get_mut(&number) else { return };
+        line.track = None;
+        let mut done = Vec::new();
+        // The first of them will be the first that is taken.
+        for number in std::mem::take(&mut line.parts).into_iter().rev() {
+            let Some(part) = self.parts.remove(&number) else { continue };
+            // All of it is here, and its end comes with the session's messages.
+            if part.left() == 0 {
+                done.push((number, part));
+                continue;
+            }
+            part.waiting.abort();
+            // Nobody tells what became of the file when that came.
+            self.is_doubtful |= part.has_begun && !part.is_lent;
+            self.queue.push_front((part.next, part.end));
+        }
+        for (number, part) in done.into_iter().rev() {
+            self.enter(number, part);
+        }
+        self.part_with(number);
     }
 
     /// A piece whose stream was asked for with the open of the file, unless it is not what is left next.
@@ -516,44 +563,32 @@ impl Ranges {
         if first.0 == first.1 {
             self.queue.pop_front();
         }
-        self.start((granted.offset, end), Behind::default(), Opening::Granted(granted));
+        self.start((granted.offset, end), None, Opening::Granted(granted));
     }
 
-    /// By a connection of its own, or behind another part on that one's.
-    fn begin(&mut self, offset: u64, end: u64, behind: Behind) {
+    /// By a connection of its own, or behind the parts of one that there is.
+    fn begin(&mut self, offset: u64, end: u64, line: Option<usize>) {
+        let behind = line.and_then(|line| self.lines.get(&line)).and_then(|line| line.track.clone());
         let opening = match self.in_pieces && !self.is_in_band {
-            true => Opening::OnTrack { behind: behind.track.clone(), copied: self.copies },
+            true => Opening::OnTrack { behind, copied: self.copies },
             false => Opening::Alone,
         };
-        self.start((offset, end), behind, opening);
+        self.start((offset, end), line, opening);
     }
 
-    fn start(&mut self, (offset, end): (u64, u64), behind: Behind, opening: Opening) {
+    fn start(&mut self, (offset, end): (u64, u64), line: Option<usize>, opening: Opening) {
+        let line = line.unwrap_or_else(|| self.new_line(None, Instant::now()));
         let number = self.next;
         self.next += 1;
         let file = self.file.clone();
         // Its requests follow from what was done before it, and not from what the others do meanwhile.
         let client = file.client.fork();
-        let Behind { track, before, rate, grows, young, first_at } = behind;
-        let part = Part {
-            next: offset,
-            end,
-            until: end,
-            moved: 0,
-            since: Instant::now(),
-            rate,
-            grows,
-            young,
-            first_at,
-            has_begun: false,
-            is_lent: matches!(opening, Opening::Alone | Opening::OnTrack { copied: false, .. }),
-            track,
-            next_part: None,
-            before,
-            client: client.clone(),
-        };
-        self.parts.insert(number, part);
-        self.waiting.push(Box::pin(async move {
+        let is_lent = matches!(opening, Opening::Alone | Opening::OnTrack { copied: false, .. });
+        let (waiting, _) = AbortHandle::new_pair();
+        let part =
+            Part { next: offset, end, until: end, has_begun: false, is_lent, line, client: client.clone(), waiting };
+        self.enter(number, part);
+        self.wait(number, async move {
             let opened = match opening {
                 Opening::Granted(granted) => file.stream_granted(&client, granted).await,
                 Opening::OnTrack { behind, copied } => {
@@ -562,57 +597,56 @@ impl Ranges {
                 Opening::Alone => file.stream_read_as(&client, offset, Some(end - offset)).await,
             };
             let is_in_band = opened.as_ref().is_ok_and(Stream::is_in_band);
-            Came { part: number, is_in_band, what: opened.map(What::Opened) }
-        }));
+            let what = opened.map(|stream| What::Opened(Held::new(stream)));
+            Came { part: number, is_in_band, what }
+        });
     }
 
     /// Asks for another piece where what was asked for on the connection of a part is near its end.
     fn go_on_behind(&mut self, number: usize) {
-        let part = |number: usize| self.parts.get(&number);
-        let Some(first) = part(number) else { return };
-        let (mut last, mut left, mut line) = (number, first.left(), 0);
-        while let Some(next) = part(last).and_then(|part| part.next_part) {
-            (last, line) = (next, line + 1);
-            left += part(next).map_or(0, Part::left);
-        }
+        let Some(first) = self.parts.get(&number) else { return };
+        let Some(line) = self.lines.get(&first.line) else { return };
+        let left_of = |part: &usize| self.parts.get(part).map_or(0, Part::left);
+        let behind = line.parts.iter().rev().take_while(|one| **one != number).count();
+        let left: u64 = line.parts.iter().map(left_of).sum();
         let most = if self.even.is_some() { 1 } else { LINE };
+        let now = Instant::now();
         // One that was cut short ends its connection.
-        if first.end < first.until || line == most || !first.comes_soon(left, self.trip) {
+        if first.end < first.until || behind == most || !line.comes_soon(left, self.trip, now) {
             return;
         }
-        if self.even.is_none() && !first.is_near_its_end(left, self.trip) {
+        if self.even.is_none() && !line.is_near_its_end(left, self.trip) {
             return;
         }
-        let behind = Behind { before: Some(last), ..Behind::from(first) };
-        let next = self.next;
-        if self.follow(behind)
-            && let Some(part) = self.parts.get_mut(&last)
-        {
-            part.next_part = Some(next);
+        self.follow(first.line);
+    }
+
+    /// Begins with a piece on a connection that there is, if there is one and it goes on.
+    fn follow(&mut self, line: usize) {
+        let track = self.lines.get(&line).and_then(|line| line.track.as_ref());
+        if self.is_in_band || track.is_none_or(|track| track.is_broken()) {
+            return;
+        }
+        if let Some((offset, end)) = self.take_piece(self.width.wanted()) {
+            self.begin(offset, end, Some(line));
         }
     }
 
-    /// Begins with a piece on a connection that there is. Whether there was one.
-    fn follow(&mut self, behind: Behind) -> bool {
-        if self.is_in_band || behind.track.as_ref().is_none_or(|track| track.is_broken()) {
-            return false;
+    fn wait(&mut self, number: usize, came: impl Future<Output = Came> + Send + 'static) {
+        let (handle, registration) = AbortHandle::new_pair();
+        if let Some(part) = self.parts.get_mut(&number) {
+            part.waiting = handle;
         }
-        let wanted = self.width.wanted();
-        let Some((offset, end)) = self.take_piece(wanted) else { return false };
-        self.begin(offset, end, behind);
-        true
+        self.waiting.push(Box::pin(async move { Abortable::new(came, registration).await.ok() }));
     }
 
-    fn wait_for(&mut self, part: usize, mut stream: Stream) {
-        self.waiting.push(Box::pin(async move {
+    fn wait_for(&mut self, part: usize, mut stream: Held) {
+        self.wait(part, async move {
             let next = stream.next().await;
-            let is_in_band = stream.is_in_band();
+            let is_in_band = stream.stream().is_some_and(Stream::is_in_band);
             let ended = match next {
                 Ok(Some(data)) => return Came { part, is_in_band, what: Ok(What::Data(stream, data)) },
-                Ok(None) => {
-                    let is_vouched_for = stream.is_vouched_for();
-                    stream.finish().await.map(|_| is_vouched_for)
-                }
+                Ok(None) => stream.finish().await,
                 Err(e) => Err(e),
             };
             let what = match ended {
@@ -622,7 +656,7 @@ impl Ranges {
                 Err(e) => Err(e),
             };
             Came { part, is_in_band, what }
-        }));
+        });
     }
 
     /// Begins with what no stream has begun with, then parts the range that has most left, while more streams are wanted than there are.
@@ -631,7 +665,7 @@ impl Ranges {
         while self.streams() < wanted
             && let Some((offset, end)) = self.take_piece(wanted)
         {
-            self.begin(offset, end, Behind::default());
+            self.begin(offset, end, None);
         }
         if self.is_in_band {
             return;
@@ -639,17 +673,19 @@ impl Ranges {
         for _ in self.streams()..wanted {
             // What is behind another on its connection comes when that has come, and both fail with it.
             // And nobody tells of what came of a copy that is cut short.
-            let is_free =
-                |part: &Part| part.is_lent && part.next_part.is_none() && (part.has_begun || part.before.is_none());
-            let worth = |part: &&mut Part| {
-                is_free(part) && part.left() >= 2 * LEAST && part.lasts(self.trip) > self.trip * TRIPS
+            let (lines, now) = (&self.lines, Instant::now());
+            let worth = |(number, part): &(&usize, &mut Part)| {
+                let Some(line) = lines.get(&part.line) else { return false };
+                let is_last = line.parts.back() == Some(*number);
+                let is_its_turn = part.has_begun || line.parts.front() == Some(*number);
+                let is_long = || line.lasts(part.left(), self.trip, now) > self.trip * TRIPS;
+                part.is_lent && is_last && is_its_turn && part.left() >= 2 * LEAST && is_long()
             };
-            let Some(most) = self.parts.values_mut().filter(worth).max_by_key(|part| part.left()) else {
-                return;
-            };
+            let most = self.parts.iter_mut().filter(worth).max_by_key(|(_, part)| part.left());
+            let Some((_, most)) = most else { return };
             let (middle, end) = (most.next + most.left() / 2, most.end);
             most.end = middle;
-            self.begin(middle, end, Behind::default());
+            self.begin(middle, end, None);
         }
     }
 }

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use ninefold_proto::Errno;
 use ninefold_proto::open::Access;
+use tokio::time::Instant;
 
 use super::client::Client;
 use super::error::{Error, Fault};
@@ -70,6 +71,20 @@ impl Client {
         if self.has_streams() && self.version().is_n1() {
             self.handle().dialer().open_ahead(connections);
         }
+    }
+}
+
+impl Client {
+    /// Opens a connection ahead, whatever is there already.
+    pub(super) fn prepare_another_stream(&self) {
+        if self.has_streams() {
+            self.handle().dialer().open_another();
+        }
+    }
+
+    /// Whether one is there that was asked for at `asked` or later.
+    pub(super) fn has_spare_stream(&self, asked: Instant) -> bool {
+        self.handle().dialer().has_idle(asked)
     }
 }
 
@@ -261,13 +276,13 @@ impl Stream {
 
     /// What was before it on its connection may be what failed: it gets one of its own.
     async fn begin_alone(&mut self, e: Error) -> Result<(), Error> {
-        let Way::Beside(beside) = &self.way else { return Err(e) };
+        let Way::Beside(beside) = &mut self.way else { return Err(e) };
         if !is_of_the_way(&e) {
             return Err(e);
         }
         tracing::debug!("a stream gets a connection of its own: {e}");
-        let (file, modrev, id) = (beside.file().share(), beside.modrev(), beside.id());
-        if let Some(id) = id {
+        let (file, modrev, waiting) = (beside.file().share(), beside.modrev(), beside.take_waiting());
+        if let (None, Some(id)) = (waiting, beside.id()) {
             give_up(&file.client, id).await;
         }
         let Way::Beside(beside) = &self.way else { return Err(e) };
@@ -361,6 +376,13 @@ impl Stream {
     pub(crate) fn abandon(self) {
         if let Way::Beside(beside) = self.way {
             beside.reset();
+        }
+    }
+
+    /// Ends one that is read before its time: the server is told by the session, as it may not see for minutes that a connection has gone.
+    pub(super) fn give_up(self) {
+        if let Way::Beside(beside) = self.way {
+            beside.give_up();
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ninefold::client::{BeginRead, Client, Follow, Memory, Options};
 use ninefold::proto::dialect::Version;
+use ninefold::server::StreamLimits;
 use ninefold::transport::Address;
 use tokio::time::timeout;
 
@@ -89,4 +90,25 @@ async fn tokens_are_said_on_them_before_the_server_is_asked_for_their_streams() 
     assert_eq!(road.made(), 9);
     let counts = scene.server.stream_counts();
     assert_eq!((counts.failed, counts.refused, counts.early), (0, 0, 0));
+}
+
+#[tokio::test]
+async fn streams_of_a_read_that_is_given_up_before_it_is_known_to_have_begun_are_given_up() {
+    // No token is over before the test is.
+    let scene = Scene::with(SIZE, StreamLimits { token: 2 * SOON, ..StreamLimits::default() }).await;
+    let (address, listener) = far_listener().await;
+    let road = Road::by(address, async { listener.await.unwrap() }, scene.address);
+    let (_dir, options) = remember(scene.address, address, FAR).await;
+    let look = async |client: &Client| client.metadata("/f", Follow::All).await;
+    let address = Address::tcp(address);
+    let (client, _) = timeout(SOON, Client::first(&address, options, look)).await.expect("a session").unwrap();
+    road.shut(Part::Tells);
+    road.shut(Part::Data);
+    let how = BeginRead { most: 1 << 20, streams: 8, ..BeginRead::default() };
+    tokio::select! {
+        begun = client.begin_read_as("/f", how) => panic!("{begun:?}"),
+        () = until("its streams", || scene.server.stream_counts().opened == 8) => {}
+    }
+    road.open(Part::Tells);
+    until("no stream", || scene.server.streams() == 0).await;
 }

@@ -75,12 +75,12 @@ impl Scene {
     /// The server behind a way on which each byte takes [`DELAY`]; the connections but the first end when `most` bytes have come back by
     /// one of them.
     async fn far(&self, most: u64) -> SocketAddr {
-        self.by(Way { delay: DELAY, slow: None, most }).await
+        self.by(Way { delay: DELAY, slow: None, one: None, most }).await
     }
 
     /// The same, nearer: a round trip is long enough still, and a long file goes in many pieces.
     async fn half_far(&self) -> SocketAddr {
-        self.by(Way { delay: DELAY / 2, slow: None, most: u64::MAX }).await
+        self.by(Way { delay: DELAY / 2, slow: None, one: None, most: u64::MAX }).await
     }
 
     async fn by(&self, way: Way) -> SocketAddr {
@@ -120,7 +120,7 @@ impl Scene {
 
     /// The same, to which a connection takes as long as over a long way: see [`far_listener`].
     async fn far_to_connect(&self) -> SocketAddr {
-        self.far_to_connect_by(Way { delay: DELAY, slow: None, most: u64::MAX }).await
+        self.far_to_connect_by(Way { delay: DELAY, slow: None, one: None, most: u64::MAX }).await
     }
 
     async fn far_to_connect_by(&self, way: Way) -> SocketAddr {
@@ -159,17 +159,29 @@ struct Way {
     delay: Duration,
     /// What comes back by each connection but the first comes slowly.
     slow: Option<Slow>,
+    /// By this one alone, whose end the server is not told.
+    one: Option<u64>,
     /// Bytes that come back by each but the first before it ends.
     most: u64,
 }
 
 #[derive(Clone)]
 struct Slow {
-    /// Bytes a second.
+    /// Bytes a second, behind the first so many.
     rate: u64,
+    fast: usize,
     /// More than so many bytes pass when the gate is open.
     holds_at: usize,
     gate: tokio::sync::watch::Receiver<bool>,
+    /// Bytes that passed.
+    passed: Arc<AtomicU64>,
+}
+
+impl Slow {
+    /// Nothing passes but when the gate is open, and then as it comes.
+    fn held(gate: tokio::sync::watch::Receiver<bool>) -> Slow {
+        Slow { rate: u64::MAX, fast: 0, holds_at: 0, gate, passed: Arc::default() }
+    }
 }
 
 /// Whether somebody's SYN to the address is not answered (proc_net(5): state 2).
@@ -190,14 +202,23 @@ async fn drip(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin,
         if came + n > slow.holds_at && slow.gate.wait_for(|open| *open).await.is_err() {
             return;
         }
-        due = due.max(tokio::time::Instant::now()) + Duration::from_secs_f64(n as f64 / slow.rate as f64);
-        tokio::time::sleep_until(due).await;
+        if came >= slow.fast {
+            due = due.max(tokio::time::Instant::now()) + Duration::from_secs_f64(n as f64 / slow.rate as f64);
+            tokio::time::sleep_until(due).await;
+        }
         if to.write_all(&buffer[..n]).await.is_err() {
             return;
         }
         came += n;
+        slow.passed.fetch_add(n as u64, Ordering::Relaxed);
     }
     let _ = to.shutdown().await;
+}
+
+/// Carries what comes, and tells nobody of its end.
+async fn carry_without_end(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin) {
+    let _ = tokio::io::copy(&mut from, &mut to).await;
+    std::future::pending().await
 }
 
 async fn relay(listener: TcpListener, server: SocketAddr, made: Arc<AtomicU64>, way: Way) {
@@ -205,7 +226,8 @@ async fn relay(listener: TcpListener, server: SocketAddr, made: Arc<AtomicU64>, 
         let Ok((near, _)) = listener.accept().await else { return };
         made.fetch_add(1, Ordering::Relaxed);
         let socket = TcpSocket::new_v4().unwrap();
-        if way.slow.is_some() {
+        let is_slow = number > 0 && way.one.is_none_or(|one| one == number);
+        if is_slow && way.slow.is_some() {
             // What is slow holds little.
             socket.set_recv_buffer_size(64 * 1024).unwrap();
         }
@@ -214,8 +236,12 @@ async fn relay(listener: TcpListener, server: SocketAddr, made: Arc<AtomicU64>, 
         near.set_nodelay(true).unwrap();
         far.set_nodelay(true).unwrap();
         let ((near_read, near_write), (far_read, far_write)) = (near.into_split(), far.into_split());
-        tokio::spawn(carry(near_read, far_write, way.delay));
-        let (most, slow) = if number == 0 { (u64::MAX, None) } else { (way.most, way.slow.clone()) };
+        match way.one {
+            Some(one) if one == number => tokio::spawn(carry_without_end(near_read, far_write)),
+            _ => tokio::spawn(carry(near_read, far_write, way.delay)),
+        };
+        let most = if number == 0 { u64::MAX } else { way.most };
+        let slow = way.slow.clone().filter(|_| is_slow);
         let back = far_read.take(most);
         match slow {
             None => tokio::spawn(carry(back, near_write, way.delay)),
@@ -453,8 +479,8 @@ async fn pieces_that_wait_in_line_are_given_up_with_those_before_them() {
 async fn streams_that_were_asked_for_with_an_open_and_by_which_nothing_comes_give_way_to_messages() {
     let scene = Scene::new().await;
     let (_never, gate) = tokio::sync::watch::channel(false);
-    let slow = Slow { rate: u64::MAX, holds_at: 0, gate };
-    let far = scene.far_to_connect_by(Way { delay: DELAY, slow: Some(slow), most: u64::MAX }).await;
+    let slow = Slow { holds_at: 0, ..Slow::held(gate) };
+    let far = scene.far_to_connect_by(Way { delay: DELAY, slow: Some(slow), one: None, most: u64::MAX }).await;
     let address: Address = format!("9p://{far}").parse().unwrap();
     // Whatever else is waited for is waited for without an end.
     let (client, begun) = begin(&address, Options { timeout: None, ..Options::default() }).await;
@@ -468,8 +494,10 @@ async fn streams_that_were_asked_for_with_an_open_and_by_which_nothing_comes_giv
 async fn who_changes_pages_that_are_on_the_way_is_told_of() {
     let scene = Scene::of(LONG).await;
     let (go_on, gate) = tokio::sync::watch::channel(false);
-    let slow = Slow { rate: 50_000_000, holds_at: 1_000_000, gate };
-    let client = client(scene.by(Way { delay: DELAY / 2, slow: Some(slow), most: u64::MAX }).await, Version::N1).await;
+    let slow = Slow { rate: 50_000_000, holds_at: 1_000_000, ..Slow::held(gate) };
+    let client =
+        client(scene.by(Way { delay: DELAY / 2, slow: Some(slow), one: None, most: u64::MAX }).await, Version::N1)
+            .await;
     let file = open(&client).await;
     let mut ranges = file.ranges(0, LONG as u64, 2);
     let written = std::fs::OpenOptions::new().write(true).open(scene.dir.path().join("f")).unwrap();
@@ -496,8 +524,8 @@ async fn a_piece_whose_token_grew_too_old_in_line_comes_by_a_connection_of_its_o
     let scene = Scene::with(LONGER, streams).await;
     // One is asked for when 16 MB of the one before it are left, of which no socket holds more than 4 MB (tcp(7), tcp_wmem).
     let (set, gate) = tokio::sync::watch::channel(true);
-    let slow = Slow { rate: 25_000_000, holds_at: 0, gate };
-    let way = Way { delay: 4 * DELAY, slow: Some(slow), most: u64::MAX };
+    let slow = Slow { rate: 25_000_000, holds_at: 0, ..Slow::held(gate) };
+    let way = Way { delay: 4 * DELAY, slow: Some(slow), one: None, most: u64::MAX };
     let client = client(scene.by(way).await, Version::N1).await;
     let file = open(&client).await;
     let mut ranges = file.ranges(0, LONGER as u64, 2);
@@ -521,7 +549,7 @@ async fn a_connection_that_ends_anywhere_among_its_pieces_never_makes_of_them_wh
     // Within the first piece of each, about its end, and within the second.
     for most in [1_000_000, 1_600_000, 1_666_666, 1_666_667, 1_666_668, 2_500_000] {
         let scene = Scene::of(LONG).await;
-        let way = Way { delay: DELAY / 2, slow: None, most };
+        let way = Way { delay: DELAY / 2, slow: None, one: None, most };
         let client = client(scene.by(way).await, Version::N1).await;
         let mut ranges = open(&client).await.ranges(0, LONG as u64, 8);
         // What comes is compared.
@@ -634,4 +662,105 @@ async fn what_is_dropped_half_way_leaves_no_stream() {
     assert!(ranges.next().await.unwrap().is_some());
     drop(ranges);
     crate::support::settled(&client, held).await;
+}
+
+/// Waits until the server has no stream.
+async fn no_streams_are_left(scene: &Scene) {
+    timeout(SOON, async {
+        while scene.server.streams() > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await
+    .expect("no stream is left");
+}
+
+#[tokio::test]
+async fn what_is_bound_to_a_connection_that_stands_still_comes_by_others() {
+    let (_never, gate) = tokio::sync::watch::channel(false);
+    // Within its first piece, and with others in line behind that.
+    for (size, holds_at) in [(LONG, 300_000), (LONG, 1_500_000), (LONGER, 6_000_000)] {
+        let scene = Scene::of(size).await;
+        let slow = Slow { holds_at, ..Slow::held(gate.clone()) };
+        let passed = slow.passed.clone();
+        let way = Way { delay: DELAY / 2, slow: Some(slow), one: Some(1), most: u64::MAX };
+        let client = client(scene.by(way).await, Version::N1).await;
+        let mut ranges = open(&client).await.ranges(0, size as u64, 8);
+        gather(&mut ranges, 0, size).await.unwrap();
+        assert!(ranges.is_watched() && !ranges.is_changed());
+        // There was such a one: some of what it held came, and another was made for it.
+        assert!((1..=holds_at as u64).contains(&passed.load(Ordering::Relaxed)));
+        assert!(scene.made.load(Ordering::Relaxed) > 9);
+        // Of that one too, by which nobody can tell the server.
+        no_streams_are_left(&scene).await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_bound_to_a_connection_that_became_slow_comes_by_others() {
+    const FAST: usize = 2_000_000;
+    let scene = Scene::of(LONGER).await;
+    let (_open, gate) = tokio::sync::watch::channel(true);
+    let slow = Slow { rate: 100_000, fast: FAST, ..Slow::held(gate) };
+    let passed = slow.passed.clone();
+    let way = Way { delay: DELAY / 2, slow: Some(slow), one: Some(1), most: u64::MAX };
+    let client = client(scene.by(way).await, Version::N1).await;
+    let mut ranges = open(&client).await.ranges(0, LONGER as u64, 8);
+    gather(&mut ranges, 0, LONGER).await.unwrap();
+    // Its first piece alone is of 6 MB.
+    let passed = passed.load(Ordering::Relaxed) as usize;
+    assert!((FAST..2 * FAST).contains(&passed), "{passed}");
+    no_streams_are_left(&scene).await;
+}
+
+#[tokio::test]
+async fn of_copies_that_were_given_up_nobody_says_that_the_file_stayed_as_it_was() {
+    let scene = Scene::new().await;
+    let (_never, gate) = tokio::sync::watch::channel(false);
+    // Half of what was asked for with the open.
+    let slow = Slow { holds_at: 500_000, ..Slow::held(gate) };
+    let way = Way { delay: DELAY, slow: Some(slow), one: Some(1), most: u64::MAX };
+    let address: Address = format!("9p://{}", scene.far_to_connect_by(way).await).parse().unwrap();
+    let (client, begun) = begin(&address, Options::default()).await;
+    assert_eq!(asked(&client), 8);
+    let mut ranges = begun.file.ranges(0, SIZE as u64, 8);
+    gather(&mut ranges, 0, SIZE).await.unwrap();
+    assert!(ranges.is_watched() && !ranges.is_changed() && !ranges.is_settled());
+    no_streams_are_left(&scene).await;
+}
+
+#[tokio::test]
+async fn where_all_of_the_way_stands_still_or_nobody_asks_for_bytes_no_connection_is_given_up() {
+    /// A few at most, where the machine let one stand still before the others; else one each 250 ms would be.
+    const FEW: u64 = 2;
+    let scene = Scene::of(LONG).await;
+    let (go_on, gate) = tokio::sync::watch::channel(false);
+    let slow = Slow { rate: 20_000_000, holds_at: 800_000, ..Slow::held(gate) };
+    let way = Way { delay: DELAY / 2, slow: Some(slow), one: None, most: u64::MAX };
+    let client = client(scene.by(way).await, Version::N1).await;
+    let mut ranges = open(&client).await.ranges(0, LONG as u64, 8);
+    let (mut all, mut came) = (vec![0; LONG], 0);
+    let mut put = |(offset, data): (u64, bytes::Bytes)| {
+        all[offset as usize..][..data.len()].copy_from_slice(&data);
+        came += data.len();
+    };
+    let mut is_shut = true;
+    loop {
+        let bound = if is_shut { Duration::from_secs(4) } else { SOON };
+        match timeout(bound, ranges.next()).await {
+            Ok(piece) => match piece.unwrap() {
+                Some(piece) => put(piece),
+                None => break,
+            },
+            Err(_) => {
+                assert!(std::mem::replace(&mut is_shut, false), "a piece in time");
+                assert!(scene.made.load(Ordering::Relaxed) <= 9 + FEW);
+                go_on.send(true).unwrap();
+                put(ranges.next().await.unwrap().unwrap());
+                tokio::time::sleep(Duration::from_secs(2)).await;
+            }
+        }
+    }
+    assert!(!is_shut && came == LONG && all == content(0, LONG));
+    assert!(scene.made.load(Ordering::Relaxed) <= 9 + FEW);
 }

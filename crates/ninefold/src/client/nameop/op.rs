@@ -659,12 +659,11 @@ impl NameOp for BeginRead {
 
     async fn take(&self, promised: ReadPromised, qid: Qid) -> Result<Begun, Error> {
         let ReadPromised { spot, opened, metadata, longer, read, granted } = promised;
-        // First: whatever becomes of the rest, what was granted is come for, or given up.
         let mut grants = Vec::with_capacity(granted.len());
         for (number, (grant, saying)) in (0..).zip(granted) {
             // Why it is not is told by who asks for another.
             if let Ok(grant) = grant.take().await {
-                grants.push(Granted::new(spot.client(), (number * GRANTED, GRANTED), grant, saying));
+                grants.push(Granted::new((number * GRANTED, GRANTED), grant, saying));
             }
         }
         // Before the open, which may be refused to a directory in other words.

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// What a round trip may take for one connection to be enough: ten segments then make 58 Mbit/s at once, and 1 Gbit/s
-/// four round trips, 8 ms, later.
-const TRIP: Duration = Duration::from_millis(2);
+/// What a round trip may take for one connection to be enough: ten segments then make 33 Mbit/s at once, and 1 Gbit/s
+/// five round trips, 18 ms, later. A connection for each 2 ms of a longer one filled 1 Gbit/s no sooner at 15 ms, and overran it.
+const TRIP: Duration = Duration::from_micros(3500);
 
 /// Intervals in which more connections show that they bring more: ten round trips, in which each brings 15 MB if nothing holds it.
 const PROOF: u32 = 5;
@@ -124,9 +124,9 @@ mod tests {
         let at_once = |trip, most| Width::at_once(Duration::from_millis(trip), most);
         assert_eq!(
             [(1, 8), (7, 8), (50, 8), (50, 1), (50, 0), (900, 99)].map(|(trip, most)| at_once(trip, most)),
-            [0, 3, 8, 0, 0, 16]
+            [0, 2, 8, 0, 0, 16]
         );
-        assert_eq!([0, 1, 7, 15, 50, 300].map(|trip| after(trip, &[])), [1, 1, 3, 7, 8, 8]);
+        assert_eq!([0, 1, 7, 15, 50, 300].map(|trip| after(trip, &[])), [1, 1, 2, 4, 8, 8]);
     }
 
     #[test]

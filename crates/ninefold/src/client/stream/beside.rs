@@ -21,14 +21,15 @@ use ninefold_proto::{Errno, R, T};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::Instant;
 
-use super::granted::{self, Grant, Granted};
+use super::granted::{Grant, Granted};
 use super::track::{Track, Turn, opening};
 use crate::client::client::Client;
-use crate::client::connection::Waiting;
+use crate::client::connection::{Reply, Waiting};
 use crate::client::dialer::{Dialer, is_silent};
 use crate::client::error::{Error, Fault};
 use crate::client::file::File;
 use crate::client::node::unexpected;
+use crate::client::owned_stream::OwnedStream;
 use crate::transport::Stream as Socket;
 
 /// How long the server's word on a connection that broke is waited for: what it knows of the cause it knows by then, and it is worth no
@@ -143,14 +144,39 @@ enum End {
 enum Given {
     /// `.s`: a port at an address.
     Port(String, u16),
+    /// Of `.n1`.
     Token {
-        id: u32,
-        token: StreamToken,
-        modrev: u64,
-        elsewhere: Option<(String, u16)>,
-        /// It was said on its connection.
+        grant: Grant,
+        /// Its token was said on the connection.
         is_said: bool,
     },
+}
+
+impl Given {
+    fn read(reply: Reply) -> Result<Given, Error> {
+        match reply.message()? {
+            R::Stream { data, .. } if reply.version.streams => {
+                let address = StreamAddress::parse(data.0).ok_or_else(unexpected)?;
+                Ok(Given::Port(address.host.to_owned(), address.port))
+            }
+            _ => Grant::read(reply).map(|grant| Given::Token { grant, is_said: false }),
+        }
+    }
+
+    /// Its number, and the file's when it began.
+    fn named(&self) -> Option<(u32, u64)> {
+        match self {
+            Given::Port(..) => None,
+            Given::Token { grant, .. } => Some((grant.stream.id(), grant.modrev)),
+        }
+    }
+
+    fn stream(self) -> Option<OwnedStream> {
+        match self {
+            Given::Port(..) => None,
+            Given::Token { grant, .. } => Some(grant.stream),
+        }
+    }
 }
 
 impl Beside {
@@ -175,18 +201,8 @@ impl Beside {
         // Where the connection goes is known in .n1: it is made meanwhile.
         let dials = version.is_n1() && !matches!(ask.sharing, Sharing::Behind(_));
         let dial = async { if dials { Some(handle.dialer().open().await) } else { None } };
-        let (given, dialled) = match unless_refused(granted::ask(client, request), dial).await {
-            Ok((reply, dialled)) => match reply.message()? {
-                R::Stream { data, .. } if version.streams => {
-                    let address = StreamAddress::parse(data.0).ok_or_else(unexpected)?;
-                    (Given::Port(address.host.to_owned(), address.port), dialled)
-                }
-                R::Stream { id, token, modrev, addr, .. } => {
-                    let elsewhere = StreamAddress::parse(addr).map(|address| (address.host.to_owned(), address.port));
-                    (Given::Token { id, token, modrev, elsewhere, is_said: false }, dialled)
-                }
-                _ => return Err(unexpected()),
-            },
+        let (given, dialled) = match unless_refused(client.call(request), dial).await {
+            Ok((reply, dialled)) => (Given::read(reply)?, dialled),
             // Of a server that knows no flags.
             Err(Error::Refused(e)) if e.errno == Errno::EINVAL && ask.flags() != 0 => {
                 let ask = Ask::alone(read, offset, length);
@@ -209,17 +225,16 @@ impl Beside {
             Some(said) => said,
             None => file.client.handle().dialer().open().await,
         };
-        let Some(Grant { id, token, modrev, elsewhere }) = granted.take() else { return Beside::open(file, ask).await };
-        if elsewhere {
-            give_up(&file.client, id).await;
+        if granted.grant.elsewhere.is_some() {
             return Ok(None);
         }
         if let (Err(e), true) = (&dialled, is_said) {
             tracing::debug!("a stream is asked for again, as its connection came to nothing: {e}");
-            give_up(&file.client, id).await;
+            // Before that: what a server takes at a time may be one.
+            drop(granted);
             return Beside::open(file, ask).await;
         }
-        let given = Given::Token { id, token, modrev, elsewhere: None, is_said };
+        let given = Given::Token { grant: granted.grant, is_said };
         let begun = Beside::begin(file, ask, given, Some(dialled)).await?;
         Ok(begun.map(|beside| Beside { was_asked_ahead: true, ..beside }))
     }
@@ -232,22 +247,22 @@ impl Beside {
     ) -> Result<Option<Beside>, Error> {
         let &Ask { read, offset, length, .. } = ask;
         let (client, handle) = (&file.client, file.client.handle());
+        let named = given.named();
         let carrier = match (&ask.sharing, &given) {
-            (Sharing::Behind(track), Given::Token { id, token, elsewhere: None, .. }) => {
-                track.follow(client, *id, token).await.map(Carrier::Turn)
+            (Sharing::Behind(track), Given::Token { grant: Grant { token, elsewhere: None, .. }, .. }) => {
+                track.follow(token).await.map(Carrier::Turn)
             }
             (Sharing::Behind(_), _) => Err(io::ErrorKind::Unsupported.into()),
             (Sharing::First, _) => connect(handle.dialer(), &given, dialled).await.map(Track::begin).map(Carrier::Turn),
             (Sharing::Alone, _) => connect(handle.dialer(), &given, dialled).await.map(Carrier::Own),
         };
-        let lane = &client.lane;
-        let carrier = match carrier {
+        let (lane, mut stream) = (&client.lane, given.stream());
+        let mut carrier = match carrier {
             Ok(carrier) => carrier,
             Err(e) => {
                 tracing::debug!("no data connection: {e}");
-                if let Given::Token { id, .. } = given {
-                    give_up(client, id).await;
-                }
+                // Before another one is asked for: what a server takes at a time may be one.
+                drop(stream);
                 if let Sharing::Behind(_) = ask.sharing {
                     // It is that of the streams before it that is gone.
                     let ask = Ask { sharing: Sharing::First, ..ask.clone() };
@@ -257,12 +272,18 @@ impl Beside {
                 return Ok(None);
             }
         };
-        let (end, depth) = match given {
+        if let (Carrier::Turn(turn), Sharing::Behind(_)) = (&mut carrier, &ask.sharing) {
+            turn.waiting = stream.take();
+        }
+        let (end, depth) = match named {
             // The connection took one round trip, and what comes by it another half.
-            Given::Port(..) => (End::Unsaid, lane.depth() + 1),
-            Given::Token { id, modrev, .. } => {
+            None => (End::Unsaid, lane.depth() + 1),
+            Some((id, modrev)) => {
                 let waiting =
                     handle.begin(T::Streamend { id, flags: Octal(0) }, Default::default(), lane.depth()).await?;
+                if let Some(stream) = stream {
+                    stream.let_go();
+                }
                 let depth = waiting.depth();
                 (End::Asked { id, modrev, waiting: Some(waiting) }, depth)
             }
@@ -413,11 +434,21 @@ impl Beside {
     /// Waits for the stream before it on its connection, whose waits have bounds of their own.
     async fn come_to_turn(&mut self) -> Result<(), Error> {
         let Beside { carrier: Carrier::Turn(turn), end, .. } = self else { return Ok(()) };
-        tokio::select! {
+        let came = tokio::select! {
             biased;
             came = turn.wait() => came.map_err(|e| Fault::Cut(Arc::new(e)).into()),
             e = end.failed() => Err(of_the_way(e)),
+        };
+        // With the server's answer its number is forgotten.
+        if let (End::Said { .. }, Some(stream)) = (end, turn.waiting.take_if(|_| came.is_err())) {
+            stream.let_go();
         }
+        came
+    }
+
+    /// The stream, where its turn has not come and it was not ended: who drops it ends it.
+    pub fn take_waiting(&mut self) -> Option<OwnedStream> {
+        if let Carrier::Turn(turn) = &mut self.carrier { turn.waiting.take() } else { None }
     }
 
     /// Whether what failed may be what it was to share, or that nobody came for it in time: it was asked for ahead of need.
@@ -589,6 +620,14 @@ impl Beside {
         }
     }
 
+    /// Ends it at the server, unless that has told its end.
+    pub fn give_up(mut self) {
+        // One whose turn has not come ends as its turn is dropped.
+        if let (None, Some(id)) = (self.take_waiting(), self.id()) {
+            self.file.client.handle().end_stream(id);
+        }
+    }
+
     /// The end before the end.
     pub fn finish_reading(self) -> Result<(), Error> {
         match self.ended {
@@ -690,7 +729,7 @@ async fn unless_refused<A, D>(
     }
 }
 
-fn said(reply: Result<crate::client::connection::Reply, Error>) -> Result<(u64, u64), Error> {
+fn said(reply: Result<Reply, Error>) -> Result<(u64, u64), Error> {
     match reply?.message()? {
         R::Streamend { count, modrev } => Ok((count, modrev)),
         _ => Err(unexpected()),
@@ -705,14 +744,14 @@ pub(super) async fn give_up(client: &Client, id: u32) {
 /// The data connection of what was given, which was told whose it is.
 async fn connect(dialer: &Dialer, given: &Given, dialled: Option<io::Result<Socket>>) -> io::Result<Socket> {
     let mut socket = match (given, dialled) {
-        (Given::Port(host, port) | Given::Token { elsewhere: Some((host, port)), .. }, _) => {
+        (Given::Port(host, port) | Given::Token { grant: Grant { elsewhere: Some((host, port)), .. }, .. }, _) => {
             dialer.open_at(host, *port).await?
         }
         (_, Some(opened)) => opened?,
         (_, None) => return Err(io::ErrorKind::Unsupported.into()),
     };
-    if let Given::Token { token, is_said: false, .. } = given {
-        socket.write_all(&opening(stream::PREFACE, token)).await?;
+    if let Given::Token { grant, is_said: false } = given {
+        socket.write_all(&opening(stream::PREFACE, &grant.token)).await?;
     }
     Ok(socket)
 }

@@ -4,54 +4,43 @@
 
 use std::io;
 
+use ninefold_proto::R;
 use ninefold_proto::n1::stream;
+use ninefold_proto::stream::StreamAddress;
 use ninefold_proto::types::StreamToken;
-use ninefold_proto::{R, T};
 use tokio::io::AsyncWriteExt;
-use tokio::sync::oneshot;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::beside::give_up;
 use super::track::{PATIENCE, opening};
 use crate::client::client::Client;
 use crate::client::connection::Reply;
-use crate::client::error::{Error, Loss};
+use crate::client::error::Error;
 use crate::client::node::unexpected;
+use crate::client::owned_stream::OwnedStream;
 use crate::client::root::random;
 use crate::transport::Stream as Socket;
 
-/// What the server says to a Tstream of `.n1`.
-#[derive(Clone, Debug)]
+/// What the server says to a Tstream of `.n1`. Dropped, it gives the stream up.
+#[derive(Debug)]
 pub(in crate::client) struct Grant {
-    pub id: u32,
+    pub stream: OwnedStream,
     pub token: StreamToken,
     pub modrev: u64,
-    /// Where its data connection goes if not to where the session's does.
-    pub elsewhere: bool,
+    /// Host and port of its data connection, if that does not go to where the session's does.
+    pub elsewhere: Option<(String, u16)>,
 }
 
 impl Grant {
-    pub fn read(reply: Reply) -> Result<Grant, Error> {
+    pub fn read(mut reply: Reply) -> Result<Grant, Error> {
+        let stream = reply.stream.take().ok_or_else(unexpected)?;
         match reply.message()? {
-            R::Stream { id, token, modrev, addr, .. } => Ok(Grant { id, token, modrev, elsewhere: !addr.is_empty() }),
+            R::Stream { token, modrev, addr, .. } => {
+                let elsewhere = StreamAddress::parse(addr).map(|address| (address.host.to_owned(), address.port));
+                Ok(Grant { stream, token, modrev, elsewhere })
+            }
             _ => Err(unexpected()),
         }
     }
-}
-
-/// Sends a Tstream. Where nobody waits for the reply any more, the stream that it brings is given up: its Tflush may come too late.
-pub(super) async fn ask(client: &Client, request: T<'static>) -> Result<Reply, Error> {
-    let (client, (tell, told)) = (client.clone(), oneshot::channel());
-    tokio::spawn(async move {
-        let reply = client.call(request).await;
-        if let Err(Ok(reply)) = tell.send(reply)
-            && let Ok(R::Stream { id, .. }) = reply.message()
-        {
-            give_up(&client, id).await;
-        }
-    });
-    // The task ends without a word only with its runtime.
-    told.await.unwrap_or(Err(Error::Lost(Loss::Closed)))
 }
 
 /// See the [module](self).
@@ -59,28 +48,22 @@ pub(super) async fn ask(client: &Client, request: T<'static>) -> Result<Reply, E
 pub(in crate::client) struct Granted {
     pub offset: u64,
     pub length: u64,
-    grant: Option<Grant>,
-    client: Client,
+    pub grant: Grant,
     saying: Option<Saying>,
 }
 
 impl Granted {
-    pub fn new(client: &Client, (offset, length): (u64, u64), grant: Grant, saying: Option<Saying>) -> Granted {
-        Granted { offset, length, grant: Some(grant), client: client.clone(), saying }
+    pub fn new((offset, length): (u64, u64), grant: Grant, saying: Option<Saying>) -> Granted {
+        Granted { offset, length, grant, saying }
     }
 
-    /// The connection on which its token was said, if it was said before. Dropped before it is done it gives up the stream.
+    /// The connection on which its token was said, if it was said before.
     pub(super) async fn said(&mut self) -> Option<io::Result<Socket>> {
-        let (saying, grant) = (self.saying.as_mut()?, self.grant.as_ref()?);
-        if saying.token != grant.token {
+        let saying = self.saying.as_mut()?;
+        if saying.token != self.grant.token {
             return Some(Err(io::Error::other("the server has another token for the stream")));
         }
         Some(saying.said().await)
-    }
-
-    /// For who comes for it.
-    pub fn take(mut self) -> Option<Grant> {
-        self.grant.take()
     }
 }
 
@@ -109,14 +92,5 @@ impl Saying {
 
     async fn said(&mut self) -> io::Result<Socket> {
         (&mut self.task).await.unwrap_or_else(|e| Err(io::Error::other(e)))
-    }
-}
-
-impl Drop for Granted {
-    fn drop(&mut self) {
-        if let (Some(grant), Ok(runtime)) = (self.grant.take(), tokio::runtime::Handle::try_current()) {
-            let client = self.client.clone();
-            runtime.spawn(async move { give_up(&client, grant.id).await });
-        }
     }
 }

@@ -15,8 +15,7 @@ use ninefold_proto::types::StreamToken;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{Mutex, oneshot};
 
-use super::beside::give_up;
-use crate::client::client::Client;
+use crate::client::owned_stream::OwnedStream;
 use crate::transport::Stream as Socket;
 
 /// The longest wait for room for a token: the server takes it when it has come to it, and until then the kernel does.
@@ -47,17 +46,14 @@ pub(super) struct Turn {
     /// Its turn has not come.
     before: Option<oneshot::Receiver<Reading>>,
     next: Option<oneshot::Sender<Reading>>,
-    /// Of one that waits: who tells the server that nobody will come for it, and its number.
-    waiting: Option<(Client, u32)>,
+    /// Of one that waits: nobody comes for it if this is dropped.
+    pub waiting: Option<OwnedStream>,
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
         if self.next.is_some() {
             self.track.is_broken.store(true, Ordering::Relaxed);
-        }
-        if let (Some((client, id)), Ok(runtime)) = (self.waiting.take(), tokio::runtime::Handle::try_current()) {
-            runtime.spawn(async move { give_up(&client, id).await });
         }
     }
 }
@@ -77,7 +73,7 @@ impl Track {
     }
 
     /// Sends the token of the stream that is the next one.
-    pub(super) async fn follow(self: &Arc<Track>, client: &Client, id: u32, token: &StreamToken) -> io::Result<Turn> {
+    pub(super) async fn follow(self: &Arc<Track>, token: &StreamToken) -> io::Result<Turn> {
         let mut line = self.line.lock().await;
         // It would get a token of which nobody makes use.
         if self.is_broken() {
@@ -94,8 +90,7 @@ impl Track {
         }
         let (next, end) = oneshot::channel();
         line.end = Some(end);
-        let waiting = Some((client.clone(), id));
-        Ok(Turn { track: self.clone(), reading: None, before: Some(before), next: Some(next), waiting })
+        Ok(Turn { track: self.clone(), reading: None, before: Some(before), next: Some(next), waiting: None })
     }
 }
 
@@ -106,7 +101,9 @@ impl Turn {
             let reading = before.await;
             self.before = None;
             self.reading = Some(reading.map_err(|_| io::ErrorKind::UnexpectedEof)?);
-            self.waiting = None;
+            if let Some(stream) = self.waiting.take() {
+                stream.let_go();
+            }
         }
         Ok(())
     }

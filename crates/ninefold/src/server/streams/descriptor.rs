@@ -70,7 +70,8 @@ pub(super) async fn let_go(descriptor: Arc<dyn Descriptor>, written: bool) -> Re
 /// the clock's steps.
 fn of_stat(stat: &Stat) -> u64 {
     let (ctime, mtime) = (stat.st_ctime.cast_unsigned(), stat.st_mtime.cast_unsigned());
-    mix(&[ctime, stat.st_ctime_nsec, mtime, stat.st_mtime_nsec, stat.st_size.cast_unsigned()])
+    // Nanoseconds have libc's type where rustix goes by libc, and no sign where it does not.
+    mix(&[ctime, stat.st_ctime_nsec as _, mtime, stat.st_mtime_nsec as _, stat.st_size.cast_unsigned()])
 }
 
 /// FNV-1a over the numbers' bytes; never 0.

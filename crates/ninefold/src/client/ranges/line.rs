@@ -1,0 +1,157 @@
+//! One of several connections: the parts of the file that come by it, one behind another, and how fast they come. Pure but for its
+//! [`Track`], with time as an argument.
+//!
+//! [`Line::came`] counts what came, [`Line::tick`] ends half of the window by which [`takeover`](super::takeover) compares it with the
+//! others.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::takeover::{Halves, Seen};
+use super::width::interval;
+use crate::client::stream::Track;
+
+/// By what a rate is more than the one before, and not by chance.
+pub(super) const GROWS: f64 = 1.25;
+
+/// How much of a piece is left when the next one is asked for, in round trips at the rate of its connection: two it takes until that comes.
+const AHEAD: u32 = 4;
+/// The same of one that still grows, as a multiple of all that it brought: BBR sends up to 2.77 times as much in each round trip as in the
+/// one before, so in two of them nearly seven times as much again.
+const GROWTH: u64 = 8;
+/// In what time it ought to come: a token is good for 30 s (docs/protocol.md, "Streams"), and a connection may become slower.
+const SOON: Duration = Duration::from_secs(10);
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct Line {
+    /// Where others may come behind those that it has.
+    pub track: Option<Arc<Track>>,
+    /// The numbers of its parts, in the order in which they come.
+    pub parts: VecDeque<usize>,
+    /// Bytes that came so far, and when the first of them did.
+    young: u64,
+    first_at: Option<Instant>,
+    /// Bytes that came in this [`interval`], and when it began.
+    moved: u64,
+    since: Instant,
+    /// Bytes a second in the interval before: a connection is slow at its beginning, and what its whole life says is too little.
+    rate: Option<f64>,
+    /// That was more than in the one before it, or there was none.
+    grows: bool,
+    halves: Halves,
+}
+
+impl Line {
+    pub fn new(track: Option<Arc<Track>>, now: Instant) -> Line {
+        Line {
+            track,
+            parts: VecDeque::new(),
+            young: 0,
+            first_at: None,
+            moved: 0,
+            since: now,
+            rate: None,
+            grows: true,
+            halves: Halves::default(),
+        }
+    }
+
+    /// So many bytes of one of its parts have come. `begins`: they are the part's first.
+    pub fn came(&mut self, bytes: u64, begins: bool, trip: Duration, now: Instant) {
+        self.young += bytes;
+        self.halves.came(bytes);
+        if begins {
+            // It had to wait, for its connection or for the one before it.
+            (self.since, self.moved) = (now, 0);
+            self.first_at.get_or_insert(now);
+            return;
+        }
+        self.moved += bytes;
+        let took = now.saturating_duration_since(self.since);
+        if took >= interval(trip) {
+            let rate = self.moved as f64 / took.as_secs_f64();
+            // Once it does not it has come to what the way holds.
+            self.grows &= self.rate.is_none_or(|before| rate > before * GROWS);
+            self.rate = Some(rate);
+            (self.since, self.moved) = (now, 0);
+        }
+    }
+
+    /// Whether so much of it is there long before the token of what is asked for now has grown too old. Nobody knows before a connection has
+    /// brought bytes for a round trip.
+    pub fn comes_soon(&self, left: u64, trip: Duration, now: Instant) -> bool {
+        let took = self.first_at.map(|first| now.saturating_duration_since(first));
+        let Some(took) = took.filter(|&took| took >= trip && !took.is_zero()) else { return false };
+        let mean = self.young as f64 / took.as_secs_f64();
+        left as f64 <= mean.min(self.rate.unwrap_or(mean)) * SOON.as_secs_f64()
+    }
+
+    /// Whether what is left of it is so little that the next piece is to be asked for. Of one that grows nobody knows how much that is.
+    pub fn is_near_its_end(&self, left: u64, trip: Duration) -> bool {
+        if self.grows && left <= self.young * GROWTH {
+            return true;
+        }
+        let ahead = (trip * AHEAD).as_secs_f64();
+        self.rate.is_some_and(|rate| left as f64 <= rate * ahead)
+    }
+
+    /// How long so much takes if nothing changes.
+    pub fn lasts(&self, left: u64, trip: Duration, now: Instant) -> Duration {
+        let silent = now.saturating_duration_since(self.since);
+        let rate = match self.rate {
+            // One that has come to a standstill.
+            _ if silent >= 2 * interval(trip) => self.moved as f64 / silent.as_secs_f64(),
+            Some(rate) => rate,
+            None => return Duration::MAX,
+        };
+        Duration::try_from_secs_f64(left as f64 / rate).unwrap_or(Duration::MAX)
+    }
+
+    /// Ends half of a window, with so much left.
+    pub fn tick(&mut self, left: u64) -> Seen {
+        Seen { left, halves: self.halves.turn(self.first_at.is_some()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TRIP: Duration = Duration::from_millis(100);
+
+    /// One by which so many bytes came in each interval, and when it is by then.
+    fn line(intervals: &[u64]) -> (Line, Instant) {
+        let mut now = Instant::now();
+        let mut line = Line::new(None, now);
+        line.came(1, true, TRIP, now);
+        for &bytes in intervals {
+            now += interval(TRIP);
+            line.came(bytes, false, TRIP, now);
+        }
+        (line, now)
+    }
+
+    #[test]
+    fn one_that_grows_asks_for_more_long_before_the_end() {
+        let (line, _) = line(&[1_000_000]);
+        assert!(line.is_near_its_end(7_000_000, TRIP) && !line.is_near_its_end(9_000_000, TRIP));
+    }
+
+    #[test]
+    fn one_that_has_come_to_what_the_way_holds_asks_for_more_by_its_rate() {
+        let (line, now) = line(&[1_000_000, 1_000_000]);
+        assert!(line.is_near_its_end(1_900_000, TRIP) && !line.is_near_its_end(2_100_000, TRIP));
+        assert!(line.comes_soon(49_000_000, TRIP, now) && !line.comes_soon(51_000_000, TRIP, now));
+    }
+
+    #[test]
+    fn one_that_stands_still_lasts_for_ever() {
+        let (line, now) = line(&[1_000_000]);
+        assert_eq!(line.lasts(5_000_000, TRIP, now), Duration::from_secs(1));
+        assert_eq!(line.lasts(5_000_000, TRIP, now + 2 * interval(TRIP)), Duration::MAX);
+    }
+}
