@@ -62,7 +62,7 @@ pub enum Error {
     /// No stream module has the name, or the module is not for this kind of file.
     #[error("no such stream module for this file")]
     NoModule,
-    /// A descriptor of a directory; its entries are no stream of bytes.
+    /// A directory of a server.
     #[error("is a directory")]
     Directory,
 }

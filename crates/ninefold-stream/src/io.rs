@@ -2,7 +2,10 @@
 
 use std::io::{BufRead, Read, Seek, SeekFrom, Write};
 
+use rustix::io::Errno;
+
 use crate::backplane::current::Mode;
+use crate::error::Error;
 use crate::stream::Stream;
 
 impl Read for &Stream {
@@ -36,7 +39,11 @@ impl Write for &Stream {
         }
         let mut region = self.alloc_in(Mode::Write, data.len())?;
         region.copy_from_slice(data);
-        region.free()?;
+        match region.free() {
+            // It is taken, and who tried again would have it twice: what is flushed, or needs memory, meets it again.
+            Err(Error::Os(Errno::AGAIN | Errno::INTR)) => {}
+            freed => freed?,
+        }
         Ok(data.len())
     }
 

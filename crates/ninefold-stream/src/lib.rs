@@ -35,6 +35,7 @@
 mod backplane;
 mod calibration;
 mod copy;
+mod directory;
 mod error;
 mod fault;
 mod io;
@@ -53,6 +54,7 @@ mod stream;
 pub use backplane::current::Mode;
 pub use calibration::{BadCalibration, BadLine, Calibration};
 pub use copy::copy;
+pub use directory::Entry;
 pub use error::{Error, Result};
 pub use open::Options;
 pub use primitives::seat_place;

@@ -100,6 +100,17 @@ impl StreamLock {
         Hold { lock: self }
     }
 
+    /// `hold`, where nobody else has it; short sections, which end by themselves, are waited for.
+    pub fn try_hold(&self, me: &Seat) -> Option<Hold<'_>> {
+        if self.is_held(me) {
+            return Some(self.hold(me));
+        }
+        self.mutex.try_lock().then(|| {
+            self.begin_holding(me);
+            Hold { lock: self }
+        })
+    }
+
     /// `hold` without a guard, for interfaces whose guard is a call.
     pub fn enter(&self, me: &Seat) {
         if self.is_held(me) {
@@ -107,6 +118,11 @@ impl StreamLock {
             return;
         }
         self.mutex.lock();
+        self.begin_holding(me);
+    }
+
+    /// The mutex was just locked.
+    fn begin_holding(&self, me: &Seat) {
         self.holder.store(me.number(), Ordering::Relaxed);
         let owner = self.owner.load(Ordering::Relaxed);
         if owner != NOBODY && owner != me.number() {

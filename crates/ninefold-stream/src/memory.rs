@@ -23,13 +23,40 @@ pub const PAGE: usize = 4096;
 /// Bytes of a pooled buffer: from 64 KiB on a read costs little more than its copy, and two of these lie in a second-level cache.
 pub const POOLED: usize = 256 << 10;
 
+/// Bytes of a pooled buffer for the longest reads of files in order ([`Calibration::read`](crate::Calibration::read)).
+pub const LONG: usize = 1 << 20;
+
 /// Bytes of the first memory, for who needs more at once than may ever come: what is needed is believed as it comes.
 pub const BELIEVED: usize = 1 << 20;
 
 /// Buffers of that length kept when nobody uses them, so that opening a small file does not begin with page faults.
 const KEPT: usize = 4;
 
-static FREE: Mutex<Vec<Pages>> = Mutex::new(Vec::new());
+/// Buffers of one length that nobody uses.
+struct Pool {
+    bytes: usize,
+    free: Mutex<Vec<Pages>>,
+}
+
+static POOLS: [Pool; 2] = [Pool::of(POOLED), Pool::of(LONG)];
+
+impl Pool {
+    const fn of(bytes: usize) -> Pool {
+        Pool { bytes, free: Mutex::new(Vec::new()) }
+    }
+
+    fn take(&self) -> Result<Pages> {
+        let kept = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        kept.map_or_else(|| Pages::anonymous(self.bytes), Ok)
+    }
+
+    fn put(&self, pages: Option<Pages>) {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        if free.len() < KEPT {
+            free.extend(pages);
+        }
+    }
+}
 
 /// Are the system's pages as long as ours? Asked of libc: rustix would read the auxiliary vector and what that names, which valgrind hides.
 pub fn has_pages() -> bool {
@@ -100,9 +127,8 @@ impl Memory {
     /// Anonymous memory of `bytes` at least, for data that is read in: what it holds before is of no meaning, perhaps other data of this
     /// process.
     pub fn pooled(bytes: usize) -> Result<Memory> {
-        if bytes <= POOLED {
-            let kept = FREE.lock().unwrap_or_else(PoisonError::into_inner).pop();
-            return Ok(Self::of(kept.map_or_else(|| Pages::anonymous(POOLED), Ok)?));
+        if let Some(pool) = POOLS.iter().find(|pool| bytes <= pool.bytes) {
+            return Ok(Self::of(pool.take()?));
         }
         let whole =
             bytes.checked_next_multiple_of(PAGE).filter(|&n| n <= isize::MAX as usize).ok_or(Error::NoMemory)?;
@@ -215,11 +241,8 @@ impl Drop for Memory {
         let Owner::Anonymous(pages) = &mut self.owner else {
             return;
         };
-        if self.bytes == POOLED {
-            let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
-            if free.len() < KEPT {
-                free.extend(pages.take());
-            }
+        if let Some(pool) = POOLS.iter().find(|pool| self.bytes == pool.bytes) {
+            pool.put(pages.take());
         }
     }
 }

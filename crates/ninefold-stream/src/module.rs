@@ -16,7 +16,9 @@
 //! | `read-write` | the same, both |
 //! | `read-write-random` | the same, never ahead |
 //! | `append` | plain files opened with `O_APPEND`, which other processes append to as well |
-//! | `pipe` | pipes, sockets, terminals and whatever else has no places |
+//! | `pipe` | pipes, sockets and whatever else has no places |
+//! | `directory` | directories, whose entries are records |
+//! | `terminal` | terminals: the same, written by lines |
 //! | `ninep` | files of 9P servers, in messages: the buffers that they arrive in |
 //! | `ninep-stream` | the same over a connection of their own: the buffers that are received into |
 //! | `ring` | Unix sockets: memory that two processes share, where both ends have it; else as `pipe` |
@@ -33,6 +35,7 @@ use crate::fault::Notice;
 use crate::memory::{Frozen, Memory};
 use bell::Bell;
 use below::Below;
+use descriptor::Kind;
 use overlay::Overlays;
 
 mod append;
@@ -40,6 +43,7 @@ mod bell;
 pub(crate) mod below;
 mod decompress;
 pub(crate) mod descriptor;
+mod directory;
 mod gzip;
 mod mapped;
 #[cfg(feature = "ninep")]
@@ -50,6 +54,7 @@ mod pread;
 mod prefetch;
 mod readwrite;
 pub(crate) mod ring;
+mod terminal;
 mod zstd;
 
 /// What the backplane asks for.
@@ -110,6 +115,11 @@ pub trait StreamModule: Send {
         self.is_seekable()
     }
 
+    /// Does somebody watch what is written, and answer? Then a line is written at its end, and the rest before data are waited for.
+    fn is_by_line(&self) -> bool {
+        false
+    }
+
     /// Whoever waits for data from now on stops when the bell is rung, with ECANCELED.
     fn listen(&mut self, bell: Option<&Bell>) {
         let _ = bell;
@@ -128,6 +138,21 @@ pub trait StreamModule: Send {
     /// Does what is written go to the end, wherever that is?
     fn appends(&self) -> bool {
         false
+    }
+
+    /// Of what is read in order, and has places of its own, the one that the stream tells when it is at `at`: where `go_to` reads on.
+    fn place(&self, at: u64) -> Option<u64> {
+        let _ = at;
+        None
+    }
+
+    /// Goes to such a place, which the backplane counts as `at`. What was filled is not asked for again.
+    ///
+    /// # Errors
+    /// [`Error::NotSeekable`] where there are none; the system's. Then nothing is changed.
+    fn go_to(&mut self, place: u64, at: u64) -> Result<()> {
+        let _ = (place, at);
+        Err(Error::NotSeekable)
     }
 
     /// Data from `at` on, `at` among it; no data is the end. The tail must be among it too where the module cannot read it again. An
@@ -274,7 +299,15 @@ pub(crate) fn pushed(name: &str, calibration: &Calibration) -> Result<Box<dyn Pu
 /// # Errors
 /// [`Error::NoModule`] where there is none, or it is not for what was opened: `mmap` to write, for one.
 pub(crate) fn named(name: &str, opened: Opened) -> Result<Box<dyn StreamModule>> {
-    let plain = descriptor::has_places(&opened.fd)?;
+    let kind = descriptor::kind(&opened.fd)?;
+    if kind == Kind::Directory {
+        return if name == "directory" {
+            Ok(Box::new(directory::Directory::new(opened)?))
+        } else {
+            Err(Error::NoModule)
+        };
+    }
+    let plain = kind == Kind::Places;
     let (read_only, write_only) = (opened.read && !opened.write, opened.write && !opened.read);
     Ok(match name {
         "mmap" if plain && read_only => Box::new(mapped::Mapped::new(opened)),
@@ -288,6 +321,7 @@ pub(crate) fn named(name: &str, opened: Opened) -> Result<Box<dyn StreamModule>>
             Box::new(readwrite::ReadWrite::new("read-write-random", opened, false))
         }
         "append" if plain && opened.append && opened.write => Box::new(append::Append::new(opened)),
+        "terminal" if kind == Kind::Terminal => Box::new(terminal::Terminal::new(opened)),
         "ring" if !plain => Box::new(ring::Ring::new(opened)),
         "pipe" => Box::new(pipe::Pipe::new(opened)),
         _ => return Err(Error::NoModule),

@@ -10,10 +10,12 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use crate::backplane::core::Core;
 use crate::backplane::current::Mode;
 use crate::backplane::file::File;
+use crate::backplane::lines;
 use crate::backplane::state::State;
 use crate::calibration::Calibration;
 use crate::error::{Error, Result};
 use crate::lock::StreamLock;
+use crate::module::descriptor::{self, Kind};
 use crate::module::{self, Opened, StreamModule};
 use crate::primitives::{has_heavy_fence, seat};
 use crate::stream::Stream;
@@ -92,7 +94,7 @@ impl Options {
     /// Opens the file.
     ///
     /// # Errors
-    /// Those of open(2); [`Error::Directory`]; [`Error::NoModule`] where `module` is not for the file.
+    /// Those of open(2); [`Error::NoModule`] where `module` is not for the file.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Stream> {
         let write = self.write || self.append;
         let mut flags = OFlags::CLOEXEC | OFlags::NOCTTY;
@@ -121,7 +123,7 @@ impl Options {
     /// where the descriptor is; the descriptor's own offset is not moved.
     ///
     /// # Errors
-    /// Those of fstat(2) and fcntl(2), [`Error::Directory`], [`Error::NoModule`].
+    /// Those of fstat(2) and fcntl(2), [`Error::NoModule`].
     pub fn take(&self, fd: OwnedFd) -> Result<Stream> {
         self.take_as(fd, None)
     }
@@ -160,11 +162,14 @@ impl Options {
         let stat = rustix::fs::fstat(&fd)?;
         let calibration = self.calibration_or_machines();
         let plain = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-        let places = module::descriptor::has_places(&fd)?;
+        let kind = descriptor::kind(&fd)?;
+        let places = kind == Kind::Places;
         let file = File::of(plain.then_some((stat.st_dev, stat.st_ino)));
         let begin = if places { rustix::fs::tell(&fd)? } else { 0 };
         let name = match self.module.as_deref() {
             Some(name) => name,
+            None if kind == Kind::Directory => "directory",
+            None if kind == Kind::Terminal => "terminal",
             None if !places => "pipe",
             None if write && append => "append",
             None if read && write && self.random => "read-write-random",
@@ -213,6 +218,9 @@ pub(crate) fn stream_of(
     }
     let core = Arc::new(Core::new(StreamLock::new(owner), file, state));
     core.file.join(&core);
+    if core.writes_lines {
+        lines::join(&core);
+    }
     Stream::new(core)
 }
 

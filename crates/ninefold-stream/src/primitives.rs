@@ -24,6 +24,10 @@ impl Mutex {
         self.0.lock();
     }
 
+    pub fn try_lock(&self) -> bool {
+        self.0.try_lock()
+    }
+
     pub fn unlock(&self) {
         debug_assert!(self.0.is_locked(), "unlock of a mutex that nobody holds");
         // SAFETY: the lock calls this once for each time that it locked, from the thread that did.

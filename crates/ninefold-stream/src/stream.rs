@@ -16,10 +16,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::ReentrantMutexGuard;
+use rustix::io::Errno;
 
 use crate::backplane::core::{Core, Entered};
 use crate::backplane::current::{Current, Mode};
 use crate::backplane::file::File;
+use crate::backplane::lines;
 use crate::error::{Error, Result};
 use crate::lock::Hold;
 use crate::memory::PAGE;
@@ -70,7 +72,7 @@ impl Stream {
     /// Opens a file to read. `sopen(name, O_RDONLY)`.
     ///
     /// # Errors
-    /// Those of open(2), [`Error::Directory`].
+    /// Those of open(2).
     pub fn open(path: impl AsRef<Path>) -> Result<Stream> {
         Options::new().read(true).open(path)
     }
@@ -302,19 +304,21 @@ impl Stream {
         self.core.enter().mode
     }
 
-    /// Bytes from the beginning to the next region. Of a stream without places, all that passed.
+    /// Bytes from the beginning to the next region. Of a stream without places, all that passed; of a directory the file system's own place
+    /// of the next entry, or of that of which a part was taken.
     pub fn position(&self) -> u64 {
-        self.core.enter().position()
+        self.core.enter().place()
     }
 
-    /// Moves the offset, and tells it. Behind the end is a place too.
+    /// Moves the offset, and tells it. Behind the end is a place too. A directory goes to its beginning, 0, and to what `position` or an
+    /// [`Entry`](crate::Entry) told as a place.
     ///
     /// # Errors
     /// [`Error::NotSeekable`], [`Error::BadOffset`], fstat(2)'s.
     pub fn seek(&self, to: SeekFrom) -> Result<u64> {
         let mut held = self.hold(true);
         held.seek(to)?;
-        Ok(held.state.position())
+        Ok(held.state.place())
     }
 
     /// Puts a byte back: it is what is read next, and the offset goes back by one. The stream changes to read mode; a seek or a change of
@@ -424,8 +428,9 @@ impl Stream {
         self.free_longer(region, bytes, mode)
     }
 
-    /// `free`, of who does not listen: an error is told later.
-    #[inline(always)]
+    /// `free`, of who does not listen: an error is told later. Not inline: `drop` has the region's address, and what is inlined there is too
+    /// long to be inlined with it, so that each region would lie on the stack, those too that are freed by `free`.
+    #[inline(never)]
     pub(crate) fn free_unheard(&self, region: *mut u8, bytes: usize, mode: Mode) {
         if !self.core.quick_free(region, mode) {
             self.free_unheard_longer(region, bytes, mode);
@@ -616,7 +621,19 @@ impl Held<'_> {
     }
 
     fn refill(&mut self, least: usize, file: &File) -> Result<()> {
+        if self.state.is_by_line {
+            self.ask()?;
+        }
         self.state.refill(least, file, &self.overlay)
+    }
+
+    /// A terminal is about to be waited for: what was written to terminals is seen there. Of what goes wrong only a signal is this call's.
+    #[cold]
+    fn ask(&mut self) -> Result<()> {
+        match self.state.drain() {
+            Err(e @ Error::Os(Errno::INTR)) => Err(e),
+            _ => lines::write_others(self.state.core()),
+        }
     }
 
     fn length(&mut self) -> Result<u64> {
@@ -625,7 +642,7 @@ impl Held<'_> {
 
     fn seek(&mut self, to: SeekFrom) -> Result<()> {
         if !self.state.module.is_seekable() {
-            return Err(Error::NotSeekable);
+            return self.state.go_to(to);
         }
         let (base, by) = match to {
             SeekFrom::Start(n) => (n, 0),
@@ -672,13 +689,13 @@ impl Held<'_> {
     ) -> Result<Lent> {
         let mode = mode.unwrap_or(self.state.mode);
         self.state.set_mode(mode)?;
-        let before = self.state.position();
+        let before = self.state.place();
         if let Some(to) = to {
             self.seek(to)?;
         }
         let allocated = self.alloc(mode, bytes, align, need, file);
         if allocated.is_err() && to.is_some() {
-            let _ = self.state.seek(before); // it was a place of the stream, so it is one
+            let _ = self.seek(SeekFrom::Start(before)); // it was a place of the stream, so it is one
         }
         let (at, bytes) = allocated?;
         Ok(Lent { at, bytes, mode })

@@ -19,6 +19,10 @@ mod primitives {
             }
         }
 
+        pub fn try_lock(&self) -> bool {
+            self.0.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        }
+
         pub fn unlock(&self) {
             self.0.store(false, Ordering::Release);
         }
@@ -162,5 +166,29 @@ fn a_thread_that_holds_the_lock_may_enter_again() {
         counter.add(one);
         other.join().unwrap();
         assert_eq!(counter.get(one), 2);
+    });
+}
+
+#[test]
+fn who_only_tries_is_in_the_stream_alone_or_not_at_all() {
+    every_order(|| {
+        let (one, two) = seats();
+        let counter = Counter::new(one);
+        let other = {
+            let counter = counter.clone();
+            loom::thread::spawn(move || {
+                let hold = counter.lock.try_hold(two);
+                let is_held = hold.is_some();
+                if is_held {
+                    counter.add(two);
+                }
+                drop(hold);
+                usize::from(is_held)
+            })
+        };
+        counter.add(one);
+        counter.add(one);
+        let added = other.join().unwrap();
+        assert_eq!(counter.get(one), 2 + added);
     });
 }

@@ -178,7 +178,8 @@ fn of_messages_only_regions_that_lie_in_two_are_copied_and_what_is_at_hand_never
             let counts = stream.remote_counts().unwrap();
             assert_eq!((counts.received, counts.copied), (data.len() as u64, 0), "{dialect} {bytes}");
         }
-        // In others some do: at most one of each message, of which the smallest has as many bytes.
+        // In others some do: at most one at each end of a message, of which the smallest has as many bytes. The one that lies at a given place has two
+        // thirds of the longest's on the average, as the longer ones lie at more.
         let stream = served.of(dialect, &data);
         let mut random = fastrand::Rng::with_seed(1);
         let mut at = 0;
@@ -188,7 +189,7 @@ fn of_messages_only_regions_that_lie_in_two_are_copied_and_what_is_at_hand_never
             at += region.len();
         }
         let counts = stream.remote_counts().unwrap();
-        assert!(counts.copied > 0 && counts.copied <= data.len() as u64 / 2, "{dialect} {counts:?}");
+        assert!(counts.copied > 0 && counts.copied <= data.len() as u64 * 3 / 4, "{dialect} {counts:?}");
         // Who takes what there is has it where it arrived.
         let mut stream = served.of(dialect, &data);
         let mut got = Vec::new();

@@ -126,7 +126,7 @@ fn it_reads_ahead_by_itself_and_within_its_bound() {
     // By read(2), so that the descriptor's own offset tells how far it is.
     let mut watched = opened.try_clone().unwrap();
     let (ahead, piece) = (512 << 10, 256 << 10);
-    let calibration = Calibration { ahead, first: piece, ..Calibration::default() };
+    let calibration = Calibration { ahead, first: piece, read: piece, ..Calibration::default() };
     let stream = Options::new().module("pipe").calibration(calibration).take(OwnedFd::from(opened)).unwrap();
     stream.push("prefetch").unwrap();
     for _ in 0..20 {

@@ -630,3 +630,45 @@ fn a_window_is_believed_up_to_a_bound_and_memory_only_as_data_come() {
         assert!(*stream.alloc(100_000).unwrap() == [b'z'; 100_000]);
     }
 }
+
+#[test]
+fn what_this_process_freed_is_seen_through_a_module_whose_bytes_are_others_than_the_files() {
+    for (module, compress) in FORMATS {
+        let directory = directory();
+        let (first, second) = (compress(&[b'a'; 1_000_000]), compress(b"another"));
+        let path = file(&directory, &first);
+        let writer = Options::new().read(true).write(true).open(&path).unwrap();
+        let reader = Stream::open(&path).unwrap();
+        reader.push(module).unwrap();
+        assert_eq!(reader.alloc_full(1_000_000).unwrap().len(), 1_000_000);
+        // Behind one that is out, so it is not in the file yet.
+        let mut before = writer.alloc_at_in(Mode::Write, SeekFrom::Start(0), 1).unwrap();
+        before.copy_from_slice(&first[..1]);
+        let mut freed = writer.alloc_at_in(Mode::Write, SeekFrom::Start(first.len() as u64), second.len()).unwrap();
+        freed.copy_from_slice(&second);
+        freed.free().unwrap();
+        assert_eq!(&*reader.alloc_full(100).unwrap(), b"another", "{module}");
+    }
+}
+
+#[test]
+fn what_is_put_back_is_forgotten_by_push_and_pop_and_keeps_nobody_from_what_the_file_has_then() {
+    for (module, compress) in FORMATS {
+        let directory = directory();
+        let path = file(&directory, &[&compress(&[b'a'; 1_000_000])[..], &[b'p'; 5000]].concat());
+        let stream = Options::new().read(true).write(true).open(&path).unwrap();
+        stream.set_mode(Mode::Read).unwrap();
+        stream.push(module).unwrap();
+        assert_eq!(stream.alloc_full(999_999).unwrap().len(), 999_999);
+        stream.unread(b'a').unwrap();
+        assert_eq!(stream.alloc_full(2).unwrap().len(), 2);
+        stream.pop().unwrap();
+        assert_eq!(&*stream.alloc(1).unwrap(), b"p", "{module}");
+        let other = Options::new().write(true).open(&path).unwrap();
+        let mut written = other.alloc_at_in(Mode::Write, SeekFrom::Start(stream.position()), 10).unwrap();
+        written.fill(b'w');
+        written.free().unwrap();
+        other.flush().unwrap();
+        assert_eq!(&*stream.alloc(10).unwrap(), b"wwwwwwwwww", "{module}");
+    }
+}

@@ -304,3 +304,123 @@ fn regions_that_are_made_empty_by_many_threads_are_all_freed_and_what_the_others
     );
     assert!(stream.close().is_ok());
 }
+
+/// A stream that writes a new file, with one byte written and room at hand.
+fn writing(path: &std::path::Path) -> Raw {
+    let stream = Raw::new(Stream::create(path).unwrap());
+    assert!(!stream.quick_write(b"?"), "there is no buffer yet");
+    let region = stream.alloc(Wanted::bytes(1)).unwrap();
+    write(region, b"^");
+    stream.free(region.at).unwrap();
+    stream
+}
+
+#[test]
+fn few_bytes_are_written_at_once_up_to_the_last_one_that_there_is_room_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    let stream = writing(&path);
+    let mut all = b"^".to_vec();
+    // Never beyond the room, and all of it: pieces that get shorter by a byte take the rest.
+    let piece: Vec<u8> = (0..4096).map(|at| (at / 5 % 251) as u8).collect();
+    for bytes in (1..=4096).rev() {
+        while stream.quick_write(&piece[..bytes]) {
+            all.extend_from_slice(&piece[..bytes]);
+            assert_eq!(stream.stream().position(), all.len() as u64);
+        }
+    }
+    assert!(all.len() > 2 * 4096 && stream.quick_alloc(1).is_none(), "{} bytes", all.len());
+    // Behind them the longer way goes on.
+    let region = stream.alloc(Wanted::bytes(2)).unwrap();
+    write(region, b"..");
+    stream.free(region.at).unwrap();
+    assert!(stream.quick_write(b"$"));
+    all.extend_from_slice(b"..$");
+    assert!(stream.close().is_ok());
+    assert!(std::fs::read(&path).unwrap() == all);
+}
+
+#[test]
+fn few_bytes_are_not_written_at_once_where_that_would_not_be_short_or_would_not_be_right() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    let stream = writing(&path);
+    let at_once = |bytes: &[u8]| {
+        let before = stream.stream().position();
+        let written = stream.quick_write(bytes);
+        assert_eq!(stream.stream().position() - before, if written { bytes.len() as u64 } else { 0 });
+        written
+    };
+    assert!(!at_once(b""), "there is nothing to be done");
+    assert!(!at_once(&[b'?'; 4097]), "who comes meanwhile would wait too long");
+    let room = stream.quick_alloc(4097).expect("though there was room");
+    assert!(!at_once(b"?"), "a region is out, and may get longer");
+    write(RawRegion { at: room, bytes: 4097 }, &[b'r'; 4097]);
+    assert!(stream.quick_free(room));
+    assert!(at_once(b"of the owner,"));
+
+    // Nobody but the owner, and who has locked the stream.
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            assert!(!stream.quick_write(b"?"));
+            stream.lock();
+            let written = at_once(b"of who has locked it,");
+            stream.unlock().unwrap();
+            assert!(written && !stream.quick_write(b"?"));
+        });
+    });
+    stream.stream().use_in_this_thread();
+    assert!(at_once(b"of the owner again"));
+
+    // Another stream on the file is to be told.
+    let other = Stream::open(&path).unwrap();
+    assert!(!at_once(b"?"));
+    let all = [&b"^"[..], &[b'r'; 4097], b"of the owner,of who has locked it,of the owner again"].concat();
+    assert_eq!(other.alloc(all.len() + 1).unwrap()[..], all);
+    drop(other);
+    assert!(stream.close().is_ok());
+    assert!(std::fs::read(&path).unwrap() == all);
+}
+
+#[test]
+fn nothing_is_written_at_once_to_what_is_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = file(&directory, b"0123456789");
+    let stream = Raw::new(Options::new().read(true).module("pread").open(&path).unwrap());
+    let region = stream.alloc(Wanted::bytes(2)).unwrap();
+    stream.free(region.at).unwrap();
+    assert!(!stream.quick_write(b"??"));
+    assert_eq!(data(stream.alloc(Wanted::bytes(3)).unwrap()), b"234");
+}
+
+#[test]
+fn a_stream_that_threads_take_from_each_other_in_the_middle_loses_nothing_of_anybodys() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    let stream = Raw::new(Stream::create(&path).unwrap());
+    std::thread::scope(|scope| {
+        for byte in b'a'..=b'd' {
+            let stream = &stream;
+            scope.spawn(move || {
+                for round in 0..2000 {
+                    // The owner before may be in a short section.
+                    if round % 20 == 0 {
+                        stream.stream().use_in_this_thread();
+                    }
+                    if !stream.quick_write(&[byte; 8]) {
+                        let region = stream.alloc(Wanted::bytes(8)).unwrap();
+                        write(region, &[byte; 8]);
+                        stream.free(region.at).unwrap();
+                    }
+                }
+            });
+        }
+    });
+    assert!(stream.close().is_ok());
+    let all = std::fs::read(&path).unwrap();
+    let (records, rest) = all.as_chunks::<8>();
+    assert!(rest.is_empty() && records.iter().all(|record| *record == [record[0]; 8]));
+    for byte in b'a'..=b'd' {
+        assert_eq!(records.iter().filter(|record| record[0] == byte).count(), 2000);
+    }
+}

@@ -164,11 +164,59 @@ fn what_is_not_allowed_is_told() {
     assert_eq!(reader.alloc_aligned(1, 3).err(), Some(Error::BadAlignment));
     let writer = Options::new().write(true).open(&path).unwrap();
     assert_eq!(writer.alloc_line().err(), Some(Error::NotReadable));
-    assert_eq!(Stream::open(directory.path()).err(), Some(Error::Directory));
+    assert_eq!(reading().module("pipe").open(directory.path()).err(), Some(Error::NoModule));
+    assert_eq!(reading().module("directory").open(&path).err(), Some(Error::NoModule));
     assert_eq!(Options::new().write(true).module("mmap").open(&path).err(), Some(Error::NoModule));
     assert_eq!(reading().module("nothing").open(&path).err(), Some(Error::NoModule));
     let missing = Stream::open(directory.path().join("missing")).err().unwrap();
     assert_eq!(std::io::Error::from(missing).kind(), std::io::ErrorKind::NotFound);
+}
+
+#[test]
+fn what_is_put_back_is_read_next_whatever_is_written_or_mapped_meanwhile() {
+    let directory = directory();
+    let path = file(&directory, &numbers(200_000));
+    let stream = both().open(&path).unwrap();
+    let mut before = stream.alloc_at_in(Mode::Write, SeekFrom::Start(2), 1).unwrap();
+    let mut written = stream.alloc_at_in(Mode::Write, SeekFrom::Start(10), 3).unwrap();
+    written.fill(b'w');
+    stream.seek(SeekFrom::Start(12)).unwrap();
+    stream.unread(b'b').unwrap();
+    written.free().unwrap(); // behind one that is out, so it is not in the file yet
+    stream.unread(b'a').unwrap();
+    assert_eq!(&*stream.alloc(4).unwrap(), &[b'a', b'b', b'w', numbers(14)[13]]);
+    // Some of it taken, and more put back in its place; and a byte that is the file's until that is changed.
+    stream.seek(SeekFrom::Start(21)).unwrap();
+    stream.unread(b'b').unwrap();
+    stream.unread(b'-').unwrap();
+    assert_eq!(*stream.alloc(1).unwrap(), *b"-");
+    stream.unread(b'a').unwrap();
+    before.fill(b'w');
+    before.free().unwrap();
+    assert_eq!(&*stream.alloc(3).unwrap(), &[b'a', b'b', numbers(22)[21]]);
+    stream.unread(numbers(22)[21]).unwrap();
+    stream.with_descriptor(true, |fd| rustix::io::pwrite(fd, b"w", 21)).unwrap().unwrap();
+    assert_eq!(&*stream.alloc(1).unwrap(), &numbers(22)[21..]);
+    assert_eq!(&*stream.alloc_at(SeekFrom::Start(9), 2).unwrap(), &[numbers(10)[9], b'w'], "the file has it");
+
+    let stream = reading().module("mmap").open(&path).unwrap();
+    stream.seek(SeekFrom::Start(50)).unwrap();
+    stream.unread(b'b').unwrap();
+    stream.unread(b'a').unwrap();
+    assert_eq!(*stream.alloc(1).unwrap(), [b'a']);
+    let region = stream.alloc(150_000).unwrap();
+    assert_eq!((region.len(), region[0]), (150_000, b'b'));
+    assert!(region[1..] == numbers(200_000)[50..150_049]);
+
+    // The same byte as the file's, until that is changed.
+    let path = directory.path().join("another");
+    std::fs::write(&path, [b'f'; 100_000]).unwrap();
+    let stream = reading().module("mmap").open(&path).unwrap();
+    assert_eq!(*stream.alloc(1).unwrap(), *b"f");
+    stream.unread(b'f').unwrap();
+    let writer = Options::new().write(true).open(&path).unwrap();
+    writer.alloc(1).unwrap().fill(b'w');
+    assert_eq!(*stream.alloc(1).unwrap(), *b"f");
 }
 
 #[test]

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::error::Result;
-use crate::memory::{Memory, PAGE, POOLED};
+use crate::memory::{LONG, Memory, PAGE, POOLED};
 
 /// Where data are read by several threads at a time.
 pub trait Source: Send + Sync {
@@ -61,7 +61,8 @@ impl Plan {
         // As it lies in the file's page, behind that room; and no more than a buffer that is kept for use again, where that is much.
         let start = left.max(1).next_multiple_of(PAGE) + (offset % PAGE as u64) as usize;
         let end = (start + bytes).next_multiple_of(PAGE);
-        let end = if bytes <= POOLED && start <= POOLED / 4 { end.min(POOLED) } else { end };
+        let kept = [POOLED, LONG].into_iter().find(|&kept| bytes <= kept && start <= kept / 4);
+        let end = kept.map_or(end, |kept| end.min(kept));
         let mut memory = Memory::reused(memory, end).ok()?;
         let room = memory.as_mut_slice()?.get_mut(start..end)?;
         let length = source.read(offset, room).ok().filter(|&length| length > 0)?;

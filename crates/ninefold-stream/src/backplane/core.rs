@@ -19,6 +19,7 @@ pub struct Core {
     pub file: Arc<File>,
     /// Known to all without the lock.
     pub writes: bool,
+    pub writes_lines: bool,
     state: UnsafeCell<State>,
     /// The file's, at which the state looks: so it goes after that.
     _changes: Arc<Changes>,
@@ -36,7 +37,8 @@ impl Core {
         // SAFETY: the core has the count for as long as it has the state, which gives it to nobody who lives longer.
         let counted: &'static Changes = unsafe { &*Arc::as_ptr(&changes) };
         state.changes = &counted.0;
-        Core { lock, file, _changes: changes, writes: state.write, state: UnsafeCell::new(state) }
+        let (writes, writes_lines) = (state.write, state.write && state.is_by_line);
+        Core { lock, file, _changes: changes, writes, writes_lines, state: UnsafeCell::new(state) }
     }
 
     /// What C's header looks at, see `raw::Front`: the state begins with it.
@@ -132,6 +134,11 @@ impl Core {
         Entered { core: self, _hold: self.lock.hold(seat()) }
     }
 
+    /// `enter`, where no other thread is at the stream. Nor must this one be.
+    pub fn try_enter(&self) -> Option<Entered<'_>> {
+        Some(Entered { core: self, _hold: self.lock.try_hold(seat())? })
+    }
+
     /// What other streams of this process freed and the file does not have; what can be written is. The caller holds the file's lock,
     /// and has not entered any stream.
     pub fn settle_others(&self) -> Overlay {
@@ -153,6 +160,12 @@ impl Core {
 pub struct Entered<'a> {
     core: &'a Core,
     _hold: Hold<'a>,
+}
+
+impl Entered<'_> {
+    pub fn core(&self) -> &Core {
+        self.core
+    }
 }
 
 impl Deref for Entered<'_> {

@@ -18,6 +18,8 @@ pub struct Extent {
     pub end: usize,
     /// Written up to here.
     done: usize,
+    /// No line ends between that and here.
+    looked: usize,
     /// Offset in the file of `start`.
     offset: u64,
     /// Regions that are out.
@@ -141,7 +143,7 @@ impl Output {
         }
         let wanted = match self.total {
             n if n < 4 * calibration.first as u64 => calibration.first,
-            n if n < 4 * calibration.write as u64 => calibration.read,
+            n if n < 4 * calibration.write as u64 => calibration.first.max(calibration.write / 4),
             _ => calibration.write,
         };
         let fits = |memory: &Arc<Memory>, used: usize| {
@@ -165,7 +167,17 @@ impl Output {
     }
 
     fn push(&mut self, memory: Arc<Memory>, start: usize, offset: u64) {
-        let extent = Extent { memory, start, end: start, done: start, offset, out: 0, first: start, freed: Vec::new() };
+        let extent = Extent {
+            memory,
+            start,
+            end: start,
+            done: start,
+            looked: start,
+            offset,
+            out: 0,
+            first: start,
+            freed: Vec::new(),
+        };
         self.extents.push_back(extent);
     }
 
@@ -212,6 +224,25 @@ impl Output {
     /// Is the oldest extent ready to be written whole? The youngest counts only when it is `current` no more.
     pub fn is_due(&self, current: bool) -> bool {
         self.extents.front().is_some_and(|front| front.out == 0) && (self.extents.len() > 1 || !current)
+    }
+
+    /// Is the end of a line among what is free and can be written?
+    pub fn has_line(&mut self) -> bool {
+        for extent in &mut self.extents {
+            let (begin, settled) = (extent.done.max(extent.looked), extent.settled());
+            if begin < settled {
+                // SAFETY: up to `settled` every region was freed.
+                let found = memchr::memchr(b'\n', unsafe { extent.bytes(begin, settled) });
+                extent.looked = found.map_or(settled, |at| begin + at); // there until it is written
+                if found.is_some() {
+                    return true;
+                }
+            }
+            if extent.out > 0 {
+                break;
+            }
+        }
+        false
     }
 
     /// Writes what is free, in order, up to the first region that is out. The last extent stays while it is `current`. After an

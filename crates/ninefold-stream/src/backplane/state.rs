@@ -1,5 +1,7 @@
 //! What a stream is in the middle of: the longer ways of each call, for which the stream is locked.
 
+use std::io::SeekFrom;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -33,8 +35,10 @@ pub struct State {
     pub module: Box<dyn StreamModule>,
     pub read: bool,
     pub write: bool,
-    /// Each change is told to others, or to the reading half.
+    /// Each change is told to others, or to the reading half, or looked through for the end of a line.
     loud: bool,
+    /// See [`StreamModule::is_by_line`].
+    pub is_by_line: bool,
     pub calibration: Calibration,
     /// Read and not in a buffer: the tail of one, until the next is filled. It begins at `position`.
     pending: Vec<u8>,
@@ -50,8 +54,8 @@ pub struct State {
     ahead: Option<u64>,
     /// How often a thread has locked the stream by a call: it is the one that has the lock.
     pub calls: usize,
-    /// Where a byte was put back that the file may not have there.
-    unread: Option<u64>,
+    /// Where bytes were put back that the file may not have there.
+    unread: Option<Range<u64>>,
     /// Who has regions may write to those that are read: no bytes are lent twice that are not protected.
     pub lends_once: bool,
 }
@@ -67,6 +71,7 @@ struct Before {
 
 impl State {
     pub fn new(module: Box<dyn StreamModule>, (read, write): (bool, bool), calibration: Calibration) -> State {
+        let is_by_line = module.is_by_line();
         State {
             current: Current::NONE,
             changes: Current::NONE.changes,
@@ -77,7 +82,8 @@ impl State {
             module,
             read,
             write,
-            loud: read && write,
+            loud: write && (read || is_by_line),
+            is_by_line,
             calibration,
             pending: Vec::new(),
             is_of_module: false,
@@ -99,6 +105,12 @@ impl State {
 
     pub fn position(&self) -> u64 {
         if self.current.live { self.current.position() } else { self.position }
+    }
+
+    /// The same as programs are told it.
+    pub fn place(&self) -> u64 {
+        let at = self.position();
+        self.module.place(at).unwrap_or(at)
     }
 
     /// There is no current buffer any more.
@@ -182,6 +194,9 @@ impl State {
             self.park();
             if mode == Mode::Write {
                 self.input.retire();
+                if self.module.is_seekable() {
+                    self.unread = None;
+                }
             }
             self.mode = mode;
         }
@@ -230,6 +245,25 @@ impl State {
         Ok(())
     }
 
+    /// The next region of what has no offsets, but places that it told.
+    pub fn go_to(&mut self, to: SeekFrom) -> Result<()> {
+        let at = self.position();
+        let place = match to {
+            _ if self.module.place(at).is_none() => return Err(Error::NotSeekable),
+            SeekFrom::Start(place) => place,
+            SeekFrom::Current(0) => return Ok(()),
+            _ => return Err(Error::BadOffset),
+        };
+        self.module.go_to(place, at)?;
+        self.park();
+        self.input.retire();
+        self.pending.clear();
+        self.ahead = None;
+        self.unread = None;
+        self.due = None;
+        Ok(())
+    }
+
     /// May somebody have written to what he had of the current buffer? What has no places cannot be read again, and is as it is.
     fn may_be_spoiled(&self) -> bool {
         let is_protected = self.input.buffer.as_ref().is_some_and(|buffer| buffer.memory.is_mapped());
@@ -272,8 +306,14 @@ impl State {
                 self.is_of_module = buffer.memory.is_lent();
             }
         } else if seekable {
+            // What the file has is read again; what was put back is read next whatever the file has.
+            let back = self.put_back().to_vec();
             self.pending.clear();
+            self.pending.extend_from_slice(&back);
+            self.is_of_module = false;
         }
+        let at = self.position();
+        let from = self.unread.as_ref().map_or(at, |back| back.end.max(at));
         self.park();
         self.input.retire();
         self.tell_shrunk()?;
@@ -287,14 +327,13 @@ impl State {
             return Err(e);
         }
         let seen = file.changes().load(Ordering::Relaxed);
-        let at = self.position;
         // A byte that was put back is in the tail alone, which who maps passes over.
         let quiet = !self.write && !file.is_shared() && !self.has_unread();
         let chunk = match self.fetched(least, quiet.then_some(seen)) {
             Some(chunk) => chunk,
             None => {
                 let memory = self.input.spare();
-                let overlays = Overlays { own: &own, others: overlay };
+                let overlays = Overlays { own: &own, others: overlay, from };
                 let (tail, of_module) = (&*self.pending, self.is_of_module);
                 let fill = Fill { at, least, tail, of_module, memory, quiet, changes: seen, overlays };
                 overlay::fill(&mut *self.module, fill)?
@@ -328,7 +367,14 @@ impl State {
 
     /// Is a byte put back, and not taken?
     pub fn has_unread(&self) -> bool {
-        self.unread.is_some_and(|at| at >= self.position())
+        self.unread.as_ref().is_some_and(|back| back.end > self.position())
+    }
+
+    /// What was put back and is at hand.
+    fn put_back(&self) -> &[u8] {
+        let data = self.untaken();
+        let end = self.unread.as_ref().map_or(0, |back| back.end.saturating_sub(self.position()));
+        &data[..usize::try_from(end).unwrap_or(usize::MAX).min(data.len())]
     }
 
     /// Puts a byte before the next one: what is read next. The offset goes back by one.
@@ -336,18 +382,23 @@ impl State {
         self.set_mode(Mode::Read)?;
         let to = self.position().checked_sub(1).ok_or(Error::BadOffset)?;
         let seekable = self.module.is_seekable();
+        let is_good = self.current.is_fresh() || !seekable;
+        // With what was put back before and not taken.
+        let back = to..self.unread.as_ref().map_or(to + 1, |back| back.end.max(to + 1));
         let rest = match &self.input.buffer {
-            Some(buffer) if self.current.live && (self.current.is_fresh() || !seekable) => {
+            Some(buffer) if self.current.live && is_good => {
                 let place = buffer.start + self.current.used();
-                let is_ours = !buffer.memory.is_lent(); // else the byte would be in regions of two buffers
-                if is_ours && self.current.used() > 0 && buffer.memory.bytes(place - 1..place) == [byte] {
+                // The byte would be in regions of two buffers, or whoever writes the file could change it.
+                let is_others = buffer.memory.is_lent() || buffer.memory.is_mapped();
+                if !is_others && self.current.used() > 0 && buffer.memory.bytes(place - 1..place) == [byte] {
                     self.current.at = self.current.at.wrapping_sub(1);
                     self.current.left += 1;
+                    self.unread = Some(back);
                     return Ok(());
                 }
                 self.data()
             }
-            _ if seekable => &[],
+            _ if seekable => self.put_back(),
             _ => self.untaken(),
         };
         // What is left of a file is read again.
@@ -361,7 +412,7 @@ impl State {
         self.park();
         self.input.retire();
         self.pending.clear();
-        self.unread = Some(to);
+        self.unread = Some(back);
         let seen = self.changes.load(Ordering::Relaxed);
         self.be_current(Frozen::new(memory), (0, length), 0, to, seen);
         Ok(())
@@ -529,7 +580,8 @@ impl State {
             file.changed();
         }
         // Of several streams that write a file, what is freed later is in it later.
-        if file.is_shared() || self.output.is_due(writing) { self.drain() } else { Ok(()) }
+        let is_due = self.output.is_due(writing) || (self.is_by_line && self.output.has_line());
+        if file.is_shared() || is_due { self.drain() } else { Ok(()) }
     }
 
     /// The region that was allocated last becomes `bytes` long where it lies, if it is that one and there is room.
@@ -648,7 +700,8 @@ impl State {
         if !self.read {
             return Err(Error::NotReadable);
         }
-        if above.has_thread() && self.module.has_thread() {
+        // What is above counts bytes, and knows no other places.
+        if above.has_thread() && self.module.has_thread() || self.module.place(self.position()).is_some() {
             return Err(Error::NoModule);
         }
         let mode = self.mode;
@@ -675,6 +728,7 @@ impl State {
         self.input.retire();
         self.pending.clear();
         self.ahead = None;
+        self.unread = None;
         below.due = self.due.take();
         std::mem::swap(&mut below.module, &mut self.module);
         self.position = above.put_on(below);
@@ -693,6 +747,7 @@ impl State {
         self.input.retire();
         self.pending.clear();
         self.ahead = None;
+        self.unread = None;
         self.position = below.at;
         if !below.module.is_seekable() {
             self.pending.extend_from_slice(below.data());

@@ -33,7 +33,9 @@ pub struct Ask<'a> {
 
 impl<'a> Ask<'a> {
     pub fn of(fill: &Fill<'a>) -> Ask<'a> {
-        Ask { quiet: fill.quiet, changes: fill.changes, overlays: fill.overlays }
+        // Places here need not be those above, and what was put back there is nothing of what is below: it goes in the tail.
+        let overlays = Overlays { from: 0, ..fill.overlays };
+        Ask { quiet: fill.quiet, changes: fill.changes, overlays }
     }
 }
 

@@ -1,5 +1,6 @@
 //! System calls that several modules make.
 
+use std::io::IsTerminal;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::fs::FileType;
@@ -7,16 +8,30 @@ use rustix::io::{Errno, pread, pwrite, retry_on_intr};
 
 use crate::error::{Error, Result};
 
-/// What fstat(2) says: is it read by offsets?
+/// How a descriptor is read and written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// By offsets.
+    Places,
+    /// By records.
+    Directory,
+    /// By lines.
+    Terminal,
+    /// In order.
+    Order,
+}
+
+/// What fstat(2) and isatty(3) say.
 ///
 /// # Errors
-/// [`Error::Directory`] for a directory, and fstat(2)'s.
-pub fn has_places(fd: &OwnedFd) -> Result<bool> {
-    match FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode) {
-        FileType::RegularFile | FileType::BlockDevice => Ok(true),
-        FileType::Directory => Err(Error::Directory),
-        _ => Ok(false),
-    }
+/// fstat(2)'s.
+pub fn kind(fd: &OwnedFd) -> Result<Kind> {
+    Ok(match FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode) {
+        FileType::RegularFile | FileType::BlockDevice => Kind::Places,
+        FileType::Directory => Kind::Directory,
+        FileType::CharacterDevice if fd.is_terminal() => Kind::Terminal,
+        _ => Kind::Order,
+    })
 }
 
 /// Bytes in the file. A block device tells its length by its end.

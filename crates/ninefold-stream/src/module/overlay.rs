@@ -12,6 +12,8 @@ pub type Overlay = Vec<(u64, Vec<u8>)>;
 pub struct Overlays<'a> {
     pub own: &'a Overlay,
     pub others: &'a Overlay,
+    /// Before that nothing is laid over: what was put back is no data of the file.
+    pub from: u64,
 }
 
 impl Overlays<'_> {
@@ -56,7 +58,7 @@ fn laid_over(chunk: Chunk, at: u64, least: usize, file: u64, overlays: Overlays<
     bytes[..have].copy_from_slice(chunk.memory.bytes(chunk.start + skip..chunk.start + chunk.length));
     bytes[have..length].fill(0);
     for (offset, piece) in pieces() {
-        let from = offset.max(&at);
+        let from = &at.max(overlays.from).max(*offset);
         let to = (offset + piece.len() as u64).min(end);
         if *from < to {
             let place = |n: u64, base: u64| (n - base) as usize;

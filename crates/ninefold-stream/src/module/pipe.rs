@@ -52,6 +52,12 @@ impl Pipe {
             _ => Ok(()),
         }
     }
+
+    /// The next bytes; none at the end.
+    pub(super) fn take(&self, buffer: &mut [u8]) -> Result<usize> {
+        self.wait()?;
+        Ok(rustix::io::read(self.fd.as_fd(), buffer)?)
+    }
 }
 
 /// What is pending, and behind it what `read` brings into memory of `bytes` at least, until there is as much as is needed, or the end, or an
@@ -116,10 +122,7 @@ impl StreamModule for Pipe {
             return Err(Error::NotReadable);
         }
         let (bytes, mut owed) = (self.bytes, self.owed);
-        let chunk = gather(fill, bytes, &mut owed, |buffer| {
-            self.wait()?;
-            Ok(rustix::io::read(self.fd.as_fd(), buffer)?)
-        });
+        let chunk = gather(fill, bytes, &mut owed, |buffer| self.take(buffer));
         self.owed = owed;
         chunk
     }

@@ -174,7 +174,7 @@ fn read_ahead(shared: &Arc<Shared>) {
     let shared = &leaving.0;
     let nothing = Vec::new();
     // Not quiet: nothing is mapped, as a mapping is not read by being had.
-    let ask = Ask { quiet: false, changes: 0, overlays: Overlays { own: &nothing, others: &nothing } };
+    let ask = Ask { quiet: false, changes: 0, overlays: Overlays { own: &nothing, others: &nothing, from: 0 } };
     let mut queue = shared.lock();
     while !queue.ending {
         let below = if queue.is_wanted() { queue.below.take() } else { None };
