@@ -136,6 +136,9 @@ int nf_sclose(NfStream *s);
  * and sclose; sclose alone gives it up. A region that is no region of the stream, or was freed and not lent again since, is -EINVAL, and nothing
  * is done.
  *
+ * Of a terminal what was freed is written when a line ends in it, and before any stream of this process waits for a terminal. Of a directory, opened to read, salloc
+ * lends one entry at a time, a struct dirent64, and sposition, sftell and d_off are places to seek to, as is 0; no others are.
+ *
  * Threads share a stream: each call is atomic, sallocAt too, and the stream is not locked while data is looked at or written. Not
  * from handlers of signals.
  *
@@ -281,7 +284,7 @@ int nf_as_dup(int fd);
  */
 NfStream *nf_as_stream(int fd, int *error);
 
-/* The stream's offset; of what has no places, the bytes that passed. */
+/* The stream's offset; of a directory the place of the next entry; of what has no places, the bytes that passed. */
 long long nf_sposition(NfStream *s);
 
 /*
@@ -289,7 +292,7 @@ long long nf_sposition(NfStream *s);
  * Errors are negative numbers, and in errno. Bytes that are got are 0 to 255.
  */
 
-/* fopen(3); NULL: errno says why. sfclose is sclose. */
+/* fopen(3); NULL: errno says why, EISDIR of a directory. sfclose is sclose. */
 NfStream *nf_sfopen(const char *name, const char *mode);
 int nf_sfclose(NfStream *s);
 
@@ -330,7 +333,7 @@ int nf_svfscanf(NfStream *s, const char *form, void *rest);
 /*
  * What a loop calls most, without a call: the next bytes of the stream's buffer, if this thread alone uses the stream, and the region given back. What is more than
  * that is the library's. A program that was compiled with these goes on with later libraries: they keep this layout, or own
- * nothing by NfFront, so that all is theirs; but each gives a seat of the thread's, for a byte is written there before anybody knows whose the stream is. Not where ThreadSanitizer looks, which knows nothing of membarrier(2).
+ * nothing by NfFront, so that all is theirs; but each gives a seat of the thread's, for a byte is written there before anybody knows whose the stream is. Not where ThreadSanitizer looks: in a library that is not built with it it does not see what orders two threads.
  */
 #if defined(__x86_64__) && defined(__LP64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__SANITIZE_THREAD__)
 #define NF_SHORT_WAYS 1

@@ -167,7 +167,7 @@ impl Asf {
         Ok(Asf { hands_over: true, ..Asf::on(fd, None)? })
     }
 
-    fn take(options: &Options, fd: OwnedFd) -> Result<Asf, Errno> {
+    pub fn take(options: &Options, fd: OwnedFd) -> Result<Asf, Errno> {
         options.take(fd).map(|stream| Asf::of(stream, 0)).map_err(errno_of_stream)
     }
 
@@ -315,6 +315,10 @@ impl Asf {
                 self.end()?;
             }
             if bytes == 0 || room[have - 1] == b'\n' {
+                break;
+            }
+            // Of a terminal what is no whole line was ended by who sits there, and that is the next answer.
+            if have < room.len() && self.stream().module() == "terminal" {
                 break;
             }
         }

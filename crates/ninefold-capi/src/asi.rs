@@ -552,7 +552,7 @@ pub unsafe extern "C" fn nf_spop(stream: *mut NfStream) -> c_int {
 }
 
 /// Names of modules, as C has them: docs/stream.md has the list.
-const MODULES: [&CStr; 16] = [
+const MODULES: [&CStr; 18] = [
     c"ring",
     c"mmap",
     c"pread",
@@ -562,6 +562,8 @@ const MODULES: [&CStr; 16] = [
     c"read-write-random",
     c"append",
     c"pipe",
+    c"terminal",
+    c"directory",
     c"ninep",
     c"ninep-stream",
     c"gzip",

@@ -18,6 +18,8 @@ mod fence;
 mod flags;
 mod handles;
 mod kernel;
+#[cfg(test)]
+mod mixed;
 mod process;
 mod remote;
 mod servers;

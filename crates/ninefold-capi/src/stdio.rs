@@ -8,7 +8,9 @@ use nix::libc::{self, FILE, size_t};
 
 use crate::asf::{Asf, Buffering, Taken, place};
 use crate::asi::{done, lending, ready, told_by};
-use crate::fence::{EFAULT, EINVAL, ENOMEM, EOVERFLOW, all, attempt, bytes_to_fill, call, call_int, text, told};
+use crate::fence::{
+    EFAULT, EINVAL, EISDIR, ENOMEM, EOVERFLOW, all, attempt, bytes_to_fill, call, call_int, text, told,
+};
 use crate::stream_io::{NfStream, handed_out, nf_sclose};
 
 /// As stdio.h has it: no byte.
@@ -38,7 +40,9 @@ pub unsafe extern "C" fn nf_sfopen(name: *const c_char, mode: *const c_char) -> 
     let begun = attempt(|| {
         // SAFETY: the caller vouches.
         let (name, mode) = unsafe { (text(name)?, text(mode)?) };
-        NfStream::new(Asf::open(name, flags(mode.to_bytes())?, 0o666, None)?)
+        let asf = Asf::open(name, flags(mode.to_bytes())?, 0o666, None)?;
+        // What a directory lends are no characters.
+        if asf.stream().module() == "directory" { Err(EISDIR) } else { NfStream::new(asf) }
     });
     // SAFETY: null is allowed.
     unsafe { handed_out(begun, std::ptr::null_mut()) }

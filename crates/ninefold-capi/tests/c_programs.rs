@@ -255,6 +255,15 @@ fn descriptors_of_streams_are_any_threads_and_a_childs_too() {
 }
 
 #[test]
+fn streams_on_a_terminal_and_on_a_directory_are_what_they_are_in_c_too() {
+    let directory = tempfile::tempdir().unwrap();
+    for name in 0..100 {
+        std::fs::write(directory.path().join(name.to_string()), "").unwrap();
+    }
+    Program::build("tests/c/kinds.c", &[]).run(&[directory.path().to_str().unwrap()]);
+}
+
+#[test]
 fn iostreams_of_cplusplus_on_regions_do_what_those_of_the_standard_do() {
     for standard in ["-std=c++11", "-std=c++20"] {
         let program = Program::build_by("c++", "tests/c/iostreams.cpp", &[standard, "-O1"]);

@@ -160,7 +160,8 @@ int main(int argc, char **argv)
     int error, fd;
     Stream *s;
     CHECK(argc == 3, "wrong use");
-    cannot_open(argv[1], O_RDONLY, -EISDIR);
+    cannot_open(argv[1], O_RDWR, -EISDIR);
+    CHECK(sfopen(argv[1], "r") == NULL && errno == EISDIR, "%d", errno);
     snprintf(path, sizeof path, "%s/none", argv[1]);
     cannot_open(path, O_RDWR, -ENOENT);
     snprintf(path, sizeof path, "%s/wrong", argv[1]);

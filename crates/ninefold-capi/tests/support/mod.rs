@@ -85,6 +85,9 @@ pub fn runtime_dir() -> &'static Path {
 /// Flags of every compilation: what is not plain C is seen.
 const STRICT: [&str; 6] = ["-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Werror", "-g"];
 
+/// Flags of every compilation besides, set by `scripts/tsan.sh`.
+const MORE_FLAGS: &str = "NINEFOLD_C_FLAGS";
+
 /// A C program of this crate, built. `flags` come behind the strict ones.
 pub struct Program {
     dir: TempDir,
@@ -100,7 +103,8 @@ impl Program {
     pub fn build_by(compiler: &str, path: &str, flags: &[&str]) -> Program {
         let dir = tempfile::tempdir().unwrap();
         let mut command = Command::new(compiler);
-        command.args(STRICT).arg("-pthread").arg("-I").arg(source("include")).args(flags);
+        let more = std::env::var(MORE_FLAGS).unwrap_or_default();
+        command.args(STRICT).arg("-pthread").arg("-I").arg(source("include")).args(flags).args(more.split_whitespace());
         command.arg("-o").arg(dir.path().join("program")).arg(source(path));
         command.arg("-L").arg(runtime_dir()).arg("-lninefold");
         let output = command.output().unwrap_or_else(|e| panic!("{compiler}: {e}"));
