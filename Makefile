@@ -13,7 +13,7 @@ MANDIR ?= $(PREFIX)/share/man
 RELEASE := $(TARGET_DIR)/release
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 
-.PHONY: help build install demo test fuzz siege check check-fmt check-clippy check-doc
+.PHONY: help build install demo test fuzz tsan siege check check-fmt check-clippy check-doc
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | awk -F'|' '{ printf "make %-13s %s\n", $$1, $$2 }'
@@ -55,6 +55,9 @@ test: ## run everything that CI runs; the last line is the sum
 fuzz: ## fuzz every target; SECONDS=600 for ten minutes each
 	@test -x fuzz/run.sh || { echo 'fuzz/run.sh is missing: nothing to fuzz' >&2; exit 1; }
 	fuzz/run.sh $(SECONDS)
+
+tsan: ## look for data races in streams with ThreadSanitizer; needs a nightly Rust, see scripts/tsan.sh
+	scripts/tsan.sh
 
 siege: build ## lay siege to the server at full length, about ten minutes; latency is judged, so on a quiet machine
 	NINEFOLD=$(abspath $(TARGET_DIR))/release/ninefold conformance/judges/siege.sh --full

@@ -19,10 +19,11 @@ pub const ARROWS: &[(&str, &[&str])] = &[
 
 /// The files that may say `unsafe`. Each such block has a SAFETY note (a clippy lint), and each line here a reason.
 pub const UNSAFE_FILES: &[&str] = &[
-    "crates/ninefold-capi/src/asi.rs",                  // what C calls
-    "crates/ninefold-capi/src/fence.rs",                // C's pointers, checked, become references
-    "crates/ninefold-capi/src/handles.rs",              // a table that forks wait for
-    "crates/ninefold-capi/src/kernel.rs",               // system calls on C's memory and descriptors
+    "crates/ninefold-capi/src/asi.rs",                      // what C calls
+    "crates/ninefold-capi/src/fence.rs",                    // C's pointers, checked, become references
+    "crates/ninefold-capi/src/handles.rs",                  // a table that forks wait for
+    "crates/ninefold-capi/src/kernel.rs",                   // system calls on C's memory and descriptors
+    "crates/ninefold-capi/src/mixed.rs",                    // a test, which calls what C calls
     "crates/ninefold-capi/src/process.rs", // what a child of fork(2) must not lock is behind an atomic pointer
     "crates/ninefold-capi/src/signals.rs", // masks of signals
     "crates/ninefold-capi/src/stdio.rs",   // what C calls
@@ -32,6 +33,7 @@ pub const UNSAFE_FILES: &[&str] = &[
     "crates/ninefold-stream/src/backplane/output.rs", // memory that regions are written in, read once they are free
     "crates/ninefold-stream/src/fault.rs", // the handler of SIGBUS
     "crates/ninefold-stream/src/memory.rs", // pages, and mapped files as slices
+    "crates/ninefold-stream/src/module/directory.rs", // getdents64(2)
     "crates/ninefold-stream/src/module/ring/area.rs", // a mapping, and what a child of fork(2) has there
     "crates/ninefold-stream/src/module/ring/pages.rs", // memory that two processes share
     "crates/ninefold-stream/src/primitives.rs", // a mutex that is unlocked by a call
@@ -44,6 +46,8 @@ pub const UNSAFE_FILES: &[&str] = &[
     "crates/ninefold-stream/tests/raw.rs", // regions by their addresses
     "crates/ninefold-stream/tests/ring_forked.rs", // fork(2) and wait(2)
     "crates/ninefold-stream/tests/ring_interrupted.rs", // sigaction(2) and pthread_kill(3)
+    "crates/ninefold-stream/tests/terminal_forked.rs", // fork(2) and wait(2)
+    "crates/ninefold-stream/tests/terminal_interrupted.rs", // sigaction(2) and pthread_kill(3)
     "crates/ninefold-stream/tests/many_mappings.rs", // mappings until there may be no more
 ];
 

@@ -15,21 +15,25 @@ pub fn size(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("'{text}' is no size: expected 64K to 4096M, or as many bytes"))
 }
 
-/// Makes a file of lines of 75 bytes. It is written in long pieces: so the page cache has large folios, where the system knows them.
+/// Bytes that are written at once, from a multiple of them on, as cp(1) and dd(1) do: so the page cache has large folios, where the system
+/// knows them.
+const WRITTEN: usize = 1 << 20;
+
+/// Makes a file of lines of 75 bytes.
 pub fn made(path: &Path, bytes: u64) -> Result<()> {
     let write = || -> std::io::Result<()> {
         let mut file = std::fs::File::create(path)?;
         let (mut line, mut left) = (0u64, bytes);
-        let mut piece = Vec::with_capacity(1 << 20);
+        let mut lines = Vec::with_capacity(WRITTEN + 75);
         while left > 0 {
-            piece.clear();
-            while piece.len() + 75 <= 1 << 20 {
-                writeln!(piece, "{line:074}")?;
+            while lines.len() < WRITTEN {
+                writeln!(lines, "{line:074}")?;
                 line += 1;
             }
-            piece.truncate(usize::try_from(left).unwrap_or(usize::MAX));
-            file.write_all(&piece)?;
-            left -= piece.len() as u64;
+            let piece = WRITTEN.min(usize::try_from(left).unwrap_or(usize::MAX));
+            file.write_all(&lines[..piece])?;
+            lines.drain(..piece);
+            left -= piece as u64;
         }
         // What is to be written later is not written in the middle of a measurement.
         file.sync_all()
@@ -56,6 +60,6 @@ mod tests {
         made(&path, 3_000_000).unwrap();
         let data = std::fs::read(&path).unwrap();
         assert_eq!(data.len(), 3_000_000);
-        assert!(data.chunks_exact(75).take(13_000).all(|line| line.last() == Some(&b'\n')));
+        assert!(data.chunks_exact(75).all(|line| line.last() == Some(&b'\n')));
     }
 }

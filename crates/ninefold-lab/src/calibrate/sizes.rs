@@ -12,7 +12,7 @@ use crate::turns::{Case, Took};
 
 /// Bytes that are tried: of a read, a write, a window, and of a call of `Read::read`. Memory for longer reads is not kept from one stream to
 /// the next, which a long file does not show and short ones pay for. Shorter writes never pay on a disk.
-pub const READS: [usize; 5] = [16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10];
+pub const READS: [usize; 7] = [16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20];
 pub const WRITES: [usize; 6] = [64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20, 4 << 20];
 pub const WINDOWS: [u64; 5] = [1 << 20, 4 << 20, 16 << 20, 64 << 20, 256 << 20];
 pub const CALLS: [usize; 5] = [4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10];
