@@ -293,36 +293,21 @@ impl Asf {
         self.buffering.store(how as i32, Ordering::Relaxed);
     }
 
-    /// The next line, or as much of it as fits; none at the end. A pipe is waited for until the line has ended.
+    /// The next line, or as much of it as fits; none at the end. A pipe is waited for until the line has ended. In one step, where
+    /// threads share the stream: they get whole lines. What ends before is what the stream ended, or what an error did that the next call meets;
+    /// nobody asks again, for who sits at a terminal would have to type the end again.
     pub fn line(&self, room: &mut [u8]) -> Result<usize, Errno> {
-        let mut have = 0;
-        if self.is_over() {
+        if self.is_over() || room.is_empty() {
             return Ok(0);
         }
-        while have < room.len() {
-            // In one step with what comes before, where threads share the stream: they get whole lines of what is at hand.
-            let region = match self.stream().alloc_until(b'\n', room.len() - have) {
-                Ok(region) => region,
-                // What came before it is had, and the next call meets it again.
-                Err(_) if have > 0 => break,
-                Err(e) => return Err(errno_of_stream(e)),
-            };
-            let bytes = region.len();
-            room[have..have + bytes].copy_from_slice(&region);
-            have += bytes;
-            region.free().map_err(errno_of_stream)?;
-            if bytes == 0 && have == 0 {
-                self.end()?;
-            }
-            if bytes == 0 || room[have - 1] == b'\n' {
-                break;
-            }
-            // Of a terminal what is no whole line was ended by who sits there, and that is the next answer.
-            if have < room.len() && self.stream().module() == "terminal" {
-                break;
-            }
+        let region = self.stream().alloc_until(b'\n', room.len()).map_err(errno_of_stream)?;
+        let bytes = region.len();
+        room[..bytes].copy_from_slice(&region);
+        region.free().map_err(errno_of_stream)?;
+        if bytes == 0 {
+            self.end()?;
         }
-        Ok(have)
+        Ok(bytes)
     }
 
     /// In a child of fork(2), which has not the connection: nothing of it is touched any more.

@@ -10,7 +10,7 @@
 //! left, and that one stops there.
 //!
 //! What is bound to a connection that is far slower than the others, or stands still, is taken back from it ([`takeover`]): it is given up, and
-//! what had not come of its parts others bring. Until then each is bound to no more than it will soon have brought.
+//! what had not come of its parts others bring.
 //!
 //! The last pieces are copies, made by the server, of what is in the file ([`stream::COPIED`](ninefold_proto::n1::stream::COPIED)). What
 //! comes before them are the file's pages, and who changes the file while they are on the way changes what comes. So the file is looked at

@@ -72,9 +72,7 @@ impl Client {
             self.handle().dialer().open_ahead(connections);
         }
     }
-}
 
-impl Client {
     /// Opens a connection ahead, whatever is there already.
     pub(super) fn prepare_another_stream(&self) {
         if self.has_streams() {

@@ -410,13 +410,7 @@ async fn streams_that_were_asked_for_with_an_open_and_are_not_wanted_are_given_u
     // From another place than they are of.
     gather(&mut begun.file.ranges(5, SIZE as u64, 8), 5, SIZE).await.unwrap();
     drop(begun);
-    timeout(SOON, async {
-        while scene.server.streams() > 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await
-    .expect("no stream is left");
+    no_streams_are_left(&scene).await;
 }
 
 #[tokio::test]
@@ -426,13 +420,7 @@ async fn streams_that_were_asked_for_with_an_open_and_grew_too_old_are_asked_for
     let address: Address = format!("9p://{}", scene.far_to_connect().await).parse().unwrap();
     let (client, first) = begin(&address, Options::default()).await;
     drop(first);
-    timeout(SOON, async {
-        while scene.server.streams() > 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await
-    .expect("they are given up");
+    no_streams_are_left(&scene).await;
     let before = scene.server.stream_counts().timed_out;
     // Of a second file tokens are said when there are streams for them.
     let how = BeginRead { most: 1 << 20, streams: 8, ..BeginRead::default() };
@@ -465,13 +453,7 @@ async fn pieces_that_wait_in_line_are_given_up_with_those_before_them() {
     .expect("one is asked for ahead");
     // In whatever state it is, asked for, granted or in line.
     drop(ranges);
-    timeout(SOON, async {
-        while scene.server.streams() > 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await
-    .expect("no stream is left");
+    no_streams_are_left(&scene).await;
     assert_eq!(scene.server.stream_counts().timed_out, 0);
 }
 
