@@ -42,6 +42,10 @@ const TURN: usize = 64;
 /// Replies of so many bytes are sent before more requests are handled: what they hold is free the sooner.
 const ENOUGH: usize = 512 * 1024;
 
+/// A peer on this machine has its first replies after so much work on what it asked, and goes on with them while the rest is done. Farther away
+/// a packet more may cost a round trip; and where replies have much data, sending them is the work.
+const SHARE: Duration = Duration::from_micros(100);
+
 /// How long a reply waits for those behind it in its group. Each that left alone would be a packet, and of packets a connection has ten on
 /// the way before the first is acknowledged (RFC 6928): a group of more would take another round trip.
 const GATHER: Duration = Duration::from_millis(1);
@@ -94,6 +98,10 @@ pub(super) struct Connection {
     parking: Arc<Parking>,
     /// In this turn the stream took no more.
     stalled: bool,
+    /// The peer is on this machine.
+    is_here: bool,
+    /// When replies were last sent in this turn, or its beginning.
+    sent_at: Instant,
     /// For the next request; most are done at once and give it back.
     spare_cancel: Arc<Cancel>,
     /// Bytes that running requests will read or have to write.
@@ -149,6 +157,7 @@ impl Connection {
         let streams = OfConnection::new(limits.streams);
         let share = PipeShare::default();
         let pipes = stream.takes_pipes().then(|| share.clone());
+        let is_here = peer.is_here();
         Connection {
             _membership: Membership { server: server.clone(), connection: id, streams: streams.clone() },
             server,
@@ -166,6 +175,8 @@ impl Connection {
             parking: Parking::new(limits.parked, limits.unsent as u64, pipes),
             spare_cancel: Arc::default(),
             stalled: false,
+            is_here,
+            sent_at: began,
             in_flight: 0,
             began,
             streams: streams.clone(),
@@ -193,6 +204,7 @@ impl Connection {
         }
         let mut turns = TURN;
         self.stalled = false;
+        self.sent_at = Instant::now();
         loop {
             self.hang_up_at_the_end();
             let mut progress = self.poll_running(task);
@@ -471,10 +483,15 @@ impl Connection {
         self.cancels.values().for_each(|cancel| cancel.cancel());
     }
 
-    /// Sends when there is much to send.
+    /// Sends when there is much to send, or when much was done for it and none of it waits for others.
     fn send_enough(&mut self, task: &mut Context<'_>) {
-        if self.unsent() >= ENOUGH && !self.stalled {
+        if self.stalled || self.unsent() == 0 {
+            return;
+        }
+        let shares = self.is_here && self.unsent() < READ_CHUNK && self.session.waiting() == 0;
+        if self.unsent() >= ENOUGH || shares && self.sent_at.elapsed() >= SHARE {
             self.poll_write(task);
+            self.sent_at = Instant::now();
         }
     }
 

@@ -1,7 +1,8 @@
 //! TCP: sockets set up the way 9P wants them.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
@@ -19,7 +20,11 @@ const KEEPALIVE_COUNT: u32 = 4;
 /// Binds to the first of the host's addresses that can be bound.
 pub(super) async fn bind(host: &str, port: u16) -> io::Result<TcpListener> {
     // tokio sets SO_REUSEADDR, so that a restarted server gets its port back at once.
-    TcpListener::bind((host, port)).await
+    let listener = TcpListener::bind((host, port)).await?;
+    if is_here(listener.local_addr()?.ip()) {
+        do_not_pace(&listener);
+    }
+    Ok(listener)
 }
 
 /// Connects to the first of the host's addresses that answers; `begins` is told the first of them before it is tried.
@@ -57,6 +62,9 @@ async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = standard::beyond(rustix::net::socket_with(family, SocketType::STREAM, flags, None)?)?;
+    if is_here(address.ip()) {
+        do_not_pace(&socket);
+    }
     TcpSocket::from_std_stream(socket.into()).connect(address).await
 }
 
@@ -64,6 +72,9 @@ async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
 pub(super) fn accepted(stream: TcpStream, peer: SocketAddr) -> io::Result<(TcpStream, Peer)> {
     set_up(&stream)?;
     let local = stream.local_addr()?;
+    if is_here(local.ip()) {
+        do_not_pace(&stream);
+    }
     Ok((stream, Peer::Tcp { peer, local, tls: false }))
 }
 
@@ -76,4 +87,48 @@ pub(crate) fn set_up(stream: &TcpStream) -> io::Result<()> {
     sockopt::set_tcp_keepcnt(stream, KEEPALIVE_COUNT)?;
     sockopt::set_socket_keepalive(stream, true)?;
     Ok(())
+}
+
+/// Whether who is met at this address is on this machine.
+pub(super) fn is_here(address: IpAddr) -> bool {
+    address.to_canonical().is_loopback()
+}
+
+/// BBR sends at a measured pace, which keeps queues on the way short. Within a machine there is none, and the timers of the pace are a third of
+/// what sending costs (docs/bench.md, "loopback"). A socket that has another congestion control, or may have no other, keeps its own: it works as well. On a
+/// listener, or before it is connected, it is as if BBR had never been; later its pacing goes on, at the rate that another one gives it.
+fn do_not_pace(socket: impl AsFd) {
+    if sockopt::tcp_congestion(&socket).is_ok_and(|name| name.starts_with("bbr")) {
+        let _ = ["cubic", "reno"].iter().any(|name| sockopt::set_tcp_congestion(&socket, name).is_ok());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn control(socket: impl AsFd) -> String {
+        sockopt::tcp_congestion(socket).unwrap()
+    }
+
+    #[tokio::test]
+    async fn within_a_machine_nothing_is_paced() {
+        let listener = bind("127.0.0.1", 0).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        assert!(!control(&listener).starts_with("bbr"));
+        let (near, far) = tokio::join!(dial_address(address), listener.accept());
+        let (far, peer) = far.unwrap();
+        assert!(!control(&near.unwrap()).starts_with("bbr"));
+        assert!(!control(&accepted(far, peer).unwrap().0).starts_with("bbr"));
+        // A listener for all addresses has the machine's, and what comes to it from here has not.
+        let all = bind("0.0.0.0", 0).await.unwrap();
+        if sockopt::set_tcp_congestion(&all, "bbr").is_err() {
+            return; // this machine has none
+        }
+        let address = SocketAddr::from(([127, 0, 0, 1], all.local_addr().unwrap().port()));
+        let (_near, far) = tokio::join!(dial_address(address), all.accept());
+        let (far, peer) = far.unwrap();
+        assert_eq!((control(&all), control(&far)), ("bbr".to_owned(), "bbr".to_owned()));
+        assert!(!control(&accepted(far, peer).unwrap().0).starts_with("bbr"));
+    }
 }

@@ -1,0 +1,120 @@
+//! When replies leave: those of a peer on this machine before all of the work is done, those of others together.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use std::{io, thread};
+
+use ninefold::proto::attr::Attr;
+use ninefold::proto::open::Open;
+use ninefold::proto::print::parse;
+use ninefold::proto::stat::StatBuf;
+use ninefold::proto::types::WalkElem;
+use ninefold::proto::{Dialect, Qid, QidType};
+use ninefold::server::{Answer, Attach, Cx, File, FileServer, Server, Walked};
+use ninefold::transport::{Peer, Stream};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf};
+
+const QID: Qid = Qid { kind: QidType::FILE, version: 0, path: 1 };
+
+/// More than the server works on what one peer asked before it sends what it has.
+const WORK: Duration = Duration::from_millis(2);
+
+/// A file whose attributes take work, and what had been sent when each was asked for.
+#[derive(Clone, Default)]
+struct Laborious {
+    sent: Arc<AtomicUsize>,
+    seen: Arc<Mutex<Vec<usize>>>,
+}
+
+impl FileServer for Laborious {
+    fn attach(&self, _: &Cx, _: &Attach) -> Answer<(Qid, Arc<dyn File>)> {
+        Answer::ok((QID, Arc::new(self.clone())))
+    }
+}
+
+impl File for Laborious {
+    fn walk(&self, _: &Cx, _: &[WalkElem<'_>]) -> Answer<Walked> {
+        Answer::ok(Walked { qids: Vec::new(), file: Some(Arc::new(self.clone())) })
+    }
+
+    fn open(&self, _: &Cx, _: Open) -> Answer<Qid> {
+        Answer::ok(QID)
+    }
+
+    fn stat(&self, _: &Cx) -> Answer<StatBuf> {
+        Answer::ok(StatBuf::default())
+    }
+
+    fn getattr(&self, _: &Cx, _: u64) -> Answer<Attr> {
+        self.seen.lock().unwrap().push(self.sent.load(Ordering::SeqCst));
+        thread::sleep(WORK);
+        Answer::ok(Attr::default())
+    }
+}
+
+/// Counts the writes of the server.
+struct Counted {
+    stream: DuplexStream,
+    sent: Arc<AtomicUsize>,
+}
+
+impl AsyncRead for Counted {
+    fn poll_read(mut self: Pin<&mut Self>, task: &mut Context<'_>, to: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(task, to)
+    }
+}
+
+impl AsyncWrite for Counted {
+    fn poll_write(mut self: Pin<&mut Self>, task: &mut Context<'_>, from: &[u8]) -> Poll<io::Result<usize>> {
+        self.sent.fetch_add(1, Ordering::SeqCst);
+        Pin::new(&mut self.stream).poll_write(task, from)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(task)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(task)
+    }
+}
+
+async fn reply(stream: &mut DuplexStream) {
+    let size = stream.read_u32_le().await.unwrap();
+    stream.read_exact(&mut vec![0; size as usize - 4]).await.unwrap();
+}
+
+/// What had been sent before each of four requests that arrive together was begun, counted from the first.
+async fn sent_before_each(peer: Peer) -> Vec<usize> {
+    let tree = Laborious::default();
+    let server = Server::builder().export("", Arc::new(tree.clone()), false).build();
+    let (mut near, far) = tokio::io::duplex(65_536);
+    let served = tokio::spawn(server.serve(Stream::other(Counted { stream: far, sent: tree.sent.clone() }), peer));
+    let requests =
+        ["Tversion tag -1 msize 65536 version '9P2000.L'", "Tattach tag 1 fid 0 afid -1 uname 'u' aname '' n_uname -1"];
+    for request in requests {
+        near.write_all(&parse(request, Dialect::Linux).unwrap()).await.unwrap();
+        reply(&mut near).await;
+    }
+    let together: Vec<u8> = (1..=4)
+        .flat_map(|tag| parse(&format!("Tgetattr tag {tag} fid 0 request_mask 0x1"), Dialect::Linux).unwrap())
+        .collect();
+    near.write_all(&together).await.unwrap();
+    for _ in 1..=4 {
+        reply(&mut near).await;
+    }
+    drop(near);
+    served.await.unwrap();
+    let seen = tree.seen.lock().unwrap();
+    seen.iter().map(|sent| sent - seen[0]).collect()
+}
+
+#[tokio::test]
+async fn a_peer_on_this_machine_has_its_first_replies_while_the_rest_is_done() {
+    let here = Peer::Unix { uid: 0, gid: 0, pid: 0 };
+    assert_eq!(sent_before_each(here).await, [0, 1, 2, 3]);
+    assert_eq!(sent_before_each(Peer::Stdio).await, [0; 4]);
+}
