@@ -39,15 +39,16 @@ pub const UNSAFE_FILES: &[&str] = &[
     "crates/ninefold-stream/src/primitives.rs", // a mutex that is unlocked by a call
     "crates/ninefold-stream/src/region.rs", // addresses become slices
     "crates/ninefold-stream/src/search.rs", // SSE2's load
-    "crates/ninefold-stream/tests/forked.rs", // fork(2) and wait(2)
+    "crates/ninefold-stream/tests/forked.rs", // gettid(2)
     "crates/ninefold-stream/tests/ignored_signal.rs", // signal(2) and raise(3)
     "crates/ninefold-stream/tests/lock_model.rs", // loom's cells
     "crates/ninefold-stream/tests/ninep.rs", // regions by their addresses
     "crates/ninefold-stream/tests/raw.rs", // regions by their addresses
-    "crates/ninefold-stream/tests/ring_forked.rs", // fork(2) and wait(2)
-    "crates/ninefold-stream/tests/ring_interrupted.rs", // sigaction(2) and pthread_kill(3)
-    "crates/ninefold-stream/tests/terminal_forked.rs", // fork(2) and wait(2)
-    "crates/ninefold-stream/tests/terminal_interrupted.rs", // sigaction(2) and pthread_kill(3)
+    "crates/ninefold-stream/tests/ring_forked.rs", // mmap(2)
+    "crates/ninefold-stream/tests/ring_interrupted.rs", // sigaction(2)
+    "crates/ninefold-stream/tests/support/child.rs", // fork(2) and wait(2)
+    "crates/ninefold-stream/tests/support/interrupted.rs", // pthread_kill(3)
+    "crates/ninefold-stream/tests/terminal_interrupted.rs", // sigaction(2)
     "crates/ninefold-stream/tests/many_mappings.rs", // mappings until there may be no more
 ];
 
