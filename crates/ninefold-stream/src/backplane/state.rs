@@ -388,8 +388,9 @@ impl State {
         let rest = match &self.input.buffer {
             Some(buffer) if self.current.live && is_good => {
                 let place = buffer.start + self.current.used();
-                // The byte would be in regions of two buffers, or whoever writes the file could change it.
-                let is_others = buffer.memory.is_lent() || buffer.memory.is_mapped();
+                // The byte would be in regions of two buffers, or whoever writes the file could change it, or who has it in a region.
+                let is_in_region = self.ledger.covers(self.current.at.addr().wrapping_sub(1));
+                let is_others = buffer.memory.is_lent() || buffer.memory.is_mapped() || is_in_region;
                 if !is_others && self.current.used() > 0 && buffer.memory.bytes(place - 1..place) == [byte] {
                     self.current.at = self.current.at.wrapping_sub(1);
                     self.current.left += 1;
