@@ -705,25 +705,20 @@ impl State {
         if above.has_thread() && self.module.has_thread() || self.module.place(self.position()).is_some() {
             return Err(Error::NoModule);
         }
-        let mode = self.mode;
         if self.write {
-            self.set_mode(Mode::Write)?; // what was read has its place in `pending`
-            let written = match self.write_all() {
-                Ok(true) => self.module.flush(),
-                Ok(false) => Err(Error::Outstanding),
-                Err(e) => Err(e),
-            };
-            if let Err(e) = written {
-                let _ = self.set_mode(mode); // it was the stream's, so it is one
-                return Err(e);
+            if self.is_writing() {
+                self.park();
             }
+            // What was read stays current: a byte that was put back is lost by a push, and not by one that fails.
+            self.output.drain(&mut *self.module, false)?;
+            if !self.output.extents.is_empty() {
+                return Err(Error::Outstanding);
+            }
+            self.module.flush()?;
         }
         let mut below = Below::new(Box::new(Closed), self.position());
-        if !self.module.is_seekable()
-            && let Err(e) = below.keep(self.untaken())
-        {
-            let _ = self.set_mode(mode);
-            return Err(e);
+        if !self.module.is_seekable() {
+            below.keep(self.untaken())?;
         }
         self.park();
         self.input.retire();
@@ -734,7 +729,7 @@ impl State {
         std::mem::swap(&mut below.module, &mut self.module);
         self.position = above.put_on(below);
         self.module = above;
-        self.before.push(Before { write: self.write, mode });
+        self.before.push(Before { write: self.write, mode: self.mode });
         self.write = false;
         self.mode = Mode::Read;
         Ok(())
