@@ -59,7 +59,6 @@ nightly() {
 #   lock_model, ring_model  loom runs the threads of a model as coroutines, of which ThreadSanitizer knows nothing
 #   many_mappings           takes all mappings that a process may have, and ThreadSanitizer ends where it has none
 #   under_valgrind          is about another tool
-#   of_messages_only_...    counts bytes copied where messages have the length that a path at full speed has
 rust() {
     local tests=(--lib)
     for file in crates/ninefold-stream/tests/*.rs; do
@@ -70,8 +69,7 @@ rust() {
     done
     local operations=${NINEFOLD_STREAM_OPERATIONS:-3000}
     if NINEFOLD_STREAM_OPERATIONS=$operations NINEFOLD_RING_OPERATIONS=${NINEFOLD_RING_OPERATIONS:-$operations} \
-        nightly test -p ninefold-stream --features ninep --no-fail-fast "${tests[@]}" -- \
-        --skip of_messages_only_regions_that_lie_in_two_are_copied "$@"; then
+        nightly test -p ninefold-stream --features ninep --no-fail-fast "${tests[@]}" -- "$@"; then
         ok tsan-rust
     else
         not_ok tsan-rust "see above"

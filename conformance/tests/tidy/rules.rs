@@ -30,6 +30,7 @@ pub const UNSAFE_FILES: &[&str] = &[
     "crates/ninefold-capi/src/stream_io.rs", // what C calls
     "crates/ninefold-capi/src/unix_io.rs", // what C calls
     "crates/ninefold-stream/src/backplane/core.rs", // what a lock guards
+    "crates/ninefold-stream/src/backplane/forks.rs", // what a child of fork(2) does first
     "crates/ninefold-stream/src/backplane/output.rs", // memory that regions are written in, read once they are free
     "crates/ninefold-stream/src/fault.rs", // the handler of SIGBUS
     "crates/ninefold-stream/src/memory.rs", // pages, and mapped files as slices
@@ -39,15 +40,16 @@ pub const UNSAFE_FILES: &[&str] = &[
     "crates/ninefold-stream/src/primitives.rs", // a mutex that is unlocked by a call
     "crates/ninefold-stream/src/region.rs", // addresses become slices
     "crates/ninefold-stream/src/search.rs", // SSE2's load
-    "crates/ninefold-stream/tests/forked.rs", // fork(2) and wait(2)
+    "crates/ninefold-stream/tests/forked.rs", // gettid(2)
     "crates/ninefold-stream/tests/ignored_signal.rs", // signal(2) and raise(3)
     "crates/ninefold-stream/tests/lock_model.rs", // loom's cells
     "crates/ninefold-stream/tests/ninep.rs", // regions by their addresses
     "crates/ninefold-stream/tests/raw.rs", // regions by their addresses
-    "crates/ninefold-stream/tests/ring_forked.rs", // fork(2) and wait(2)
-    "crates/ninefold-stream/tests/ring_interrupted.rs", // sigaction(2) and pthread_kill(3)
-    "crates/ninefold-stream/tests/terminal_forked.rs", // fork(2) and wait(2)
-    "crates/ninefold-stream/tests/terminal_interrupted.rs", // sigaction(2) and pthread_kill(3)
+    "crates/ninefold-stream/tests/ring_forked.rs", // mmap(2)
+    "crates/ninefold-stream/tests/ring_interrupted.rs", // sigaction(2)
+    "crates/ninefold-stream/tests/support/child.rs", // fork(2) and wait(2)
+    "crates/ninefold-stream/tests/support/interrupted.rs", // pthread_kill(3)
+    "crates/ninefold-stream/tests/terminal_interrupted.rs", // sigaction(2)
     "crates/ninefold-stream/tests/many_mappings.rs", // mappings until there may be no more
 ];
 

@@ -8,8 +8,11 @@
 //! `NINEFOLD_MIXED_OPERATIONS` is how many altogether, 1,000,000 when not given; `NINEFOLD_MIXED_SEED` is another seed than the one that every
 //! run has.
 
+mod watch;
+
 use std::collections::VecDeque;
 use std::ffi::{c_int, c_long};
+use std::fmt::{Display, Formatter};
 use std::io::{Read, Seek, Write};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -23,6 +26,7 @@ use crate::asi::*;
 use crate::stdio::*;
 use crate::stream_io::{NfStream, handed_out, nf_sclose, nf_sfileno};
 use crate::unix_io::*;
+use watch::Watch;
 
 /// Longest file, and what is in a pipe at a time, in bytes: operations meet each other, and come to the end of a small buffer. A pipe has
 /// room for that.
@@ -80,8 +84,24 @@ struct Mixed {
     numbers: u64,
     /// Operations that were done, of each kind: a model that refuses all of one shows nothing.
     done: [u64; OPERATIONS],
-    /// The latest, for who looks why it failed: which, and offset, mode, bytes that were put back, the file's, and regions out.
-    last: VecDeque<(usize, usize, Mode, usize, usize, usize)>,
+    watch: Watch<Operation>,
+}
+
+/// One of them, as it begins.
+struct Operation {
+    which: usize,
+    at: usize,
+    mode: Mode,
+    back: usize,
+    file: usize,
+    out: usize,
+}
+
+impl Display for Operation {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        let Operation { which, at, mode, back, file, out } = self;
+        write!(f, "operation {which} at {at} of {file} to {mode:?}, {back} put back, {out} regions out")
+    }
 }
 
 const OPERATIONS: usize = 32;
@@ -102,18 +122,8 @@ fn errno(result: i64) -> i32 {
     i32::try_from(-result).unwrap()
 }
 
-impl Drop for Mixed {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            for (which, at, mode, back, file, out) in &self.last {
-                eprintln!("operation {which} at {at} of {file} to {mode:?}, {back} put back, {out} regions out");
-            }
-        }
-    }
-}
-
 impl Mixed {
-    fn begin(kind: Kind, module: &str, seed: u64, directory: &tempfile::TempDir) -> Mixed {
+    fn begin(kind: Kind, module: &str, seed: u64, what: String, directory: &tempfile::TempDir) -> Mixed {
         let mut random = fastrand::Rng::with_seed(seed);
         let path = directory.path().join("file");
         let mut file = VecDeque::new();
@@ -159,7 +169,7 @@ impl Mixed {
             places,
             numbers,
             done,
-            last: VecDeque::new(),
+            watch: Watch::begin(what),
         }
     }
 
@@ -707,6 +717,12 @@ impl Mixed {
         true
     }
 
+    /// For who looks why it failed.
+    fn begins(&self, which: usize) {
+        let (back, file, out) = (self.back.len(), self.file.len(), self.out.len());
+        self.watch.next(Operation { which, at: self.at, mode: self.mode, back, file, out });
+    }
+
     fn play(&mut self, operations: u64) {
         let mut left = operations;
         while left > 0 {
@@ -716,10 +732,7 @@ impl Mixed {
             if is_locked {
                 assert_eq!(c!(nf_LockAsfStream(self.stream)), 0);
             }
-            if self.last.len() == 40 {
-                self.last.pop_front();
-            }
-            self.last.push_back((which, self.at, self.mode, self.back.len(), self.file.len(), self.out.len()));
+            self.begins(which);
             if self.operation(which) {
                 self.done[which] += 1;
                 left -= 1;
@@ -736,6 +749,7 @@ impl Mixed {
     }
 
     fn end(mut self, path: &std::path::Path) {
+        self.begins(OPERATIONS);
         if !self.out.is_empty() {
             assert_eq!(c!(nf_sclose(self.stream)), -libc::EBUSY);
         }
@@ -745,9 +759,11 @@ impl Mixed {
         }
         if self.kind == Kind::Pipe {
             while !self.file.is_empty() {
+                self.begins(31);
                 self.operation(31);
             }
         }
+        self.begins(OPERATIONS);
         assert_eq!(c!(nf_sclose(self.stream)), 0);
         for fd in self.fds {
             assert_eq!(c!(nf_as_close(fd)), -libc::EBADF, "they ended with the stream");
@@ -782,9 +798,10 @@ fn play(kind: Kind, module: &str, parts_of_a_hundred: u64) {
     let operations = number("NINEFOLD_MIXED_OPERATIONS").unwrap_or(1_000_000) * parts_of_a_hundred / 100;
     let seed = number("NINEFOLD_MIXED_SEED").unwrap_or(1);
     for part in 0..PARTS {
-        println!("{kind:?} by {module}, NINEFOLD_MIXED_SEED={seed}, part {part}");
+        let what = format!("{kind:?} by {module}, NINEFOLD_MIXED_SEED={seed}, part {part}");
+        println!("{what}");
         let directory = tempfile::tempdir().unwrap();
-        let mut mixed = Mixed::begin(kind, module, seed * 1_000 + part, &directory);
+        let mut mixed = Mixed::begin(kind, module, seed * 1_000 + part, what, &directory);
         mixed.play(operations / PARTS);
         mixed.end(&directory.path().join("file"));
     }

@@ -250,6 +250,11 @@ fn unix_io_and_regions_and_standard_io_on_one_stream_have_one_offset() {
 }
 
 #[test]
+fn a_child_shares_offsets_and_writes_what_it_wrote_itself() {
+    Program::build("tests/c/inherited.c", &["-O1"]).run(&[&Host::new().path("")]);
+}
+
+#[test]
 fn descriptors_of_streams_are_any_threads_and_a_childs_too() {
     Program::build("tests/c/numbers.c", &[]).run(&[&Host::new().path(""), "200"]);
 }

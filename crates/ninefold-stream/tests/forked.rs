@@ -9,6 +9,11 @@ use ninefold_stream::{Error, Options};
 use nix::libc;
 use rustix::io::Errno;
 
+#[path = "support/child.rs"]
+mod child;
+
+use child::says_yes;
+
 #[test]
 fn a_child_is_told_and_its_streams_end() {
     let (from, mut to) = std::io::pipe().unwrap();
@@ -22,28 +27,18 @@ fn a_child_is_told_and_its_streams_end() {
         assert!(begin.elapsed() < Duration::from_secs(60), "the thread waits for the pipe");
         std::thread::yield_now();
     }
-    // SAFETY: the child uses the stream, and ends without what the program does at its end. The other threads wait, one for this test
-    // and one for the pipe, with no lock that the child needs.
-    let child = unsafe { libc::fork() };
-    assert!(child >= 0);
-    if child == 0 {
+    // The other threads wait, one for this test and one for the pipe, with no lock that the child needs.
+    let mut stream = Some(stream);
+    let is_told = says_yes(|| {
+        let Some(stream) = stream.take() else { return false };
         let here = stream.alloc(2).is_ok_and(|region| *region == *b"ta");
         let told = stream.alloc(1).err() == Some(Error::Os(Errno::CHILD));
         let kept = stream.pop() == Err(Error::Os(Errno::CHILD));
         drop(stream);
-        // SAFETY: ends the child.
-        unsafe { libc::_exit(if here && told && kept { 0 } else { 1 }) };
-    }
-    let (begin, mut status) = (Instant::now(), 0);
-    // SAFETY: a child of ours, and a place for its status.
-    while unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } == 0 {
-        if begin.elapsed() > Duration::from_secs(60) {
-            // SAFETY: a child of ours, which was not waited for.
-            unsafe { libc::kill(child, libc::SIGKILL) };
-        }
-        std::thread::yield_now();
-    }
-    assert_eq!(status, 0, "what wait(2) tells of the child");
+        here && told && kept
+    });
+    assert!(is_told, "the child");
+    let stream = stream.unwrap();
     to.write_all(b"more").unwrap();
     assert_eq!(&*stream.alloc_full(6).unwrap(), b"tamore", "the parent's goes on");
 }

@@ -672,3 +672,26 @@ fn what_is_put_back_is_forgotten_by_push_and_pop_and_keeps_nobody_from_what_the_
         assert_eq!(&*stream.alloc(10).unwrap(), b"wwwwwwwwww", "{module}");
     }
 }
+
+#[test]
+fn a_push_that_fails_keeps_what_was_put_back() {
+    let (module, compress) = FORMATS[0];
+    let directory = directory();
+    let path = file(&directory, &compress(b"text"));
+    let stream = Options::new().read(true).write(true).open(&path).unwrap();
+    let region = stream.alloc_at_in(Mode::Write, SeekFrom::Start(100), 1).unwrap();
+    stream.seek(SeekFrom::Start(2)).unwrap();
+    stream.set_mode(Mode::Read).unwrap();
+    stream.unread(b'!').unwrap();
+    stream.unread(b'?').unwrap();
+    assert_eq!(stream.push(module), Err(Error::Outstanding));
+    assert_eq!((stream.position(), stream.mode(), stream.module()), (0, Mode::Read, "read-write"));
+    assert_eq!(&*stream.alloc(3).unwrap(), [b'?', b'!', compress(b"text")[2]]);
+    drop(region);
+    // One that does not fail forgets it, and writes what was freed.
+    stream.seek(SeekFrom::Start(1)).unwrap();
+    stream.unread(b'!').unwrap();
+    stream.push(module).unwrap();
+    assert_eq!(&*stream.alloc(4).unwrap(), b"text");
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 101);
+}

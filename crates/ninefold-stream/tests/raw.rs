@@ -53,6 +53,32 @@ fn what_was_written_into_a_region_that_is_read_is_nobody_elses_when_its_end_is_g
 }
 
 #[test]
+fn what_is_put_back_is_read_next_whatever_is_written_into_the_region_that_it_was_of() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = file(&directory, b"0123456789");
+    let (from, mut to) = std::io::pipe().unwrap();
+    std::io::Write::write_all(&mut to, b"0123456789").unwrap();
+    for stream in [Options::new().read(true).module("pread").open(&path), Options::new().take(from.into())] {
+        let stream = Raw::new(stream.unwrap());
+        let (first, second) = (stream.alloc(Wanted::bytes(2)).unwrap(), stream.alloc(Wanted::bytes(2)).unwrap());
+        stream.stream().unread(b'3').unwrap();
+        stream.stream().unread(b'2').unwrap();
+        write(second, b"xx");
+        let again = stream.alloc(Wanted::bytes(3)).unwrap();
+        assert_eq!(data(again), b"234", "{}", stream.stream().module());
+        // Of two regions at the same bytes each has its own.
+        write(again, b"yyy");
+        assert_eq!((data(first), data(second)), (&b"01"[..], &b"xx"[..]));
+        for region in [first, second, again] {
+            stream.free(region.at).unwrap();
+        }
+        // Nobody has it: it stays where it lies.
+        stream.stream().unread(b'y').unwrap();
+        assert_eq!(data(stream.alloc(Wanted::bytes(2)).unwrap()), b"y5");
+    }
+}
+
+#[test]
 fn an_address_that_is_not_out_is_refused_and_does_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let path = file(&directory, b"0123456789");

@@ -1,8 +1,6 @@
 //! Rings and fork(2). Alone in its program: a child has of the other threads only the locks that they held.
 
 use std::os::unix::process::ExitStatusExt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::process::ExitStatus;
 use std::sync::{Mutex, PoisonError};
 
 use ninefold_stream::{Error, Mode, Options, Region, Result, Stream};
@@ -10,30 +8,13 @@ use nix::libc;
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
+#[path = "support/child.rs"]
+mod child;
+
+use child::{child, says_yes};
+
 /// One test at a time: a child of one has the locks that the other holds.
 static ALONE: Mutex<()> = Mutex::new(());
-
-/// Runs it in a child, which ends with what it gives; tells what wait(2) does.
-fn child(play: impl FnOnce() -> i32) -> ExitStatus {
-    // SAFETY: the child uses streams, and ends without what the program does at its end; no other thread runs.
-    let child = unsafe { libc::fork() };
-    assert!(child >= 0);
-    if child == 0 {
-        // A thread that ended by a panic would be the child's last, and its end a good one.
-        let code = catch_unwind(AssertUnwindSafe(play)).unwrap_or(101);
-        // SAFETY: ends the child.
-        unsafe { libc::_exit(code) };
-    }
-    let mut status = 0;
-    // SAFETY: a child of ours, and a place for its status.
-    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-    ExitStatus::from_raw(status)
-}
-
-/// Runs it in a child, and tells whether it said yes.
-fn says_yes(play: impl FnOnce() -> bool) -> bool {
-    child(|| if play() { 0 } else { 1 }).success()
-}
 
 #[test]
 fn a_child_has_an_end_that_nobody_used_and_none_of_its_parents_rings() {

@@ -3,10 +3,6 @@
 use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::os::unix::thread::JoinHandleExt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 use ninefold_stream::{Error, Mode, Options, Stream};
 use nix::libc;
@@ -14,30 +10,14 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 
+#[path = "support/interrupted.rs"]
+mod interrupted;
+
+use interrupted::interrupted;
+
 extern "C" fn heard(_: libc::c_int) {}
 
 const INTERRUPTED: Error = Error::Os(Errno::INTR);
-
-/// Runs it in a thread, to which signals are sent until it has returned: one that comes before a wait ends none.
-fn interrupted<T: Send + 'static>(wait: impl FnOnce() -> T + Send + 'static) -> T {
-    let told = Arc::new(AtomicBool::new(false));
-    let thread = {
-        let told = told.clone();
-        std::thread::spawn(move || {
-            let result = wait();
-            told.store(true, Ordering::Relaxed);
-            result
-        })
-    };
-    let begin = Instant::now();
-    while !told.load(Ordering::Relaxed) && !thread.is_finished() {
-        assert!(begin.elapsed() < Duration::from_secs(60), "no signal ends the wait");
-        // SAFETY: a thread that was not joined.
-        assert_eq!(unsafe { libc::pthread_kill(thread.as_pthread_t(), libc::SIGUSR1) }, 0);
-        std::thread::yield_now();
-    }
-    thread.join().unwrap()
-}
 
 /// Waits for data that does not come.
 fn read_in_vain(from: Stream) -> Stream {

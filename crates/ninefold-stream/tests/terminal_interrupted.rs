@@ -1,10 +1,6 @@
 //! A signal while a terminal is waited for. Alone in its program: what a signal does is the same for all of one.
 
 use std::io::Write;
-use std::os::unix::thread::JoinHandleExt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 use ninefold_stream::{Error, Mode, Options};
 use nix::libc;
@@ -12,28 +8,12 @@ use nix::pty::openpty;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use rustix::io::Errno;
 
-extern "C" fn heard(_: libc::c_int) {}
+#[path = "support/interrupted.rs"]
+mod interrupted;
 
-/// Runs it in a thread, to which signals are sent until it has returned: one that comes before a wait ends none.
-fn interrupted<T: Send + 'static>(wait: impl FnOnce() -> T + Send + 'static) -> T {
-    let told = Arc::new(AtomicBool::new(false));
-    let thread = {
-        let told = told.clone();
-        std::thread::spawn(move || {
-            let result = wait();
-            told.store(true, Ordering::Relaxed);
-            result
-        })
-    };
-    let begin = Instant::now();
-    while !told.load(Ordering::Relaxed) && !thread.is_finished() {
-        assert!(begin.elapsed() < Duration::from_secs(60), "no signal ends the wait");
-        // SAFETY: a thread that was not joined.
-        assert_eq!(unsafe { libc::pthread_kill(thread.as_pthread_t(), libc::SIGUSR1) }, 0);
-        std::thread::yield_now();
-    }
-    thread.join().unwrap()
-}
+use interrupted::interrupted;
+
+extern "C" fn heard(_: libc::c_int) {}
 
 #[test]
 fn a_signal_ends_a_wait_for_a_terminal_and_nothing_is_lost() {

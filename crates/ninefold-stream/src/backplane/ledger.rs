@@ -111,6 +111,12 @@ impl Ledger {
         self.more.remove(&at.addr()).ok_or(Error::NotLent)
     }
 
+    /// Is the byte there in one that is out?
+    pub fn covers(&self, byte: usize) -> bool {
+        let all = self.few.iter().chain(&self.again).chain(self.more.values());
+        all.into_iter().any(|lent| byte.wrapping_sub(lent.at.addr()) < lent.bytes)
+    }
+
     /// Is any out that has bytes?
     pub fn is_empty(&self) -> bool {
         self.again.is_empty() && self.more.is_empty() && self.few.iter().all(|lent| lent.at.is_null())

@@ -171,6 +171,12 @@ impl State {
         self.output.unwritten()
     }
 
+    /// In a child of fork(2): what was freed is its parent's to write. Regions that are out are each one's own, who writes them when it frees them.
+    pub fn leave_to_parent(&mut self) {
+        self.sync();
+        self.output.leave();
+    }
+
     /// From now on others must know of each change.
     pub fn be_loud(&mut self) {
         self.loud = true;
@@ -388,8 +394,9 @@ impl State {
         let rest = match &self.input.buffer {
             Some(buffer) if self.current.live && is_good => {
                 let place = buffer.start + self.current.used();
-                // The byte would be in regions of two buffers, or whoever writes the file could change it.
-                let is_others = buffer.memory.is_lent() || buffer.memory.is_mapped();
+                // The byte would be in regions of two buffers, or whoever writes the file could change it, or who has it in a region.
+                let is_in_region = self.ledger.covers(self.current.at.addr().wrapping_sub(1));
+                let is_others = buffer.memory.is_lent() || buffer.memory.is_mapped() || is_in_region;
                 if !is_others && self.current.used() > 0 && buffer.memory.bytes(place - 1..place) == [byte] {
                     self.current.at = self.current.at.wrapping_sub(1);
                     self.current.left += 1;
@@ -704,25 +711,20 @@ impl State {
         if above.has_thread() && self.module.has_thread() || self.module.place(self.position()).is_some() {
             return Err(Error::NoModule);
         }
-        let mode = self.mode;
         if self.write {
-            self.set_mode(Mode::Write)?; // what was read has its place in `pending`
-            let written = match self.write_all() {
-                Ok(true) => self.module.flush(),
-                Ok(false) => Err(Error::Outstanding),
-                Err(e) => Err(e),
-            };
-            if let Err(e) = written {
-                let _ = self.set_mode(mode); // it was the stream's, so it is one
-                return Err(e);
+            if self.is_writing() {
+                self.park();
             }
+            // What was read stays current: a byte that was put back is lost by a push, and not by one that fails.
+            self.output.drain(&mut *self.module, false)?;
+            if !self.output.extents.is_empty() {
+                return Err(Error::Outstanding);
+            }
+            self.module.flush()?;
         }
         let mut below = Below::new(Box::new(Closed), self.position());
-        if !self.module.is_seekable()
-            && let Err(e) = below.keep(self.untaken())
-        {
-            let _ = self.set_mode(mode);
-            return Err(e);
+        if !self.module.is_seekable() {
+            below.keep(self.untaken())?;
         }
         self.park();
         self.input.retire();
@@ -733,7 +735,7 @@ impl State {
         std::mem::swap(&mut below.module, &mut self.module);
         self.position = above.put_on(below);
         self.module = above;
-        self.before.push(Before { write: self.write, mode });
+        self.before.push(Before { write: self.write, mode: self.mode });
         self.write = false;
         self.mode = Mode::Read;
         Ok(())
