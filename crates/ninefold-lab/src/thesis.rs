@@ -296,8 +296,8 @@ impl Bench<'_> {
         if let Err(lack) = bed.serve(way.server()) {
             return Ok(Err(lack));
         }
-        if way.server() == Server::Ninefold {
-            bed.remember()?;
+        if way.server() == Server::Ninefold || way.server().behind().is_some() {
+            bed.remember(way.server())?;
         }
         let small = Case { bytes: PROBE, clients: 1, ..case.clone() };
         Ok(match bed.run(way, &small, 0, self.limit())? {
@@ -353,7 +353,7 @@ fn measured(bed: &Bed<'_>, case: &Case, way: Way, run: u32, ran: &Ran) -> Result
     row.seconds = ran.took.iter().copied().reduce(f64::max);
     row.mean_seconds = Some(ran.took.iter().sum::<f64>() / ran.took.len() as f64);
     row.cpu_seconds = Some(ran.cpu);
-    row.missed = Some(ran.missed);
+    (row.missed, row.connections) = (Some(ran.missed), Some(ran.connections));
     if way.is_ours() {
         let streams = (0..case.clients).map(|client| streams(&bed.places, client)).sum::<Result<u64>>()?;
         row.streams = Some(streams);

@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use support::{BENCH, lab, skip};
 
 /// Ways that need nothing beyond what is built here, and those that need a peer's programs.
-const OWN: [&str; 5] = ["check", "pump1", "pump4", "one", "stream-pipe"];
+const OWN: [&str; 8] = ["check", "pump1", "pump4", "one", "stream-pipe", "stream1", "stream4", "export"];
 const PEERS: [&str; 5] = ["http1", "http4", "scp", "rsync", "diodcat"];
 
 fn thesis(out: &Path, ninefold: &Path, words: &[&str]) -> Output {
@@ -61,7 +61,7 @@ fn files_arrive_by_every_way_and_a_second_measurement_goes_on_behind_the_first()
         let is_missing = first.iter().any(|row| row[0] == *way && row[3] == "missing");
         assert_eq!(measured(&first, way, "read"), if is_missing { 0 } else { 2 }, "{way}");
     }
-    for way in ["pump4", "one", "stream-pipe"] {
+    for way in ["pump4", "one", "stream-pipe", "stream1", "export"] {
         assert_eq!(measured(&first, way, "write"), 2, "{way}");
     }
     let page = std::fs::read_to_string(out.join("report.html")).unwrap();

@@ -57,6 +57,8 @@ pub struct Ran {
     pub cpu: f64,
     /// Packets that the kernel dropped because the link was late.
     pub missed: u64,
+    /// TCP connections that the clients opened.
+    pub connections: u64,
 }
 
 struct Serving {
@@ -141,6 +143,9 @@ impl<'f> Bed<'f> {
 
     /// Sees to it that a server runs; the error says why it does not, and is remembered.
     pub fn serve(&mut self, server: Server) -> Result<(), (How, String)> {
+        if let Some(behind) = server.behind() {
+            self.serve(behind)?;
+        }
         if !self.serving.contains_key(&server) {
             let begun = self.begin(server).map_err(|e| {
                 let how = if e.is::<Lacking>() { How::Missing } else { How::Failed };
@@ -194,12 +199,13 @@ impl<'f> Bed<'f> {
         }
     }
 
-    /// The CPU time of a server until now.
+    /// The CPU time of a server until now, with that of the one behind it.
     fn cpu(&self, server: Server) -> Result<Duration> {
-        match self.serving.get(&server) {
-            Some(Ok(serving)) => cpu::used(serving.number).with_context(|| server.name()),
-            _ => Err(anyhow!("{} does not serve", server.name())),
-        }
+        let own = match self.serving.get(&server) {
+            Some(Ok(serving)) => cpu::used(serving.number).with_context(|| server.name())?,
+            _ => return Err(anyhow!("{} does not serve", server.name())),
+        };
+        Ok(own + server.behind().map_or(Ok(Duration::ZERO), |behind| self.cpu(behind))?)
     }
 
     /// Moves files, and looks at what arrived. Chance is the same for each way of a run.
@@ -208,7 +214,7 @@ impl<'f> Bed<'f> {
         if self.loss {
             self.lab.reseed(u64::from(run))?;
         }
-        let (cpu, missed) = (self.cpu(way.server())?, self.missed()?);
+        let (cpu, missed, opened) = (self.cpu(way.server())?, self.missed()?, self.opened()?);
         let jobs: Vec<_> =
             (0..case.clients).map(|client| way.job(&self.places, case.direction, case.bytes, client)).collect();
         for client in 0..case.clients {
@@ -256,7 +262,15 @@ impl<'f> Bed<'f> {
             took: timed.iter().map(|timed| timed.nanoseconds as f64 / 1e9).collect(),
             cpu: self.cpu(way.server())?.saturating_sub(cpu).as_secs_f64(),
             missed: self.missed()?.saturating_sub(missed),
+            connections: self.opened()?.saturating_sub(opened),
         }))
+    }
+
+    /// TCP connections that were opened from the client's end until now.
+    fn opened(&self) -> Result<u64> {
+        let output = self.lab.command(End::Client, "cat").arg("/proc/net/snmp").stdin(Stdio::null()).output()?;
+        let told = String::from_utf8_lossy(&output.stdout);
+        active_opens(&told).with_context(|| format!("/proc/net/snmp has no ActiveOpens: {told}"))
     }
 
     fn missed(&self) -> Result<u64> {
@@ -264,10 +278,10 @@ impl<'f> Bed<'f> {
         Ok(stats.to_server.missed + stats.to_client.missed)
     }
 
-    /// Makes our client remember our server, as it is remembered from the second time on.
-    pub fn remember(&self) -> Result<()> {
+    /// Makes our client remember a server of ours, as it is remembered from the second time on.
+    pub fn remember(&self, server: Server) -> Result<()> {
         let mut command = self.lab.command(End::Client, &self.places.ninefold);
-        command.args(["stat", &format!("9p://{}/", Server::Ninefold.address())]).stdin(Stdio::null());
+        command.args(["stat", &format!("9p://{}/", server.address())]).stdin(Stdio::null());
         let output = self.with_cache(&mut command).output()?;
         ensure!(output.status.success(), "ninefold stat: {}", String::from_utf8_lossy(&output.stderr).trim());
         Ok(())
@@ -291,6 +305,14 @@ impl<'f> Bed<'f> {
     }
 }
 
+/// Of what proc_pid_net(5) has of TCP: a line of names, and one of figures.
+fn active_opens(snmp: &str) -> Option<u64> {
+    let mut lines = snmp.lines().filter_map(|line| line.strip_prefix("Tcp:"));
+    let (names, figures) = (lines.next()?, lines.next()?);
+    let at = names.split_whitespace().position(|name| name == "ActiveOpens")?;
+    figures.split_whitespace().nth(at)?.parse().ok()
+}
+
 impl Drop for Bed<'_> {
     fn drop(&mut self) {
         for serving in self.serving.values_mut().flatten() {
@@ -298,5 +320,18 @@ impl Drop for Bed<'_> {
             let _ = serving.child.kill();
             let _ = serving.child.wait();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_are_told_by_their_name() {
+        let snmp = "Ip: Forwarding ActiveOpens\nIp: 1 64\nTcp: RtoAlgorithm ActiveOpens PassiveOpens\nTcp: 1 29 7\n";
+        assert_eq!(active_opens(snmp), Some(29));
+        assert_eq!(active_opens("Tcp: RtoAlgorithm PassiveOpens\nTcp: 1 7\n"), None);
+        assert_eq!(active_opens("Tcp: RtoAlgorithm ActiveOpens\n"), None);
     }
 }

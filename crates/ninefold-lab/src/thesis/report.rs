@@ -100,6 +100,7 @@ impl Report<'_> {
         self.preface(&mut page);
         self.shares(&mut page);
         self.equals(&mut page);
+        self.exported(&mut page);
         for direction in [Direction::Read, Direction::Write] {
             self.transfers(&mut page, direction)?;
         }
@@ -288,16 +289,35 @@ mod tests {
         // 0.24 beside 0.2 and 0.3, at both sizes.
         let row = "<td>pump4</td><td>4.000</td><td>http4</td><td>6.000</td><td>1.500</td><td>1.200</td><td>0.800</td>";
         assert!(page.contains(row), "{page}");
-        // Streams are not counted here; then there are four of them, as of HTTP's ranges and the pump's.
+        // Connections are not counted here; then there are four and a session, as many as of HTTP's ranges and the pump's.
         assert!(!page.contains("At equal connection counts"), "{page}");
         let mut rows = rows();
-        rows.iter_mut().filter(|row| row.way == "stream" && row.clients == 1).for_each(|row| row.streams = Some(4));
+        rows.iter_mut().filter(|row| row.way == "stream" && row.clients == 1).for_each(|row| row.connections = Some(5));
         let equal = Report::new(&rows, &setting, 60.0).page().unwrap();
         let row = "<td>4</td><td>4.800</td><td>6.000</td><td>0.800</td><td>4.000</td><td>1.200</td>";
         assert!(equal.contains("At equal connection counts") && equal.contains(row), "{equal}");
+        // As many in each run; in others fewer.
+        rows.iter_mut().filter(|row| row.way == "stream" && row.run == 2).for_each(|row| row.connections = Some(3));
+        let fewer = Report::new(&rows, &setting, 60.0).page().unwrap();
+        assert!(fewer.contains("<td>2 to 4</td><td>4.800</td><td>6.000</td>"), "{fewer}");
         // 16 × 10 MB in 1.6 s; 1.6 beside 1.28.
         assert!(page.contains("<td>16</td><td>1.600</td><td>100.00</td><td>1.250</td>"), "{page}");
         assert!(page.contains("<svg ") && page.contains("1240 (computed)"), "{page}");
+    }
+
+    #[test]
+    fn what_comes_through_an_exporting_server_is_put_beside_what_comes_from_the_files_own() {
+        let setting = Setting::default();
+        let mut rows = rows();
+        assert!(!Report::new(&rows, &setting, 60.0).page().unwrap().contains("Through an exporting server"));
+        let mut through = measured(&case(50_000, 200_000_000), "export", 1, 6.0);
+        (through.streams, through.connections) = (Some(4), Some(5));
+        rows.push(through);
+        let page = Report::new(&rows, &setting, 60.0).page().unwrap();
+        let row = "<td>6.000</td><td>33.3</td><td>4.800</td><td>41.7</td><td>0.800</td>";
+        assert!(page.contains("Through an exporting server") && page.contains(row), "{page}");
+        // It has two ways, and is no row among those of one.
+        assert!(!page.contains("At equal connection counts"), "{page}");
     }
 
     #[test]

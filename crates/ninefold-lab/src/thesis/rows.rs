@@ -63,6 +63,8 @@ pub struct Row {
     pub cpu_seconds: Option<f64>,
     /// Tstream messages of all clients, where they are counted.
     pub streams: Option<u64>,
+    /// TCP connections that all clients opened.
+    pub connections: Option<u64>,
     /// One request at a time: those with data, their time, and that of one without.
     pub messages: Option<u64>,
     pub data_seconds: Option<f64>,
@@ -93,6 +95,7 @@ impl Row {
             mean_seconds: None,
             cpu_seconds: None,
             streams: None,
+            connections: None,
             messages: None,
             data_seconds: None,
             trip_seconds: None,
@@ -108,6 +111,9 @@ impl Row {
         Case { link, direction: self.direction, bytes: self.bytes, clients: self.clients }
     }
 }
+
+/// The column that was added last.
+const NEWEST: &str = "connections";
 
 /// All rows of a directory.
 #[derive(Debug)]
@@ -127,9 +133,10 @@ impl Rows {
         let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
         file.set_len(whole as u64)?;
         file.seek(SeekFrom::End(0))?;
-        let rows = parse(&text[..whole]).with_context(|| {
-            format!("{} is not of this version: give another directory to --out, or take it away", path.display())
-        })?;
+        let rows =
+            parse(&text[..whole]).and_then(|rows| is_whole(&text[..whole]).map(|()| rows)).with_context(|| {
+                format!("{} is not of this version: give another directory to --out, or take it away", path.display())
+            })?;
         let file = csv::WriterBuilder::new().has_headers(whole == 0).from_writer(file);
         Ok(Rows { file, rows })
     }
@@ -168,6 +175,14 @@ impl Rows {
     pub fn of<'r>(&'r self, case: &'r Case, way: &'r str) -> impl Iterator<Item = &'r Row> {
         self.rows.iter().filter(move |row| row.way == way && row.case() == *case)
     }
+}
+
+/// Whether rows can be written behind these: what an earlier version wrote can but be read.
+fn is_whole(text: &[u8]) -> Result<()> {
+    let mut reader = csv::Reader::from_reader(text);
+    let columns = reader.headers()?;
+    ensure!(columns.is_empty() || columns.iter().any(|column| column == NEWEST), "it has no column '{NEWEST}'");
+    Ok(())
 }
 
 fn parse(text: &[u8]) -> Result<Vec<Row>> {
@@ -272,6 +287,27 @@ pub mod tests {
         let mut rows = Rows::open(&path).unwrap();
         rows.add(measured(&case(500, 1), "rsync", 1, f64::NAN)).unwrap();
         Rows::read(&path).unwrap_err();
+    }
+
+    #[test]
+    fn what_an_earlier_version_wrote_is_read_but_not_gone_on_with() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rows.csv");
+        let row = measured(&case(500, 1), "rsync", 1, 1.0);
+        Rows::open(&path).unwrap().add(row.clone()).unwrap();
+        let mut reader = csv::Reader::from_path(&path).unwrap();
+        let newest = reader.headers().unwrap().iter().position(|column| column == NEWEST).unwrap();
+        let without = |record: &csv::StringRecord| -> String {
+            let columns: Vec<&str> =
+                record.iter().enumerate().filter(|(at, _)| *at != newest).map(|(_, column)| column).collect();
+            columns.join(",") + "\n"
+        };
+        let lines = [without(&reader.headers().unwrap().clone()), without(&reader.records().next().unwrap().unwrap())];
+        fs::write(&path, lines.concat()).unwrap();
+        assert_eq!(Rows::read(&path).unwrap(), [row]);
+        let told = format!("{:#}", Rows::open(&path).unwrap_err());
+        assert!(told.contains("not of this version") && told.contains("no column 'connections'"), "{told}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), lines.concat());
     }
 
     #[test]

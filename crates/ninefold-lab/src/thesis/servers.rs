@@ -32,6 +32,14 @@ pub fn prepare(server: Server, places: &mut Places) -> Result<Vec<OsString>> {
             all.extend(["--export".into(), export, "--listen".into(), listen.into(), "--insecure".into()]);
             all
         }
+        Server::Exporter => {
+            let ns = scratch.join("exported.ns");
+            let behind = Server::Ninefold.address();
+            fs::write(&ns, format!("mount 9p://{behind} /\nmount 9p://{behind} /{TO} {TO}\n"))?;
+            let mut all = vec![places.ninefold.clone().into(), "serve".into(), "--ns".into(), ns.into()];
+            all.extend(words(&["--listen", &format!("9p://{}", server.address()), "--insecure"]));
+            all
+        }
         Server::Diod => {
             let hosts = scratch.join("hosts");
             fs::write(&hosts, format!("{HOST} server\n{CLIENT} client\n"))?;

@@ -42,6 +42,8 @@ pub struct Place {
     pub cpu_per_gb: Option<f64>,
     /// The most of a run; none where they are not counted.
     pub streams: Option<u64>,
+    /// The fewest and the most of a run, of all clients.
+    pub connections: Option<(u64, u64)>,
     pub missed: u64,
     pub is_computed: bool,
     /// One measured run that took so long that there is no second.
@@ -53,6 +55,12 @@ pub struct Place {
 impl Place {
     pub fn median(&self) -> Option<f64> {
         Some(self.seconds?.median)
+    }
+
+    /// Connections of data of one client, the fewest and the most of a run: of ours those beside the session.
+    pub fn data_connections(&self) -> Option<(u64, u64)> {
+        let each = |all: u64| (all / u64::from(self.case.clients.max(1))).saturating_sub(u64::from(self.way.is_ours()));
+        self.connections.map(|(least, most)| (each(least), each(most)))
     }
 
     /// What tables say beside it.
@@ -128,6 +136,9 @@ fn place(case: &Case, way: Way, rows: &[&Row], long: f64) -> Place {
         unfairness: Sum::of(&unfairness).map(|sum| sum.median),
         cpu_per_gb: Sum::of(&cpu).filter(|_| gigabytes > 0.0).map(|sum| sum.mean / gigabytes),
         streams: measured.iter().filter_map(|row| row.streams).max(),
+        connections: measured.iter().filter_map(|row| row.connections).fold(None, |all, one| {
+            Some(all.map_or((one, one), |(least, most): (u64, u64)| (least.min(one), most.max(one))))
+        }),
         missed: measured.iter().filter_map(|row| row.missed).sum(),
         is_computed,
         lacking,
@@ -158,6 +169,7 @@ mod tests {
             [2.0, 1.0, 3.0].iter().zip(1..).map(|(&seconds, run)| measured(&case, "stream", run, seconds)).collect();
         rows[0].mean_seconds = Some(1.0);
         rows[2].streams = Some(0);
+        (rows[0].connections, rows[1].connections) = (Some(20), Some(8));
         let mut failed = Row::new(&case, "stream", 4, How::Failed);
         failed.note = "status 1: no".to_owned();
         rows.push(failed);
@@ -165,6 +177,8 @@ mod tests {
         assert_eq!(places.len(), 1);
         let place = &places[0];
         assert_eq!((place.median(), place.unfairness, place.is_long), (Some(2.0), Some(1.0), false));
+        // Of four clients, each with a session.
+        assert_eq!(place.data_connections(), Some((1, 4)));
         // 0.2 s on the mean for 0.04 GB.
         assert!((place.cpu_per_gb.unwrap() - 5.0).abs() < 1e-9);
         assert_eq!(place.note(), "no stream was used: in-band; failed: status 1: no");

@@ -16,6 +16,8 @@ use super::old::IOUNIT;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Server {
     Ninefold,
+    /// Another of ours, with a name space of the first's files.
+    Exporter,
     Diod,
     Pump,
     Nginx,
@@ -27,6 +29,7 @@ impl Server {
     pub fn name(self) -> &'static str {
         match self {
             Server::Ninefold => "ninefold",
+            Server::Exporter => "ninefold, exporting",
             Server::Diod => "diod",
             Server::Pump => "pump",
             Server::Nginx => "nginx",
@@ -38,6 +41,7 @@ impl Server {
     pub fn port(self) -> u16 {
         match self {
             Server::Ninefold => 5640,
+            Server::Exporter => 5643,
             Server::Diod => 5641,
             Server::Pump => 5642,
             Server::Nginx => 8080,
@@ -48,6 +52,11 @@ impl Server {
 
     pub fn address(self) -> String {
         format!("{HOST}:{}", self.port())
+    }
+
+    /// The server whose files it exports.
+    pub fn behind(self) -> Option<Server> {
+        if self == Server::Exporter { Some(Server::Ninefold) } else { None }
     }
 }
 
@@ -76,6 +85,8 @@ enum Kind {
     /// The same, to see whether the link is what it ought to be: by a congestion control that does not pace.
     Check,
     Ours(Command, &'static [&'static str]),
+    /// `ninefold cp` from and to a server that exports what another has.
+    Exported,
     Scp,
     Rsync,
     Diodcat,
@@ -84,8 +95,15 @@ enum Kind {
 /// The way that judges the link, which is tried on each with but one small file.
 pub const CHECK: &str = "check";
 
+/// The way through a server that exports what another has.
+pub const EXPORT: &str = "export";
+
 /// What keeps our commands from using streams.
 const IN_BAND: &[&str] = &["--no-stream"];
+
+/// As many connections of data as some of HTTP's ways have.
+const ONE: &[&str] = &["--streams", "1"];
+const FOUR: &[&str] = &["--streams", "4"];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Way {
@@ -100,7 +118,7 @@ const fn way(name: &'static str, says: &'static str, kind: Kind) -> Way {
 }
 
 /// In the order in which they take turns.
-pub const ALL: [Way; 17] = [
+pub const ALL: [Way; 20] = [
     way("http1", "HTTP, 1 connection", Kind::Http(1)),
     way("http4", "HTTP, 4 ranges", Kind::Http(4)),
     way("http8", "HTTP, 8 ranges", Kind::Http(8)),
@@ -110,6 +128,9 @@ pub const ALL: [Way; 17] = [
     way("pump8", "bare sockets, 8", Kind::Pump(8)),
     way("pump16", "bare sockets, 16", Kind::Pump(16)),
     way("stream", "ninefold cp", Kind::Ours(Command::Copy, &[])),
+    way("stream1", "ninefold cp, 1 stream", Kind::Ours(Command::Copy, ONE)),
+    way("stream4", "ninefold cp, 4 streams at most", Kind::Ours(Command::Copy, FOUR)),
+    way(EXPORT, "ninefold cp, through an exporting server", Kind::Exported),
     way("stream-pipe", "ninefold cat, write", Kind::Ours(Command::Pipe, &[])),
     way("inband", "ninefold cp, in-band", Kind::Ours(Command::Copy, IN_BAND)),
     way("inband-pipe", "ninefold cat, write, in-band", Kind::Ours(Command::Pipe, IN_BAND)),
@@ -206,6 +227,7 @@ impl Way {
             Kind::Http(_) => Server::Nginx,
             Kind::Pump(_) => Server::Pump,
             Kind::Old | Kind::Check | Kind::Ours(..) => Server::Ninefold,
+            Kind::Exported => Server::Exporter,
             Kind::Scp => Server::Sshd,
             Kind::Rsync => Server::Rsync,
             Kind::Diodcat => Server::Diod,
@@ -214,11 +236,11 @@ impl Way {
 
     /// Whether it counts what it did, as our commands do by --stats.
     pub fn is_ours(self) -> bool {
-        matches!(self.kind, Kind::Ours(..))
+        matches!(self.kind, Kind::Ours(..) | Kind::Exported)
     }
 
     pub fn may_stream(self) -> bool {
-        matches!(self.kind, Kind::Ours(_, []))
+        self.is_ours() && !matches!(self.kind, Kind::Ours(_, IN_BAND))
     }
 
     /// Of HTTP's ways, and of the bare pump's, the connections.
@@ -247,7 +269,7 @@ impl Way {
             Kind::Scp => Some(("scp", "openssh-client")),
             Kind::Rsync => Some(("rsync", "rsync")),
             Kind::Diodcat => Some(("diodcat", "diod")),
-            Kind::Pump(_) | Kind::Old | Kind::Check | Kind::Ours(..) => None,
+            Kind::Pump(_) | Kind::Old | Kind::Check | Kind::Ours(..) | Kind::Exported => None,
         }
     }
 
@@ -332,7 +354,11 @@ impl Way {
                 job.words.extend(words([address, name]));
                 job.words.push(file.into());
             }
-            Kind::Ours(command, options) => {
+            Kind::Ours(..) | Kind::Exported => {
+                let (command, options) = match self.kind {
+                    Kind::Ours(command, options) => (command, options),
+                    _ => (Command::Copy, &[][..]),
+                };
                 let verb = match (command, direction) {
                     (Command::Copy, _) => "cp",
                     (Command::Pipe, Direction::Read) => "cat",
@@ -341,9 +367,10 @@ impl Way {
                 job.words = words([places.ninefold.as_os_str(), "--stats".as_ref(), places.stats(client).as_os_str()]);
                 job.words.push(verb.into());
                 job.words.extend(words(options.iter().copied()));
-                let url: OsString = match direction {
-                    Direction::Read => format!("9p://{address}/{name}").into(),
-                    Direction::Write => format!("9p://{address}/{made}?aname={TO}").into(),
+                let url: OsString = match (direction, self.kind) {
+                    (Direction::Read, _) => format!("9p://{address}/{name}").into(),
+                    (Direction::Write, Kind::Exported) => format!("9p://{address}/{TO}/{made}").into(),
+                    (Direction::Write, _) => format!("9p://{address}/{made}?aname={TO}").into(),
                 };
                 match (command, direction) {
                     (Command::Copy, Direction::Read) => job.words.extend([url, here.into()]),
@@ -451,10 +478,31 @@ mod tests {
             "/n/ninefold --stats /scratch/stats-3 cp --no-stream /served/1000 9p://10.9.0.2:5640/made-3?aname=to"
         );
         assert_eq!(
+            line("stream4", Direction::Read),
+            "/n/ninefold --stats /scratch/stats-3 cp --streams 4 9p://10.9.0.2:5640/1000 /to/made-3"
+        );
+        assert_eq!(
+            line("export", Direction::Read),
+            "/n/ninefold --stats /scratch/stats-3 cp 9p://10.9.0.2:5643/1000 /to/made-3"
+        );
+        assert_eq!(
+            line("export", Direction::Write),
+            "/n/ninefold --stats /scratch/stats-3 cp /served/1000 9p://10.9.0.2:5643/to/made-3"
+        );
+        assert_eq!(
             line("stream-pipe", Direction::Read),
             "/n/ninefold --stats /scratch/stats-3 cat 9p://10.9.0.2:5640/1000"
         );
         assert_eq!(line("scp", Direction::Write), "scp -q -F /ssh /served/1000 10.9.0.2:/to/made-3");
+    }
+
+    #[test]
+    fn all_of_ours_may_stream_but_those_that_are_told_not_to() {
+        let those: Vec<&str> = ALL.into_iter().filter(|way| way.may_stream()).map(|way| way.name).collect();
+        assert_eq!(those, ["stream", "stream1", "stream4", "export", "stream-pipe"]);
+        let told: Vec<&str> =
+            ALL.into_iter().filter(|way| way.is_ours() && !way.may_stream()).map(|way| way.name).collect();
+        assert_eq!(told, ["inband", "inband-pipe"]);
     }
 
     #[test]

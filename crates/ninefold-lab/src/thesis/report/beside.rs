@@ -7,6 +7,7 @@ use crate::thesis::case::{Case, Direction};
 use crate::thesis::page::Page;
 use crate::thesis::paper;
 use crate::thesis::sums::Place;
+use crate::thesis::way::EXPORT;
 
 /// HTTP's two ways, of which the better one is what others are put beside.
 const HTTP: [u32; 2] = [1, 4];
@@ -60,31 +61,63 @@ impl Report<'_> {
         page.table(&columns, &rows);
     }
 
-    /// Streams beside HTTP and the pump of as many connections as they had.
+    /// Streams beside HTTP and the pump of as many connections.
     pub(super) fn equals(&self, page: &mut Page) {
         let mut rows = Vec::new();
         for place in self.places.iter().filter(|place| place.way.may_stream()) {
-            // Of one client's file, as the others are told.
-            let Some(streams) = place.streams.map(|streams| streams / u64::from(place.case.clients.max(1))) else {
+            // What has come through another server has had two ways.
+            let Some((least, most)) = place.data_connections().filter(|_| place.way.server().behind().is_none()) else {
                 continue;
             };
-            let of =
-                |connections: Option<u32>| connections.is_some_and(|connections| u64::from(connections) == streams);
+            let of = |connections: Option<u32>| connections.is_some_and(|connections| u64::from(connections) == most);
             let http = self.best(&place.case, |place| of(place.way.http())).map(|best| best.0);
             let pump = self.best(&place.case, |place| of(place.way.pump())).map(|best| best.0);
             if http.is_some() || pump.is_some() {
                 let ours = place.median();
                 let name = place.way.says.to_owned();
-                let mut row = vec![name, place.case.text(), streams.to_string(), seconds(ours)];
+                let count = if least == most { most.to_string() } else { format!("{least} to {most}") };
+                let mut row = vec![name, place.case.text(), count, seconds(ours)];
                 row.extend([seconds(http), ratio(ours, http), seconds(pump), ratio(ours, pump)]);
                 rows.push(row);
             }
         }
         if !rows.is_empty() {
             page.heading("At equal connection counts");
-            page.paragraph("Connections of data: the session, which streams have beside them, is not counted.");
-            let columns =
-                ["", "", "streams", "s", "HTTP by as many, s", "of HTTP's", "bare sockets by as many, s", "of theirs"];
+            page.paragraph(
+                "Connections of data, as the client's kernel counted them: the session, which streams have beside them, is not counted.",
+            );
+            let columns = [
+                "",
+                "",
+                "connections",
+                "s",
+                "HTTP by as many, s",
+                "of HTTP's",
+                "bare sockets by as many, s",
+                "of theirs",
+            ];
+            page.table(&strings(&columns), &rows);
+        }
+    }
+
+    /// What comes through a server that exports another's files, beside what comes from that one.
+    pub(super) fn exported(&self, page: &mut Page) {
+        let mut rows = Vec::new();
+        for place in self.places.iter().filter(|place| place.way.name == EXPORT) {
+            let (through, direct) = (place.median(), self.at(&place.case, "stream").and_then(Place::median));
+            let bytes = place.case.bytes as f64 * f64::from(place.case.clients);
+            let rate = |took: Option<f64>| took.map_or("-".to_owned(), |took| format!("{:.1}", bytes / took / 1e6));
+            let mut row = vec![place.case.text(), seconds(through), rate(through), seconds(direct), rate(direct)];
+            row.extend([ratio(direct, through), place.note()]);
+            rows.push(row);
+        }
+        if !rows.is_empty() {
+            page.heading("Through an exporting server");
+            page.paragraph(
+                "A second server of ours, beside the one that has the files, exports a name space of them: the link is between it and the \
+                 client. Beside it are the same files from their own server.",
+            );
+            let columns = ["", "through, s", "MB/s", "direct, s", "MB/s", "rate, of the direct one", "notes"];
             page.table(&strings(&columns), &rows);
         }
     }
