@@ -108,6 +108,10 @@ impl Bed for Place<'_> {
         Ok(())
     }
 
+    fn processor(&self) -> u32 {
+        0
+    }
+
     fn how(&self) -> u32 {
         ON_WORD
     }

@@ -8,6 +8,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use rustix::thread::futex::{self, Timespec};
+use rustix::thread::sched_getcpu;
 
 use super::words::{Bed, ON_LINE, ON_WORD};
 use crate::error::{Error, Result};
@@ -17,6 +18,11 @@ use crate::primitives::AtomicU32;
 /// How long the word is waited for, in nanoseconds, before the line is, which also tells that the other end is gone. Waking by the word
 /// takes half the time of waking by the line; who waits longer than this does not notice the difference.
 const ON_WORD_FOR: i64 = 10_000_000;
+
+/// The one that this thread is on, and one more.
+pub fn processor() -> u32 {
+    u32::try_from(sched_getcpu()).map_or(0, |n| n.wrapping_add(1))
+}
 
 pub struct Line(pub OwnedFd);
 
@@ -67,6 +73,10 @@ impl Bed for Waiting<'_> {
             Some(stream) if !rustix::fs::fcntl_getfl(stream)?.contains(OFlags::NONBLOCK) => Ok(()),
             _ => Err(Errno::AGAIN.into()),
         }
+    }
+
+    fn processor(&self) -> u32 {
+        processor()
     }
 
     fn how(&self) -> u32 {

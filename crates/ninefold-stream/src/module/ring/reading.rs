@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
 
-use super::line::{Line, Waiting};
+use super::line::{Line, Waiting, processor};
 use super::pages::Pages;
 use super::words::{Look, wait};
 use crate::error::{Error, Result};
@@ -70,7 +70,8 @@ impl Ring {
         self.lent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives back what nobody has any more. Whoever waits for room is woken when half of the ring is empty.
+    /// Gives back what nobody has any more. Whoever waits for room is woken when half of the ring is empty; where both are on one processor,
+    /// when three quarters are.
     fn give(&self, lent: &mut Lent) {
         let to = lent.chunks.iter().fold(lent.keep, |to, lease| to.min(lease.begin));
         if to <= lent.given || !self.pages.is_here() {
@@ -80,7 +81,8 @@ impl Ring {
         let words = self.pages.words();
         // Release: the writer writes there only after we have read.
         words.reader.at.store(to, Ordering::Release);
-        if lent.end.saturating_sub(to) <= self.pages.capacity() as u64 / 2 {
+        let (full, quarter) = (lent.end.saturating_sub(to), self.pages.capacity() as u64 / 4);
+        if full <= quarter || (full <= quarter * 2 && !words.writer.is_on(processor())) {
             words.writer.rouse(&self.waker());
         }
     }

@@ -25,6 +25,8 @@ pub struct End {
     /// The reader's: what the writer's `at` was when it last lay down.
     pub seen: AtomicU64,
     sleep: AtomicU32,
+    /// The processor that it last lay down on, and one more; 0 is none. What the other end does by it is at most slower than could be.
+    processor: AtomicU32,
 }
 
 #[repr(C)]
@@ -40,7 +42,8 @@ pub struct Words {
 impl End {
     #[allow(dead_code, reason = "the model makes one; those of a ring are in its memory")]
     pub fn new() -> End {
-        End { at: AtomicU64::new(0), seen: AtomicU64::new(0), sleep: AtomicU32::new(AWAKE) }
+        let (at, seen) = (AtomicU64::new(0), AtomicU64::new(0));
+        End { at, seen, sleep: AtomicU32::new(AWAKE), processor: AtomicU32::new(0) }
     }
 
     fn lie_down(&self, seen: u64, how: u32) {
@@ -52,6 +55,11 @@ impl End {
 
     fn get_up(&self) {
         self.sleep.store(AWAKE, Ordering::Relaxed);
+    }
+
+    /// Did it lie down on this processor? Then it will hardly run while this end does: to wake it early is to wait for it.
+    pub fn is_on(&self, processor: u32) -> bool {
+        processor != 0 && self.processor.load(Ordering::Relaxed) == processor
     }
 
     /// Does it wait, having seen all up to there? What it gave before is seen by who asks.
@@ -77,6 +85,9 @@ pub trait Bed {
 
     /// May it be waited at all?
     fn may_sleep(&self) -> Result<(), Self::Error>;
+
+    /// The one that this thread is on, and one more; 0 where nobody knows.
+    fn processor(&self) -> u32;
 
     /// [`ON_WORD`] or [`ON_LINE`].
     fn how(&self) -> u32;
@@ -111,6 +122,7 @@ pub fn wait<T, B: Bed>(
             Look::Not(seen) => seen,
         };
         let may = bed.may_sleep();
+        me.processor.store(bed.processor(), Ordering::Relaxed);
         me.lie_down(seen, if may.is_ok() { bed.how() } else { AWAY });
         match look() {
             Ok(Look::Not(seen)) => me.seen.store(seen, Ordering::Release),

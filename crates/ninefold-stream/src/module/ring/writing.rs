@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use rustix::io::Errno;
 
-use super::line::{Line, Waiting};
+use super::line::{Line, Waiting, processor};
 use super::pages::Pages;
 use super::words::{Look, wait};
 use crate::error::{Error, Result};
@@ -131,13 +131,16 @@ impl Writer {
         Ok(Ok(()))
     }
 
-    /// The next so many bytes are the reader's. It is woken when a quarter of the ring is full.
+    /// The next so many bytes are the reader's. It is woken when a quarter of the ring is full; where both are on one processor, when three are.
     fn give(&mut self, bytes: usize) {
         self.at += bytes as u64;
         let words = self.pages.words();
         // Release: the reader sees the bytes.
         words.writer.at.store(self.at, Ordering::Release);
-        if self.free().is_ok_and(|free| free <= self.capacity() / 4 * 3) {
+        let quarter = self.capacity() / 4;
+        if let Ok(free) = self.free()
+            && (free <= quarter || (free <= quarter * 3 && !words.reader.is_on(processor())))
+        {
             self.rouse();
         }
     }
@@ -175,5 +178,75 @@ impl Drop for Writer {
             self.pages.words().closed.store(self.at + 1, Ordering::Release);
             self.rouse();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
+
+    use super::*;
+    use crate::module::ring::words::{AWAKE, Bed, ON_WORD};
+    use crate::primitives::AtomicU32;
+
+    /// A reader that lies on this processor. Where it would sleep the writer gives a quarter of the ring at a time.
+    struct Quarters {
+        writer: Writer,
+        processor: u32,
+        given: usize,
+    }
+
+    impl Bed for Quarters {
+        type Error = Error;
+
+        fn may_sleep(&self) -> Result<()> {
+            Ok(())
+        }
+
+        fn processor(&self) -> u32 {
+            self.processor
+        }
+
+        fn how(&self) -> u32 {
+            ON_WORD
+        }
+
+        fn sleep(&mut self, word: &AtomicU32) -> Result<()> {
+            while word.load(Ordering::Relaxed) != AWAKE {
+                self.writer.give(crate::module::ring::pages::LEAST / 4);
+                self.given += 1;
+            }
+            Ok(())
+        }
+
+        fn wake(&self, _word: &AtomicU32, _how: u32) {}
+    }
+
+    /// How many quarters are given before the reader is woken.
+    fn quarters(processor: u32) -> usize {
+        let (memory, pages) = Pages::new(crate::module::ring::pages::LEAST).unwrap();
+        let (line, _other) = UnixStream::pair().unwrap();
+        let writer = Writer::new(pages, line.into());
+        let theirs = Pages::of(memory.as_fd()).unwrap().unwrap();
+        let words = theirs.words();
+        let mut reader = Quarters { writer, processor, given: 0 };
+        let look = || {
+            let at = words.writer.at.load(Ordering::Acquire);
+            Ok(if at > 0 { Look::Done(()) } else { Look::Not(at) })
+        };
+        wait(&words.reader, &words.writer, &mut reader, look).unwrap();
+        reader.given
+    }
+
+    #[test]
+    fn a_reader_is_woken_late_where_it_can_only_run_instead_of_the_writer() {
+        let mut here = CpuSet::new();
+        here.set(sched_getcpu());
+        sched_setaffinity(None, &here).unwrap();
+        let own = processor();
+        assert_eq!((quarters(own), quarters(own + 1), quarters(0)), (3, 1, 1));
     }
 }
