@@ -118,7 +118,7 @@ mod tests {
         assert!(!control(&listener).starts_with("bbr"));
         let (near, far) = tokio::join!(dial_address(address), listener.accept());
         let (far, peer) = far.unwrap();
-        assert!(!control(&near.unwrap()).starts_with("bbr"));
+        assert!(!control(near.unwrap()).starts_with("bbr"));
         assert!(!control(&accepted(far, peer).unwrap().0).starts_with("bbr"));
         // A listener for all addresses has the machine's, and what comes to it from here has not.
         let all = bind("0.0.0.0", 0).await.unwrap();
