@@ -30,7 +30,6 @@ pub const UNSAFE_FILES: &[&str] = &[
     "crates/ninefold-capi/src/stream_io.rs", // what C calls
     "crates/ninefold-capi/src/unix_io.rs", // what C calls
     "crates/ninefold-stream/src/backplane/core.rs", // what a lock guards
-    "crates/ninefold-stream/src/backplane/forks.rs", // what a child of fork(2) does first
     "crates/ninefold-stream/src/backplane/output.rs", // memory that regions are written in, read once they are free
     "crates/ninefold-stream/src/fault.rs", // the handler of SIGBUS
     "crates/ninefold-stream/src/memory.rs", // pages, and mapped files as slices

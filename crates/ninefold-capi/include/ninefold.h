@@ -14,7 +14,7 @@
  *
  * fork(2). A child has none of the parent's files of servers: for it their descriptors and streams are EBADF, at once, and it
  * may open its own; of one that lends regions it may still have what was at hand. exec(3) passes none on. A stream that lends regions of a
- * file here goes on in a child if no other thread was at it when the parent forked; what was written and not flushed before the parent writes, and the child what it writes itself.
+ * file here goes on in a child if no other thread was at it when the parent forked; what was written and not flushed before is then written by both.
  *
  * Only names that begin with nf_, NF_ or Nf are defined where NF_NO_SHORT_NAMES is (NfAlloc, NfFree, NfAllocLine and NfGet are salloc, sfree, salloc_line and sgetc then); else the short names are too, as functions,
  * so that they hide nothing: a variable, a member or a parameter may be called stream.

@@ -7,7 +7,6 @@ pub mod ahead;
 pub mod core;
 pub mod current;
 pub mod file;
-pub mod forks;
 pub mod input;
 pub mod ledger;
 pub mod lines;

@@ -24,34 +24,17 @@ use crate::primitives::{AtomicBool, AtomicUsize, Mutex, Ordering, heavy_fence, l
 #[repr(C)]
 pub struct Seat {
     pub(crate) busy: AtomicBool,
-    /// Of one that a child of fork(2) got: the number of the thread's first. Else 0.
-    pub(crate) first: usize,
 }
 
 impl Seat {
     pub fn new() -> Self {
-        Seat::of(0)
-    }
-
-    fn of(first: usize) -> Self {
-        Seat { busy: AtomicBool::new(false), first }
-    }
-
-    /// One for the same thread in a child of fork(2), where it owns nothing and holds what it held.
-    pub fn heir(&self) -> Self {
-        Seat::of(self.thread())
+        Seat { busy: AtomicBool::new(false) }
     }
 
     /// A number that no other thread has, and not 0.
     #[inline(always)]
     fn number(&self) -> usize {
         std::ptr::from_ref(self).addr()
-    }
-
-    /// The number by which a thread holds locks: the same in a child of fork(2).
-    #[inline(always)]
-    pub fn thread(&self) -> usize {
-        if self.first == 0 { self.number() } else { self.first }
     }
 }
 
@@ -140,7 +123,7 @@ impl StreamLock {
 
     /// The mutex was just locked.
     fn begin_holding(&self, me: &Seat) {
-        self.holder.store(me.thread(), Ordering::Relaxed);
+        self.holder.store(me.number(), Ordering::Relaxed);
         let owner = self.owner.load(Ordering::Relaxed);
         if owner != NOBODY && owner != me.number() {
             self.end_ownership();
@@ -174,7 +157,7 @@ impl StreamLock {
     /// Is the lock in the hands of this thread?
     #[inline(always)]
     pub fn is_held(&self, me: &Seat) -> bool {
-        self.holder.load(Ordering::Relaxed) == me.thread()
+        self.holder.load(Ordering::Relaxed) == me.number()
     }
 
     /// Makes the caller the owner: the hint of §4.4. Whoever was it is one no more.

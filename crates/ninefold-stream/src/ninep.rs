@@ -184,7 +184,7 @@ impl Options {
         let file = File::of(key_of(&remote.file));
         let mut module = Ninep::new(name, remote, may, self.is_random())?;
         let places = module.begin()?;
-        stream_of(Box::new(module), may, self.calibration_or_machines(), file, places)
+        Ok(stream_of(Box::new(module), may, self.calibration_or_machines(), file, places))
     }
 }
 

@@ -10,8 +10,8 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use crate::backplane::core::Core;
 use crate::backplane::current::Mode;
 use crate::backplane::file::File;
+use crate::backplane::lines;
 use crate::backplane::state::State;
-use crate::backplane::{forks, lines};
 use crate::calibration::Calibration;
 use crate::error::{Error, Result};
 use crate::lock::StreamLock;
@@ -183,7 +183,7 @@ impl Options {
         let opened = Opened { fd, read, write, append, calibration, notice, ring: self.ring.unwrap_or(RING) };
         let module = module::named(name, opened)?;
         let at = if append { u64::try_from(stat.st_size).unwrap_or(0) } else { begin };
-        stream_of(module, (read, write), calibration, file, places.then_some(at))
+        Ok(stream_of(module, (read, write), calibration, file, places.then_some(at)))
     }
 
     /// The name that was given.
@@ -204,17 +204,13 @@ impl Options {
 }
 
 /// A stream of that module, that reads and writes what is told, and begins at that place, if it has any.
-///
-/// # Errors
-/// [`Error::NoMemory`].
 pub(crate) fn stream_of(
     module: Box<dyn StreamModule>,
     may: (bool, bool),
     calibration: Calibration,
     file: Arc<File>,
     at: Option<u64>,
-) -> Result<Stream> {
-    forks::hear()?;
+) -> Stream {
     let owner = has_heavy_fence().then(seat);
     let mut state = State::new(module, may, calibration);
     if let Some(at) = at {
@@ -225,7 +221,7 @@ pub(crate) fn stream_of(
     if core.writes_lines {
         lines::join(&core);
     }
-    Ok(Stream::new(core))
+    Stream::new(core)
 }
 
 /// File systems of which mapping a page costs no more than reading it. Memory's own have small pages, and others are far away.

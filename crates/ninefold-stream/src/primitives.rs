@@ -1,7 +1,6 @@
 //! What the lock is made of. The model of the lock (`tests/lock_model.rs`) has a module of this name and these items in its
 //! place, made of loom's atomics, and includes `lock.rs` as it is.
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::compiler_fence;
 use std::sync::{OnceLock, PoisonError};
@@ -76,7 +75,7 @@ pub fn pause(round: usize) {
 }
 
 thread_local! {
-    static LEASE: Lease = Lease { seat: Cell::new(vacant()), heir: Cell::new(None) };
+    static LEASE: Lease = Lease(vacant());
 }
 
 /// This thread's seat. Seats are used again after a thread has ended, so there are as many as there ever were threads at once.
@@ -85,7 +84,7 @@ pub fn seat() -> &'static Seat {
     #[cold]
     #[inline(never)]
     fn first() -> &'static Seat {
-        let seat = LEASE.try_with(|lease| lease.seat.get()).unwrap_or_else(|_| late());
+        let seat = LEASE.try_with(|lease| lease.0).unwrap_or_else(|_| late());
         own::set(seat);
         seat
     }
@@ -106,7 +105,7 @@ pub fn seat_place() -> Option<isize> {
 }
 
 /// The seat of all who have none: no lock has it for its owner or its holder, so that who is here is granted nothing.
-static NOBODYS: Seat = Seat { busy: AtomicBool::new(false), first: 0 };
+static NOBODYS: Seat = Seat { busy: AtomicBool::new(false) };
 
 /// Where this thread's seat is noted. In a shared library a thread-local variable of Rust's costs a call each time, as libraries may come
 /// later than threads (the "general dynamic" model). This one is at a place that is fixed when the library is loaded ("initial exec"): glibc
@@ -189,7 +188,9 @@ mod own {
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu", target_pointer_width = "64")))]
 mod own {
-    use super::{Cell, NOBODYS, Seat};
+    use std::cell::Cell;
+
+    use super::{NOBODYS, Seat};
 
     thread_local! {
         static SEAT: Cell<&'static Seat> = const { Cell::new(&NOBODYS) };
@@ -228,46 +229,14 @@ fn late() -> &'static Seat {
     LATE.lock().unwrap_or_else(PoisonError::into_inner).entry((std::process::id(), thread)).or_insert_with(vacant)
 }
 
-/// Before this thread forks: there is a seat for it in the child, where nothing is to be allocated.
-pub fn prepare_heir() {
-    let seat = own::get();
-    if std::ptr::eq(seat, &NOBODYS) {
-        return;
-    }
-    let _ = LEASE.try_with(|lease| {
-        let made = lease.heir.take().filter(|heir| heir.thread() == seat.thread());
-        lease.heir.set(Some(made.unwrap_or_else(|| Box::new(seat.heir()))));
-    });
-}
-
-/// In the child: this thread owns no stream any more, so that short sections are refused before the stream knows that it is a child's. What it
-/// holds it still holds.
-pub fn take_heir() {
-    if std::ptr::eq(own::get(), &NOBODYS) {
-        return;
-    }
-    let _ = LEASE.try_with(|lease| {
-        if let Some(heir) = lease.heir.take() {
-            // What the thread was the owner of nobody is to be, so its old seat is not given to another.
-            let heir: &'static Seat = Box::leak(heir);
-            lease.seat.set(heir);
-            own::set(heir);
-        }
-    });
-}
-
 /// A thread's right to its seat.
-struct Lease {
-    seat: Cell<&'static Seat>,
-    /// For a child of fork(2).
-    heir: Cell<Option<Box<Seat>>>,
-}
+struct Lease(&'static Seat);
 
 impl Drop for Lease {
     fn drop(&mut self) {
         // First: destructors that run behind this one must not find a seat that may be another thread's by then.
         own::set(&NOBODYS);
-        FREE.lock().unwrap_or_else(PoisonError::into_inner).push(self.seat.get());
+        FREE.lock().unwrap_or_else(PoisonError::into_inner).push(self.0);
     }
 }
 

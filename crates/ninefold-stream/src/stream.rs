@@ -380,7 +380,6 @@ impl Stream {
     /// call. Streams begin with it, for the thread that opens.
     pub fn use_in_this_thread(&self) {
         if has_heavy_fence() {
-            drop(self.core.enter()); // a child's is made its own before
             self.core.lock.claim(seat());
         }
     }

@@ -244,7 +244,7 @@ static void handed_over(void)
     SAME(waitpid(pid, &status, 0), pid);
     SAME(status, 0);
     SAME(lseek(twin, 0, SEEK_CUR), 13);
-    /* The child moved the offset, and left what was not flushed to the parent. */
+    /* What the child wrote is the parent's too, who has not flushed: the same bytes at the same place. */
     SAME(sclose(s), 0);
     SAME(lseek(twin, 0, SEEK_CUR), 11);
     SAME(pread(fd, bytes, 16, 0), 16);

@@ -3,17 +3,16 @@
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 
 use super::current::{Current, Mode};
 use super::file::{Changes, File};
-use super::forks;
 use super::ledger::Ledger;
 use super::state::State;
 use crate::error::{Error, Result};
 use crate::lock::{Hold, StreamLock};
 use crate::module::overlay::Overlay;
-use crate::primitives::{has_heavy_fence, known_seat, seat};
+use crate::primitives::{known_seat, seat};
 
 pub struct Core {
     pub lock: StreamLock,
@@ -21,8 +20,6 @@ pub struct Core {
     /// Known to all without the lock.
     pub writes: bool,
     pub writes_lines: bool,
-    /// The count of forks in the process whose it is.
-    born: AtomicU64,
     state: UnsafeCell<State>,
     /// The file's, at which the state looks: so it goes after that.
     _changes: Arc<Changes>,
@@ -41,8 +38,7 @@ impl Core {
         let counted: &'static Changes = unsafe { &*Arc::as_ptr(&changes) };
         state.changes = &counted.0;
         let (writes, writes_lines) = (state.write, state.write && state.is_by_line);
-        let born = AtomicU64::new(forks::count());
-        Core { lock, file, _changes: changes, writes, writes_lines, born, state: UnsafeCell::new(state) }
+        Core { lock, file, _changes: changes, writes, writes_lines, state: UnsafeCell::new(state) }
     }
 
     /// What C's header looks at, see `raw::Front`: the state begins with it.
@@ -98,8 +94,7 @@ impl Core {
     pub fn quick_by_address<R>(&self, f: impl FnOnce(&mut Current, &mut Ledger) -> Option<R>) -> Option<R> {
         let me = known_seat();
         let begun = self.lock.begin(me);
-        let is_granted = begun || (self.lock.is_held(me) && self.is_this());
-        if !is_granted {
+        if !begun && !self.lock.is_held(me) {
             return None;
         }
         // SAFETY: in a short section, or with the lock held and, as in `quick`, by nobody who is in one of the longer ways.
@@ -134,32 +129,14 @@ impl Core {
         Ok(())
     }
 
-    /// Is it of this process, or of one that this is a child of?
-    fn is_this(&self) -> bool {
-        self.born.load(Ordering::Relaxed) == forks::count()
-    }
-
     /// The stream is this thread's until the guard goes. Nobody enters twice: see `quick`.
     pub fn enter(&self) -> Entered<'_> {
-        self.entered(self.lock.hold(seat()))
-    }
-
-    fn entered<'a>(&'a self, hold: Hold<'a>) -> Entered<'a> {
-        let mut entered = Entered { core: self, _hold: hold };
-        if !self.is_this() {
-            entered.leave_to_parent();
-            self.born.store(forks::count(), Ordering::Relaxed);
-            // Short sections were refused until now.
-            if has_heavy_fence() {
-                self.lock.claim(seat());
-            }
-        }
-        entered
+        Entered { core: self, _hold: self.lock.hold(seat()) }
     }
 
     /// `enter`, where no other thread is at the stream. Nor must this one be.
     pub fn try_enter(&self) -> Option<Entered<'_>> {
-        Some(self.entered(self.lock.try_hold(seat())?))
+        Some(Entered { core: self, _hold: self.lock.try_hold(seat())? })
     }
 
     /// What other streams of this process freed and the file does not have; what can be written is. The caller holds the file's lock,

@@ -28,8 +28,6 @@ pub struct Extent {
     pub first: usize,
     /// Freed behind that one, in no order.
     freed: Vec<(usize, usize)>,
-    /// Of what is behind `done`, what another process writes.
-    left: Vec<(usize, usize)>,
 }
 
 impl Extent {
@@ -78,29 +76,11 @@ impl Extent {
         unsafe { std::slice::from_raw_parts(self.memory.base().wrapping_add(start), end - start) }
     }
 
-    /// What is freed and not in the file, nor another's to write: places in the memory.
-    fn unwritten(&self) -> Vec<(usize, usize)> {
-        let (mut begin, settled) = (self.done, self.settled());
-        let mut ranges = Vec::new();
-        while begin < settled {
-            let end = self.run(begin, settled);
-            if !self.left.iter().any(|left| left.0 == begin) {
-                ranges.push((begin, end));
-            }
-            begin = end;
-        }
-        if self.out > 0 {
-            ranges.extend(self.freed.iter().filter(|range| !self.left.contains(range)));
-        }
-        ranges
-    }
-
-    /// The end of what begins there and is either all to be written here, or all to be written by another.
-    fn run(&self, begin: usize, end: usize) -> usize {
-        match self.left.iter().find(|left| left.0 == begin) {
-            Some(left) => left.1,
-            None => self.left.iter().map(|left| left.0).filter(|&start| start > begin).fold(end, usize::min),
-        }
+    /// What is freed and not in the file: places in the memory.
+    fn unwritten(&self) -> impl Iterator<Item = (usize, usize)> {
+        let settled = (self.done, self.settled());
+        let behind = if self.out == 0 { &[][..] } else { &self.freed[..] };
+        std::iter::once(settled).chain(behind.iter().copied()).filter(|(start, end)| start < end)
     }
 }
 
@@ -197,7 +177,6 @@ impl Output {
             out: 0,
             first: start,
             freed: Vec::new(),
-            left: Vec::new(),
         };
         self.extents.push_back(extent);
     }
@@ -271,17 +250,11 @@ impl Output {
     pub fn drain(&mut self, module: &mut dyn StreamModule, current: bool) -> Result<()> {
         while let Some(extent) = self.extents.front_mut() {
             let settled = extent.settled();
-            while extent.done < settled {
-                let end = extent.run(extent.done, settled);
-                if let Some(left) = extent.left.iter().position(|left| left.0 == extent.done) {
-                    extent.left.swap_remove(left);
-                    extent.done = end;
-                    continue;
-                }
+            if extent.done < settled {
                 let at = extent.offset + (extent.done - extent.start) as u64;
                 let mut written = 0;
                 // SAFETY: up to `settled` every region was freed.
-                let result = module.write(at, unsafe { extent.bytes(extent.done, end) }, &mut written);
+                let result = module.write(at, unsafe { extent.bytes(extent.done, settled) }, &mut written);
                 extent.done += written;
                 self.total += written as u64;
                 result?;
@@ -294,19 +267,9 @@ impl Output {
         Ok(())
     }
 
-    /// What is freed is written by another process.
-    pub fn leave(&mut self) {
-        for extent in &mut self.extents {
-            extent.done = extent.done.max(extent.settled());
-            if extent.out > 0 {
-                extent.left.extend_from_slice(&extent.freed);
-            }
-        }
-    }
-
     /// Is anything freed that is not written?
     pub fn is_behind(&self) -> bool {
-        self.extents.iter().any(|extent| !extent.unwritten().is_empty())
+        self.extents.iter().any(|extent| extent.unwritten().next().is_some())
     }
 
     /// Copies of what is freed and not in the file: offset and bytes, in the order of allocation.
@@ -316,7 +279,6 @@ impl Output {
             let bytes = unsafe { extent.bytes(start, end) }.to_vec();
             (extent.offset + (start - extent.start) as u64, bytes)
         };
-        let of = |extent| Extent::unwritten(extent).into_iter().map(move |range| copy(extent, range));
-        self.extents.iter().flat_map(of).collect()
+        self.extents.iter().flat_map(|extent| extent.unwritten().map(move |range| copy(extent, range))).collect()
     }
 }

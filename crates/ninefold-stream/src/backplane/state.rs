@@ -171,12 +171,6 @@ impl State {
         self.output.unwritten()
     }
 
-    /// In a child of fork(2): what was freed is its parent's to write. Regions that are out are each one's own, who writes them when it frees them.
-    pub fn leave_to_parent(&mut self) {
-        self.sync();
-        self.output.leave();
-    }
-
     /// From now on others must know of each change.
     pub fn be_loud(&mut self) {
         self.loud = true;
