@@ -250,7 +250,7 @@ fn unix_io_and_regions_and_standard_io_on_one_stream_have_one_offset() {
 }
 
 #[test]
-fn a_child_shares_offsets_and_writes_what_it_wrote_itself() {
+fn a_child_shares_offsets_and_what_was_flushed_before_is_written_once() {
     Program::build("tests/c/inherited.c", &["-O1"]).run(&[&Host::new().path("")]);
 }
 

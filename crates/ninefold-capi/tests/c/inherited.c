@@ -1,6 +1,6 @@
 /*
  * inherited DIRECTORY: what a child of fork(2) has of its parent's. Descriptors of files here have one offset in both, as of read(2) and write(2); what was
- * written to a stream and not flushed is the parent's to write, and what the child writes the child's.
+ * written to a stream and flushed before a fork is written once, and what was not flushed by both.
  */
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -114,20 +114,43 @@ static void one_offset(void)
     SAME(as_close(twin), 0);
 }
 
-/* By every way to write, in line and not. */
-static void each_once(void)
+/* A stream that writes to a pipe, whose other end is `*out`. */
+static Stream *into_a_pipe(int *out)
 {
     int ends[2], error = 0;
-    char all[100];
-    long length = 2;
-    char *region;
-    pid_t pid;
     Stream *s;
     SAME(pipe(ends), 0);
     s = sdopen(ends[1], &error);
     CHECK(s != NULL, "%d", error);
     SAME(close(ends[1]), 0);
+    *out = ends[0];
+    return s;
+}
+
+/* All that came, when every end to write is closed. */
+static void came(int in, const char *wanted)
+{
+    char all[100];
+    size_t count = 0;
+    ssize_t n;
+    while ((n = read(in, all + count, sizeof all - 1 - count)) > 0)
+        count += (size_t)n;
+    SAME(n, 0);
+    all[count] = 0;
+    CHECK(strcmp(all, wanted) == 0, "\"%s\"", all);
+    SAME(close(in), 0);
+}
+
+/* By every way to write, in line and not. */
+static void flushed_before(void)
+{
+    int in;
+    long length = 2;
+    char *region;
+    pid_t pid;
+    Stream *s = into_a_pipe(&in);
     SAME(sputs("parent ", s) >= 0, 1);
+    SAME(sflush(s), 0);
     pid = fork();
     CHECK(pid >= 0, "%d", errno);
     if (pid == 0) {
@@ -139,6 +162,7 @@ static void each_once(void)
         SAME(sputc('i', s), 'i');
         SAME(swrite(s, "ld", 2), 2);
         SAME(as_write(sfileno(s), " ", 1), 1);
+        SAME(sflush(s), 0);
         /* Its own child has nothing to write. */
         pid = fork();
         CHECK(pid >= 0, "%d", errno);
@@ -150,9 +174,26 @@ static void each_once(void)
     wait_for(pid);
     SAME(sputs("more", s) >= 0, 1);
     SAME(sclose(s), 0);
-    SAME(read(ends[0], all, sizeof all), 6 + 11);
-    CHECK(!memcmp(all, "child parent more", 17), "%.17s", all);
-    SAME(close(ends[0]), 0);
+    came(in, "parent child more");
+}
+
+/* As of stdio: each has what was buffered, and writes it. */
+static void not_flushed_before(void)
+{
+    int in;
+    pid_t pid;
+    Stream *s = into_a_pipe(&in);
+    SAME(sputs("both ", s) >= 0, 1);
+    pid = fork();
+    CHECK(pid >= 0, "%d", errno);
+    if (pid == 0) {
+        SAME(sputs("child ", s) >= 0, 1);
+        _exit(sclose(s));
+    }
+    wait_for(pid);
+    SAME(sputs("parent", s) >= 0, 1);
+    SAME(sclose(s), 0);
+    came(in, "both child both parent");
 }
 
 int main(int argc, char **argv)
@@ -160,6 +201,7 @@ int main(int argc, char **argv)
     CHECK(argc == 2, "wrong use");
     snprintf(path, sizeof path, "%s/inherited", argv[1]);
     one_offset();
-    each_once();
+    flushed_before();
+    not_flushed_before();
     return 0;
 }
