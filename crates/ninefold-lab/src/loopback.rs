@@ -84,6 +84,7 @@ pub fn run(options: &Options) -> Result<()> {
     let tree = tree::Tree::make(&base).with_context(|| format!("cannot make a tree in {}", base.display()))?;
     let (ours_at, theirs_at) = Core::two(options.unpinned);
     theirs_at.pin_this()?;
+    let polls = theirs_at.is_one();
     let ours = Peer::ninefold(options.ninefold.as_deref(), tree.path(), ours_at)?;
     let diod = if options.without_diod { None } else { Some(Peer::diod(tree.path(), ours_at)?) };
     let pump = Peer::pump(&tree, ours_at)?;
@@ -106,7 +107,7 @@ pub fn run(options: &Options) -> Result<()> {
             // Who is first changes, as a machine that grows hot or is taken by others makes a difference.
             for i in (0..targets.len()).map(|i| (i + round) % targets.len()) {
                 let Target { peer, msize } = targets[i];
-                let run = Run { load, connections: 1, depth, time };
+                let run = Run { load, connections: 1, depth, time, polls };
                 runs[i].push(generator::measure(&run, peer, msize)?);
             }
             if load.is_sequential() {
@@ -126,7 +127,7 @@ pub fn run(options: &Options) -> Result<()> {
     }
 
     if wanted("scale") {
-        scale(options.rounds, time, &targets, &mut report)?;
+        scale(options.rounds, (time, polls), &targets, &mut report)?;
     }
     if wanted("client") {
         for (name, measure) in through::ALL {
@@ -150,7 +151,7 @@ pub fn run(options: &Options) -> Result<()> {
 
 /// The same operation by more and more connections: with as many requests in flight on each, which is more and more work, and
 /// with as many on all of them together.
-fn scale(rounds: u32, time: Duration, targets: &[Target<'_>], report: &mut Report) -> Result<()> {
+fn scale(rounds: u32, (time, polls): (Duration, bool), targets: &[Target<'_>], report: &mut Report) -> Result<()> {
     for load in [Load::Getattr, Load::OpenReadClunk] {
         for target in targets.iter().filter(|target| target.msize == MSIZE_DIOD) {
             let each = CONNECTIONS.map(|connections| ("32 each", connections, DEPTH));
@@ -163,7 +164,7 @@ fn scale(rounds: u32, time: Duration, targets: &[Target<'_>], report: &mut Repor
                 each.into_iter().chain(many_each).chain(in_all).map(|case| (case, Runs::default())).collect();
             for _ in 0..rounds {
                 for ((_, connections, depth), runs) in &mut cases {
-                    let run = Run { load, connections: *connections, depth: *depth, time };
+                    let run = Run { load, connections: *connections, depth: *depth, time, polls };
                     runs.push(generator::measure(&run, target.peer, target.msize)?);
                 }
             }

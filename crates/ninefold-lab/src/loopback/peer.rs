@@ -31,6 +31,11 @@ impl Core {
         }
     }
 
+    /// Whether it is a core that nobody else has.
+    pub fn is_one(self) -> bool {
+        self.0.is_some()
+    }
+
     fn set(self) -> Option<CpuSet> {
         let mut set = CpuSet::new();
         set.set(self.0?);

@@ -9,13 +9,12 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use rustix::net::sockopt;
 
 use super::generator::{Outcome, TAKE, WARM_UP};
 use super::load::Load;
 use super::peer::Peer;
 use super::tree::BIG;
-use super::wire::PATIENCE;
+use super::wire::{PATIENCE, do_not_pace};
 
 /// The first byte that a connection says; then come the bytes of a piece, 4 bytes, little-endian.
 const GIVE: u8 = b'r';
@@ -33,8 +32,8 @@ pub struct Options {
 pub fn serve(options: &Options) -> Result<()> {
     let (given, taken) = (File::open(&options.read)?, File::options().write(true).open(&options.write)?);
     let listener = TcpListener::bind("127.0.0.1:0")?;
-    // It is the limit: what can be had without BBR's pace, as both ends of ninefold have it within a machine.
-    sockopt::set_tcp_congestion(&listener, "cubic").or_else(|_| sockopt::set_tcp_congestion(&listener, "reno"))?;
+    // It is the limit: what can be had, as both ends of ninefold have it within a machine.
+    do_not_pace(&listener)?;
     writeln!(std::io::stdout(), "{}", listener.local_addr()?)?;
     for stream in listener.incoming() {
         // Every connection ends by being closed in the middle.

@@ -2,12 +2,14 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use ninefold::proto::message::{Names, R, T};
 use ninefold::proto::wire::{HEADER, frame_size, split_frame};
 use ninefold::proto::{Dialect, Errno, Fid, Tag};
+use rustix::net::sockopt;
 
 use super::peer::Peer;
 
@@ -22,6 +24,11 @@ pub fn payload_max(msize: u32) -> u32 {
     msize - 24
 }
 
+/// Nothing leaves by BBR's pace: within a machine its timers, of which the other end's core has its share, are no part of what is measured.
+pub fn do_not_pace(socket: impl AsFd) -> rustix::io::Result<()> {
+    sockopt::set_tcp_congestion(&socket, "cubic").or_else(|_| sockopt::set_tcp_congestion(&socket, "reno"))
+}
+
 /// A connection after version and attach, one call at a time.
 #[derive(Debug)]
 pub struct Wire {
@@ -34,6 +41,7 @@ impl Wire {
     /// Connects, agrees on 9P2000.L with this very msize, and attaches as the user of this process.
     pub fn attach(peer: &Peer, msize: u32) -> Result<Wire> {
         let stream = TcpStream::connect_timeout(&peer.address, PATIENCE).context(peer.name)?;
+        do_not_pace(&stream)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         let mut wire = Wire { stream, frame: Vec::new(), msize };

@@ -4,7 +4,7 @@
 //! allocation beyond its reply; the others are polled here too, so no lock is shared with other
 //! connections. Replies that are ready leave together.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::future::Future;
 use std::io;
@@ -46,6 +46,16 @@ const ENOUGH: usize = 512 * 1024;
 /// a packet more may cost a round trip; and where replies have much data, sending them is the work.
 const SHARE: Duration = Duration::from_micros(100);
 
+/// Where this thread has time to spare, such a peer has its first replies when half of what came is done, so that both ends work at once, if
+/// that took twice as long as to send them does. Where it has none, to send once is less work.
+const HALF: Duration = Duration::from_micros(12);
+
+/// A thread that had nothing to do for so long has slept.
+const SLEPT: Duration = Duration::from_micros(5);
+
+/// Turns for which a thread that has slept counts as one with time to spare: replies that leave early keep it awake.
+const SPARE: u8 = 16;
+
 /// How long a reply waits for those behind it in its group. Each that left alone would be a packet, and of packets a connection has ten on
 /// the way before the first is acknowledged (RFC 6928): a group of more would take another round trip.
 const GATHER: Duration = Duration::from_millis(1);
@@ -62,6 +72,9 @@ const ARRIVALS_KEEP: usize = 4 * READ_CHUNK;
 thread_local! {
     /// Where bytes arrive while a connection holds no part of a frame: an idle connection has no buffer.
     static ARRIVALS: RefCell<BytesMut> = RefCell::new(BytesMut::new());
+
+    /// When a connection here last had its turn.
+    static LAST_TURN: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
 /// What a future of this connection brought.
@@ -102,6 +115,10 @@ pub(super) struct Connection {
     is_here: bool,
     /// When replies were last sent in this turn, or its beginning.
     sent_at: Instant,
+    /// Turns for which this thread still counts as one with time to spare.
+    spare: u8,
+    /// Bytes that are left to be handled when half of what came is done, until replies are sent.
+    half: Option<usize>,
     /// For the next request; most are done at once and give it back.
     spare_cancel: Arc<Cancel>,
     /// Bytes that running requests will read or have to write.
@@ -177,6 +194,8 @@ impl Connection {
             stalled: false,
             is_here,
             sent_at: began,
+            spare: 0,
+            half: None,
             in_flight: 0,
             began,
             streams: streams.clone(),
@@ -199,12 +218,24 @@ impl Connection {
     }
 
     fn poll(&mut self, task: &mut Context<'_>) -> Poll<()> {
+        self.sent_at = Instant::now();
+        if self.is_here {
+            let slept = LAST_TURN.get().is_none_or(|last| self.sent_at.duration_since(last) >= SLEPT);
+            self.spare = if slept { SPARE } else { self.spare.saturating_sub(1) };
+        }
+        let polled = self.take_turn(task);
+        if self.is_here {
+            LAST_TURN.set(Some(Instant::now()));
+        }
+        polled
+    }
+
+    fn take_turn(&mut self, task: &mut Context<'_>) -> Poll<()> {
         if !self.closing() && self.drain.as_mut().poll(task).is_ready() {
             self.end(End::Drained);
         }
         let mut turns = TURN;
         self.stalled = false;
-        self.sent_at = Instant::now();
         loop {
             self.hang_up_at_the_end();
             let mut progress = self.poll_running(task);
@@ -488,11 +519,19 @@ impl Connection {
         if self.stalled || self.unsent() == 0 {
             return;
         }
-        let shares = self.is_here && self.unsent() < READ_CHUNK && self.session.waiting() == 0;
-        if self.unsent() >= ENOUGH || shares && self.sent_at.elapsed() >= SHARE {
+        let may_share = self.is_here && self.unsent() < READ_CHUNK && self.session.waiting() == 0;
+        if self.unsent() >= ENOUGH || may_share && self.shares() {
             self.poll_write(task);
             self.sent_at = Instant::now();
+            self.half = None;
         }
+    }
+
+    /// Whether a peer on this machine is to have the replies that there are before the others are made.
+    fn shares(&self) -> bool {
+        let worked = self.sent_at.elapsed();
+        let is_half = self.spare > 0 && self.half.is_some_and(|left| self.arrived.len() <= left);
+        worked >= SHARE || is_half && worked >= HALF
     }
 
     /// Whether what there is to send waits for what follows in its group, of which one is running: one that does not wait
@@ -596,7 +635,7 @@ impl Connection {
             // What was sent before is still answered.
             Poll::Ready(Ok(0)) if !self.held.is_empty() => self.ended = true,
             Poll::Ready(Ok(0)) => self.end(End::Lost(None)),
-            Poll::Ready(Ok(_)) => {}
+            Poll::Ready(Ok(_)) => self.half = Some(self.arrived.len() / 2),
             Poll::Ready(Err(error)) => self.end(End::Lost(Some(error))),
         }
         true
