@@ -620,6 +620,20 @@ fn zeros_in_the_place_of_data_are_told_to_who_asks_next_if_nobody_was_told() {
 }
 
 #[test]
+fn zeros_in_the_place_of_data_are_not_copied() {
+    let directory = directory();
+    let (stream, shrink) = shrinking(&directory);
+    shrink();
+    let (mut from, to) = std::io::pipe().unwrap();
+    let to = Options::new().take(OwnedFd::from(to)).unwrap();
+    assert_eq!(copy(&stream, &to, 5000), Err(Error::Shrunk));
+    to.close().unwrap();
+    let mut got = Vec::new();
+    from.read_to_end(&mut got).unwrap();
+    assert!(got.is_empty(), "{}", got.len());
+}
+
+#[test]
 fn what_is_gone_is_not_carried_over_into_the_next_buffer() {
     let directory = directory();
     let (stream, shrink) = shrinking(&directory);
