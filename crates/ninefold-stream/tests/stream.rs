@@ -274,6 +274,59 @@ fn a_file_that_becomes_shorter_is_an_error_and_an_end_but_no_signal() {
 }
 
 #[test]
+fn a_window_that_is_cut_is_an_error_and_the_windows_behind_it_are_the_end() {
+    let directory = directory();
+    for cut in [20_000, 20_480, 9_000, 8_192, 1] {
+        let path = file(&directory, &vec![b'x'; 100_000]);
+        let stream = reading().module("mmap").calibration(small()).open(&path).unwrap();
+        assert_eq!(&*stream.alloc(3).unwrap(), b"xxx");
+        // It lies in windows of its own, and has the place of the cut in it.
+        let region = stream.alloc(30_000).unwrap();
+        std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(cut).unwrap();
+        let seen = region.iter().filter(|&&b| b == b'x').count() as u64;
+        assert_eq!(seen, cut.saturating_sub(3), "{cut}");
+        assert_eq!(region.free(), Err(Error::Shrunk));
+        assert!(stream.alloc(1).unwrap().is_empty(), "{cut}");
+        assert_eq!(stream.alloc_at(SeekFrom::Start(0), 100_000).unwrap().len() as u64, cut);
+        stream.close().unwrap();
+    }
+}
+
+#[test]
+fn a_file_that_becomes_shorter_ends_there_for_who_reads_it_into_memory() {
+    let directory = directory();
+    let data = numbers(200_000);
+    for (module, options) in [
+        ("pread", reading()),
+        ("pread-random", reading()),
+        ("read-write", both()),
+        ("read-write-random", both()),
+        ("append", reading().append(true)),
+    ] {
+        let path = file(&directory, &data);
+        let others = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        let mut stream = options.module(module).calibration(small()).open(&path).unwrap();
+        let kept = stream.alloc_at_in(Mode::Read, SeekFrom::Start(0), 10_000).unwrap();
+        others.set_len(50_001).unwrap();
+        assert!(*kept == data[..10_000], "{module}");
+        kept.free().unwrap();
+        // What was read before is as it was then; nothing is made of what is gone.
+        let mut rest = Vec::new();
+        stream.read_to_end(&mut rest).unwrap();
+        let end = 10_000 + rest.len();
+        assert!((50_001..200_000).contains(&end) && rest == data[10_000..end], "{module}: {end}");
+        let part = stream.alloc_at(SeekFrom::Start(50_000), 100).unwrap();
+        assert!(*part == data[50_000..=50_000], "{module}: {}", part.len());
+        drop(part);
+        assert!(stream.alloc(1).unwrap().is_empty(), "{module}");
+        // A file that grows again is read on.
+        std::os::unix::fs::FileExt::write_all_at(&others, b"more", 50_001).unwrap();
+        assert_eq!(&*stream.alloc_full(10).unwrap(), b"more", "{module}");
+        stream.close().unwrap();
+    }
+}
+
+#[test]
 fn a_pipe_gives_what_is_there_and_all_of_it_to_who_asks_for_all() {
     let (from, to) = std::io::pipe().unwrap();
     let reader = reading().take(OwnedFd::from(from)).unwrap();
