@@ -296,7 +296,10 @@ long long nf_sposition(NfStream *s);
 NfStream *nf_sfopen(const char *name, const char *mode);
 int nf_sfclose(NfStream *s);
 
-/* fread(3) and fwrite(3): items, fewer only at the end. A negative number: an error before the first item; behind it the next call tells. */
+/*
+ * fread(3) and fwrite(3): items, fewer only at the end. A negative number: an error before the first whole item; behind it the next call tells. What
+ * has come of an item that an error cut is read next.
+ */
 long nf_sfread(void *to, size_t size, size_t items, NfStream *s);
 long nf_sfwrite(const void *from, size_t size, size_t items, NfStream *s);
 

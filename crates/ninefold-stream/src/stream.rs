@@ -327,7 +327,15 @@ impl Stream {
     /// # Errors
     /// [`Error::BadOffset`] at the beginning; [`Error::NotReadable`], [`Error::NoMemory`].
     pub fn unread(&self, byte: u8) -> Result<()> {
-        self.hold(true).state.unread(byte)
+        self.unread_all(&[byte])
+    }
+
+    /// `unread` of several at once: the first of them is what is read next.
+    ///
+    /// # Errors
+    /// As `unread`; then none is put back.
+    pub fn unread_all(&self, bytes: &[u8]) -> Result<()> {
+        if bytes.is_empty() { Ok(()) } else { self.hold(true).state.unread(bytes) }
     }
 
     /// Bytes of the file, with what was freed in this process.

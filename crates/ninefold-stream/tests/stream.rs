@@ -744,6 +744,15 @@ fn a_byte_that_is_put_back_is_read_next_by_every_call_and_never_in_the_file() {
         stream.read_exact(&mut all).unwrap();
         assert_eq!(all[0], b'!', "{module}");
         assert!(all[1..] == numbers(100_000)[5001..95_000], "{module}");
+        // Several at once, in their order, before one that was put back; as many as there were, and no more.
+        stream.unread(b'!').unwrap();
+        stream.unread_all(b"one and ").unwrap();
+        assert_eq!(&*stream.alloc(11).unwrap(), [b"one and !", &numbers(100_000)[95_000..95_002]].concat(), "{module}");
+        stream.seek(SeekFrom::Start(2)).unwrap();
+        assert_eq!(stream.unread_all(b"abc"), Err(Error::BadOffset));
+        stream.unread_all(b"ab").unwrap();
+        assert_eq!(&*stream.alloc(3).unwrap(), [b'a', b'b', numbers(3)[2]], "{module}");
+        stream.seek(SeekFrom::Start(95_000)).unwrap();
         // Who moves gets what the file has.
         stream.unread(b'!').unwrap();
         stream.seek(SeekFrom::Start(94_999)).unwrap();
