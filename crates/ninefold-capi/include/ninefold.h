@@ -229,7 +229,7 @@ void *nf_u_Salloc(NfStream *s, int mode, long *length);
 void *nf_u_SallocAt(NfStream *s, int mode, long *length, long long offset, int whence);
 int nf_u_set_stream_mode(NfStream *s, int mode);
 
-/* salloc, which waits for all *length bytes of a pipe, a socket or a terminal too, or the end. */
+/* salloc, which waits for all *length bytes of a pipe, a socket or a terminal too, or the end. With -EINTR or -EAGAIN nothing is taken: what has come stays. */
 void *nf_salloc_full(NfStream *s, long *length);
 
 /* salloc, at an address that is a multiple of align, a power of two up to 4096 (section 4.4). Data that lies elsewhere is copied. */

@@ -355,9 +355,14 @@ fn a_descriptor_that_does_not_wait_loses_nothing() {
         rustix::fs::fcntl_setfl(&fd, rustix::fs::OFlags::NONBLOCK).unwrap();
     }
     let reader = reading().take(OwnedFd::from(from)).unwrap();
+    let other = to.try_clone().unwrap();
     let writer = Options::new().take(OwnedFd::from(to)).unwrap();
     let again = Error::Os(rustix::io::Errno::AGAIN);
     assert_eq!(reader.alloc(1).err(), Some(again));
+    // Fewer bytes would look like the end.
+    assert_eq!(rustix::io::write(&other, b"some"), Ok(4));
+    assert_eq!(reader.alloc_full(10).err(), Some(again));
+    assert_eq!(&*reader.alloc_full(4).unwrap(), b"some");
     let data = numbers(300_000);
     let mut got = Vec::new();
     let mut left = &data[..];

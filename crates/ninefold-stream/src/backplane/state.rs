@@ -342,7 +342,8 @@ impl State {
         self.pending.clear();
         let used = usize::try_from(at - chunk.offset).map_err(|_| Error::BadOffset)?;
         self.be_current(chunk.memory, (chunk.start, chunk.length), used, chunk.offset, seen);
-        Ok(())
+        // What came is at hand, for who needs no more than that.
+        self.module.fell_short().filter(|_| self.current.left < least).map_or(Ok(()), Err)
     }
 
     /// Data becomes the current buffer: `length` bytes from `start` on, of which `used` are behind the position. `offset` is the first one's.
