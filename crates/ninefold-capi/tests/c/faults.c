@@ -258,20 +258,29 @@ static void full(void)
     }
 }
 
+static void says(const char *name, const char *what)
+{
+    int fd = open(name, O_WRONLY);
+    SAME(write(fd, what, strlen(what)), strlen(what));
+    SAME(close(fd), 0);
+}
+
 /* In a file system of little room, which nobody else sees. */
 static void in_little_room(void)
 {
     char options[64];
-    int uid = (int)getuid(), map;
+    int uid = (int)getuid(), gid = (int)getgid();
     if (unshare(CLONE_NEWNS) != 0) {
         if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) {
             report("no mount namespace");
             return;
         }
-        map = open("/proc/self/uid_map", O_WRONLY);
+        /* Files there are somebody's. */
+        says("/proc/self/setgroups", "deny");
         snprintf(options, sizeof options, "0 %d 1", uid);
-        SAME(write(map, options, strlen(options)), strlen(options));
-        SAME(close(map), 0);
+        says("/proc/self/uid_map", options);
+        snprintf(options, sizeof options, "0 %d 1", gid);
+        says("/proc/self/gid_map", options);
     }
     snprintf(options, sizeof options, "size=%ld", ROOM);
     if (mount("none", "/", "none", MS_REC | MS_PRIVATE, NULL) != 0 || mount("none", directory, "tmpfs", 0, options) != 0) {
