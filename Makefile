@@ -35,13 +35,13 @@ install: ## install what `make build` built: PREFIX=/usr/local, DESTDIR=
 		crates/ninefold-capi/ninefold.pc.in >'$(DESTDIR)$(LIBDIR)/pkgconfig/ninefold.pc'
 	$(RELEASE)/ninefold man >'$(DESTDIR)$(MANDIR)/man1/ninefold.1'
 	install -m 644 crates/ninefold-capi/man/*.3 '$(DESTDIR)$(MANDIR)/man3'
-	for name in as_read as_pread as_write as_pwrite as_lseek as_fstat as_ftruncate as_fsync as_close as_dup fdflush; do \
+	for name in as_read as_pread as_write as_pwrite as_lseek as_fstat as_ftruncate as_fsync as_close fdflush; do \
 		echo ".so man3/as_open.3" >"$(DESTDIR)$(MANDIR)/man3/$$name.3" || exit 1; done
 	for name in sread swrite sclose nf_stream_range; do \
 		echo ".so man3/stream.3" >"$(DESTDIR)$(MANDIR)/man3/$$name.3" || exit 1; done
-	for name in sopen_by sdopen salloc sfree srealloc sresize sallocAt sflush ssync set_stream_mode Salloc SallocAt Srealloc \
+	for name in sopen_by sdopen sdopen_by salloc sfree srealloc sresize sallocAt sflush ssync set_stream_mode Salloc SallocAt Srealloc \
 		LockAsfStream UnlockAsfStream u_salloc u_sfree u_srealloc u_sallocAt u_sflush u_Salloc u_SallocAt u_set_stream_mode \
-		salloc_full salloc_aligned salloc_line salloc_until sclaim scopy spush spop smodule sposition sfileno as_stream; do \
+		salloc_full salloc_aligned salloc_line salloc_until sclaim scopy spush spop smodule sposition sfileno as_stream as_dup; do \
 		echo ".so man3/sopen.3" >"$(DESTDIR)$(MANDIR)/man3/$$name.3" || exit 1; done
 	for name in sfclose sfread sfwrite sgetc sputc sgets sputs sungetc sfprintf svfprintf sfscanf svfscanf sfseek sftell sfflush ssetvbuf; do \
 		echo ".so man3/sfopen.3" >"$(DESTDIR)$(MANDIR)/man3/$$name.3" || exit 1; done

@@ -229,7 +229,7 @@ void *nf_u_Salloc(NfStream *s, int mode, long *length);
 void *nf_u_SallocAt(NfStream *s, int mode, long *length, long long offset, int whence);
 int nf_u_set_stream_mode(NfStream *s, int mode);
 
-/* salloc, which waits for all *length bytes of a pipe, a socket or a terminal too, or the end. */
+/* salloc, which waits for all *length bytes of a pipe, a socket or a terminal too, or the end. With -EINTR or -EAGAIN nothing is taken: what has come stays. */
 void *nf_salloc_full(NfStream *s, long *length);
 
 /* salloc, at an address that is a multiple of align, a power of two up to 4096 (section 4.4). Data that lies elsewhere is copied. */
@@ -296,7 +296,10 @@ long long nf_sposition(NfStream *s);
 NfStream *nf_sfopen(const char *name, const char *mode);
 int nf_sfclose(NfStream *s);
 
-/* fread(3) and fwrite(3): items, fewer only at the end. A negative number: an error before the first item; behind it the next call tells. */
+/*
+ * fread(3) and fwrite(3): items, fewer only at the end. A negative number: an error before the first whole item; behind it the next call tells. What
+ * has come of an item that an error cut is read next.
+ */
 long nf_sfread(void *to, size_t size, size_t items, NfStream *s);
 long nf_sfwrite(const void *from, size_t size, size_t items, NfStream *s);
 

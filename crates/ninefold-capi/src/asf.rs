@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use nine::proto::Errno;
 use ninefold_stream::ninep::Remote;
-use ninefold_stream::{Mode, Options, Raw, RawRegion, Stream, Wanted};
+use ninefold_stream::{Error, Mode, Options, Raw, RawRegion, Stream, Wanted};
 use nix::libc;
 use rustix::io::retry_on_intr;
 
@@ -231,6 +231,17 @@ impl Asf {
             self.end()?;
         }
         Ok(read)
+    }
+
+    /// What was read last is read next: of an item that is not whole, when it is not the end that cut it.
+    pub fn put_back(&self, bytes: &[u8]) -> Result<(), Errno> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        match self.stream().seek(SeekFrom::Current(-(bytes.len() as i64))) {
+            Err(Error::NotSeekable) => self.stream().unread_all(bytes).map_err(errno_of_stream),
+            moved => moved.map(|_| ()).map_err(errno_of_stream),
+        }
     }
 
     /// Takes all of it, or as much as comes before an error, which the next call meets.

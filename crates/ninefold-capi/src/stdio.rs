@@ -84,9 +84,17 @@ pub unsafe extern "C" fn nf_sfread(to: *mut c_void, size: size_t, items: size_t,
             match asf.read(room) {
                 Ok(0) => break,
                 Ok(read) => have += read,
-                // The next call meets it again.
-                Err(_) if have >= size => break,
-                Err(e) => return Err(e),
+                Err(e) => {
+                    // The next call meets it again, and reads what has come of an item that is not whole.
+                    let part = have % size;
+                    // SAFETY: so many bytes were read to there.
+                    let back = unsafe { std::slice::from_raw_parts(to.cast::<u8>().wrapping_add(have - part), part) };
+                    let _ = asf.put_back(back); // who hears of both wants to know of the first
+                    if have < size {
+                        return Err(e);
+                    }
+                    break;
+                }
             }
         }
         Ok(have.checked_div(size).unwrap_or(0) as i64)

@@ -201,6 +201,30 @@ fn short_ways_of_the_header_are_gone_only_while_they_are_right() {
 }
 
 #[test]
+fn what_goes_wrong_is_told_by_the_call_that_meets_it_and_what_was_flushed_is_there() {
+    const NAME: &str = "what_goes_wrong_is_told_by_the_call_that_meets_it_and_what_was_flushed_is_there";
+    let program = Program::build("tests/c/faults.c", &[]);
+    let host = Host::new();
+    let mut running = program.start(&[&host.path("")]);
+    if let Some(report) = running.report() {
+        running.go_on();
+        skip(NAME, &format!("a file system with little room: {report} can be made here"));
+    }
+    running.ended();
+}
+
+#[test]
+fn places_beyond_four_gigabytes_are_places_by_every_interface() {
+    let program = Program::build("tests/c/far.c", &[]);
+    let host = Host::new();
+    program.run(&[&host.path("far"), &host.path("copy"), "local"]);
+    for dialect in DIALECTS {
+        println!("{dialect}");
+        program.run(&[&host.served.name("/far", dialect), &host.path("copy")]);
+    }
+}
+
+#[test]
 fn threads_share_a_stream_of_regions() {
     Program::build("tests/c/asi_threads.c", &[]).run(&[&Host::new().path(""), "2000"]);
 }

@@ -59,6 +59,27 @@ fn every_short_name_is_a_function_around_the_long_one() {
 }
 
 #[test]
+fn every_call_has_a_manual_page_that_shows_it() {
+    let text = declarations();
+    let short = text.split_once("#ifndef NF_NO_SHORT_NAMES").unwrap().1;
+    let functions = short.split("static inline ").skip(1).filter_map(|rest| rest.split('(').next());
+    let names: BTreeSet<&str> = functions.filter_map(|words| words.rsplit([' ', '*']).next()).collect();
+    assert!(names.len() > 60 && names.contains("sfprintf"), "{names:?}");
+    let makefile = std::fs::read_to_string(source("../../Makefile")).unwrap().replace("\\\n", " ");
+    for name in names.into_iter().chain(["nf_stream_range"]) {
+        // Installed as a page of its own, or as another name of one.
+        let line = makefile.lines().find(|line| {
+            let named = line.trim().strip_prefix("for name in ").and_then(|rest| rest.split(';').next());
+            named.is_some_and(|names| names.split_whitespace().any(|word| word == name))
+        });
+        let page = line.map_or(name, |line| line.split_once("man3/").unwrap().1.split_once(".3").unwrap().0);
+        let page = std::fs::read_to_string(source(&format!("man/{page}.3")));
+        let page = page.unwrap_or_else(|e| panic!("{name} has no manual page: {e}"));
+        assert!(words(&page).contains(name), "the page of {name} does not have it");
+    }
+}
+
+#[test]
 fn programs_ask_for_the_library_by_its_soname_and_cannot_unload_it() {
     let library = library_dir().join("libninefold.so");
     let dynamic = output("readelf", &["-d", library.to_str().unwrap()]);

@@ -62,7 +62,11 @@ fn region(from: &Stream, to: &Stream, bytes: u64) -> Result<u64> {
     let mut room = to.alloc_in(Mode::Write, data.len())?;
     room.copy_from_slice(&data);
     let copied = data.len() as u64;
+    if let Err(e) = data.free() {
+        // Zeros may lie in the place of what was cut: nobody gets them.
+        let _ = room.resize(0);
+        return Err(e);
+    }
     room.free()?;
-    data.free()?;
     Ok(copied)
 }

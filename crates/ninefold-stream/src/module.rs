@@ -165,6 +165,12 @@ pub trait StreamModule: Send {
         Err(Error::NotReadable)
     }
 
+    /// Why the last fill brought less than was needed, where that is neither the end nor met again by itself: a signal, or a descriptor
+    /// that does not wait. What it brought is not lost.
+    fn fell_short(&self) -> Option<Error> {
+        None
+    }
+
     /// Does the module keep what it filled last, from the place on at which it is asked next? Then no tail is made for it.
     fn keeps(&self) -> bool {
         false

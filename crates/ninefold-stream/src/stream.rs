@@ -116,7 +116,8 @@ impl Stream {
     /// `alloc`, but of a stream without places too it waits for all `bytes`, or the end.
     ///
     /// # Errors
-    /// As `alloc`. What came before an error is a shorter region, and the error the next call's.
+    /// As `alloc`. A signal, and what does not wait, is told at once: what has come is at hand still, and this call made again goes on
+    /// there. What came before another error is a shorter region, and the error the next call's.
     pub fn alloc_full(&self, bytes: usize) -> Result<Region<'_>> {
         Ok(Region::new(self, self.alloc_as(None, None, bytes, 1, Need::All)?))
     }
@@ -327,7 +328,15 @@ impl Stream {
     /// # Errors
     /// [`Error::BadOffset`] at the beginning; [`Error::NotReadable`], [`Error::NoMemory`].
     pub fn unread(&self, byte: u8) -> Result<()> {
-        self.hold(true).state.unread(byte)
+        self.unread_all(&[byte])
+    }
+
+    /// `unread` of several at once: the first of them is what is read next.
+    ///
+    /// # Errors
+    /// As `unread`; then none is put back.
+    pub fn unread_all(&self, bytes: &[u8]) -> Result<()> {
+        if bytes.is_empty() { Ok(()) } else { self.hold(true).state.unread(bytes) }
     }
 
     /// Bytes of the file, with what was freed in this process.

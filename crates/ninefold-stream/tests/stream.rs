@@ -274,6 +274,59 @@ fn a_file_that_becomes_shorter_is_an_error_and_an_end_but_no_signal() {
 }
 
 #[test]
+fn a_window_that_is_cut_is_an_error_and_the_windows_behind_it_are_the_end() {
+    let directory = directory();
+    for cut in [20_000, 20_480, 9_000, 8_192, 1] {
+        let path = file(&directory, &vec![b'x'; 100_000]);
+        let stream = reading().module("mmap").calibration(small()).open(&path).unwrap();
+        assert_eq!(&*stream.alloc(3).unwrap(), b"xxx");
+        // It lies in windows of its own, and has the place of the cut in it.
+        let region = stream.alloc(30_000).unwrap();
+        std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(cut).unwrap();
+        let seen = region.iter().filter(|&&b| b == b'x').count() as u64;
+        assert_eq!(seen, cut.saturating_sub(3), "{cut}");
+        assert_eq!(region.free(), Err(Error::Shrunk));
+        assert!(stream.alloc(1).unwrap().is_empty(), "{cut}");
+        assert_eq!(stream.alloc_at(SeekFrom::Start(0), 100_000).unwrap().len() as u64, cut);
+        stream.close().unwrap();
+    }
+}
+
+#[test]
+fn a_file_that_becomes_shorter_ends_there_for_who_reads_it_into_memory() {
+    let directory = directory();
+    let data = numbers(200_000);
+    for (module, options) in [
+        ("pread", reading()),
+        ("pread-random", reading()),
+        ("read-write", both()),
+        ("read-write-random", both()),
+        ("append", reading().append(true)),
+    ] {
+        let path = file(&directory, &data);
+        let others = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        let mut stream = options.module(module).calibration(small()).open(&path).unwrap();
+        let kept = stream.alloc_at_in(Mode::Read, SeekFrom::Start(0), 10_000).unwrap();
+        others.set_len(50_001).unwrap();
+        assert!(*kept == data[..10_000], "{module}");
+        kept.free().unwrap();
+        // What was read before is as it was then; nothing is made of what is gone.
+        let mut rest = Vec::new();
+        stream.read_to_end(&mut rest).unwrap();
+        let end = 10_000 + rest.len();
+        assert!((50_001..200_000).contains(&end) && rest == data[10_000..end], "{module}: {end}");
+        let part = stream.alloc_at(SeekFrom::Start(50_000), 100).unwrap();
+        assert!(*part == data[50_000..=50_000], "{module}: {}", part.len());
+        drop(part);
+        assert!(stream.alloc(1).unwrap().is_empty(), "{module}");
+        // A file that grows again is read on.
+        std::os::unix::fs::FileExt::write_all_at(&others, b"more", 50_001).unwrap();
+        assert_eq!(&*stream.alloc_full(10).unwrap(), b"more", "{module}");
+        stream.close().unwrap();
+    }
+}
+
+#[test]
 fn a_pipe_gives_what_is_there_and_all_of_it_to_who_asks_for_all() {
     let (from, to) = std::io::pipe().unwrap();
     let reader = reading().take(OwnedFd::from(from)).unwrap();
@@ -302,9 +355,14 @@ fn a_descriptor_that_does_not_wait_loses_nothing() {
         rustix::fs::fcntl_setfl(&fd, rustix::fs::OFlags::NONBLOCK).unwrap();
     }
     let reader = reading().take(OwnedFd::from(from)).unwrap();
+    let other = to.try_clone().unwrap();
     let writer = Options::new().take(OwnedFd::from(to)).unwrap();
     let again = Error::Os(rustix::io::Errno::AGAIN);
     assert_eq!(reader.alloc(1).err(), Some(again));
+    // Fewer bytes would look like the end.
+    assert_eq!(rustix::io::write(&other, b"some"), Ok(4));
+    assert_eq!(reader.alloc_full(10).err(), Some(again));
+    assert_eq!(&*reader.alloc_full(4).unwrap(), b"some");
     let data = numbers(300_000);
     let mut got = Vec::new();
     let mut left = &data[..];
@@ -620,6 +678,20 @@ fn zeros_in_the_place_of_data_are_told_to_who_asks_next_if_nobody_was_told() {
 }
 
 #[test]
+fn zeros_in_the_place_of_data_are_not_copied() {
+    let directory = directory();
+    let (stream, shrink) = shrinking(&directory);
+    shrink();
+    let (mut from, to) = std::io::pipe().unwrap();
+    let to = Options::new().take(OwnedFd::from(to)).unwrap();
+    assert_eq!(copy(&stream, &to, 5000), Err(Error::Shrunk));
+    to.close().unwrap();
+    let mut got = Vec::new();
+    from.read_to_end(&mut got).unwrap();
+    assert!(got.is_empty(), "{}", got.len());
+}
+
+#[test]
 fn what_is_gone_is_not_carried_over_into_the_next_buffer() {
     let directory = directory();
     let (stream, shrink) = shrinking(&directory);
@@ -677,6 +749,15 @@ fn a_byte_that_is_put_back_is_read_next_by_every_call_and_never_in_the_file() {
         stream.read_exact(&mut all).unwrap();
         assert_eq!(all[0], b'!', "{module}");
         assert!(all[1..] == numbers(100_000)[5001..95_000], "{module}");
+        // Several at once, in their order, before one that was put back; as many as there were, and no more.
+        stream.unread(b'!').unwrap();
+        stream.unread_all(b"one and ").unwrap();
+        assert_eq!(&*stream.alloc(11).unwrap(), [b"one and !", &numbers(100_000)[95_000..95_002]].concat(), "{module}");
+        stream.seek(SeekFrom::Start(2)).unwrap();
+        assert_eq!(stream.unread_all(b"abc"), Err(Error::BadOffset));
+        stream.unread_all(b"ab").unwrap();
+        assert_eq!(&*stream.alloc(3).unwrap(), [b'a', b'b', numbers(3)[2]], "{module}");
+        stream.seek(SeekFrom::Start(95_000)).unwrap();
         // Who moves gets what the file has.
         stream.unread(b'!').unwrap();
         stream.seek(SeekFrom::Start(94_999)).unwrap();

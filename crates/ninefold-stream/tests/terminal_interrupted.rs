@@ -27,6 +27,13 @@ fn a_signal_ends_a_wait_for_a_terminal_and_nothing_is_lost() {
         assert_eq!(stream.alloc_in(Mode::Read, 1).err(), told, "while it reads");
         stream
     });
+    // A line that has come is no shorter region of who waits for more, and is there for who does not.
+    assert_eq!(rustix::io::write(&pty.master, b"here\n"), Ok(5));
+    let stream = interrupted(move || {
+        assert_eq!(stream.alloc_full(9).err(), told, "for more than a line");
+        stream
+    });
+    assert_eq!(&*stream.alloc_line().unwrap(), b"here\n");
     // Nobody looks, so it is full at some line, and that line waits. It is kept, and so it is told by the flush too.
     let (stream, mut wrote) = interrupted(move || {
         let mut wrote = 0;
@@ -47,7 +54,7 @@ fn a_signal_ends_a_wait_for_a_terminal_and_nothing_is_lost() {
         (&stream).write_all(b"once\n").unwrap();
         stream
     });
-    wrote += 5;
+    wrote += 5 + 5; // with the echo of what was typed
     let screen = std::thread::spawn(move || {
         let (mut all, mut bytes) = (Vec::new(), [0; 4096]);
         // Each end of a line is two bytes there.

@@ -356,6 +356,9 @@ static void modules(void)
     /* printf 'hello\n' | gzip -n */
     static const unsigned char zipped[] = {0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 0xcb, 0x48, 0xcd, 0xc9, 0xc9, 0xe7, 2, 0, 0x20, 0x30,
                                            0x3a, 0x36, 6, 0, 0, 0};
+    /* printf 'hello\n' | zstd */
+    static const unsigned char zstd[] = {0x28, 0xb5, 0x2f, 0xfd, 4,    0x58, 0x31, 0,    0,   0x68,
+                                         0x65, 0x6c, 0x6c, 0x6f, 0x0a, 0x53, 0x88, 0xbd, 0x91};
     char *region;
     long length = sizeof zipped;
     Stream *s = opens(O_RDWR | O_CREAT | O_TRUNC);
@@ -385,6 +388,20 @@ static void modules(void)
     SAME(spush(s, "gzip"), 0);
     length = 7;
     CHECK(salloc(s, &length) == NULL && length == -EBADMSG, "%ld", length);
+    SAME(sclose(s), 0);
+
+    s = opens(O_RDWR | O_CREAT | O_TRUNC);
+    length = sizeof zstd;
+    memcpy(region = got(salloc(s, &length), &length, sizeof zstd), zstd, sizeof zstd);
+    SAME(sfree(s, region), 0);
+    SAME(sfseek(s, 0, SEEK_SET), 0);
+    SAME(spush(s, "zstd"), 0);
+    CHECK(!strcmp(smodule(s), "zstd"), "%s", smodule(s));
+    CHECK(!memcmp(region = got(salloc_line(s, &length), &length, 6), "hello\n", 6), "");
+    SAME(sfree(s, region), 0);
+    SAME(sgetc(s), EOF);
+    SAME(spop(s), 0);
+    SAME(sposition(s), sizeof zstd);
     SAME(sclose(s), 0);
 }
 

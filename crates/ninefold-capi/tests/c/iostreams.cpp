@@ -284,6 +284,48 @@ static void pipes()
     SAME(close(ends[0]), 0);
 }
 
+/* Beyond what 32 bits count, in a file that has no data before it. */
+static void far_away()
+{
+    const std::streamoff far = 5ll << 30;
+    asf::iostream io(path, O_RDWR | O_CREAT | O_TRUNC);
+    CHECK(io.good(), "%d", io.error());
+    io.seekp(far);
+    io << "far";
+    SAME(io.tellp(), far + 3);
+    io.seekg(-2, std::ios::end);
+    SAME(io.tellg(), far + 1);
+    SAME(io.get(), 'a');
+    io.seekg(-2, std::ios::cur);
+    SAME(io.get(), 'f');
+    io.seekg(far - 1);
+    SAME(io.get(), 0);
+    SAME(io.close(), 0);
+    SAME(truncate(path.c_str(), 0), 0);
+}
+
+/* What does not wait is an error and no end, and goes on when there is more. */
+static void not_waited_for()
+{
+    int ends[2], error = 0;
+    SAME(pipe(ends), 0);
+    SAME(fcntl(ends[0], F_SETFL, O_NONBLOCK), 0);
+    Stream *s = sdopen(ends[0], &error);
+    CHECK(s != NULL, "%d", error);
+    {
+        asf::istream in(s);
+        SAME(in.get(), EOF);
+        CHECK(in.bad() && in.error() == -EAGAIN, "%d", in.error());
+        SAME(write(ends[1], "x", 1), 1);
+        in.clear();
+        SAME(in.get(), 'x');
+        CHECK(in.good(), "%d", in.error());
+    }
+    SAME(sclose(s), 0);
+    SAME(close(ends[0]), 0);
+    SAME(close(ends[1]), 0);
+}
+
 int main(int argc, char **argv)
 {
     CHECK(argc == 3, "wrong use");
@@ -296,5 +338,7 @@ int main(int argc, char **argv)
     limited();
     busy();
     pipes();
+    not_waited_for();
+    far_away();
     return 0;
 }

@@ -2,6 +2,7 @@
  * stdio DIR OPERATIONS: standard I/O on streams. What is named; and random calls beside the same of libc on a twin, with regions between
  * them.
  */
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -97,6 +98,19 @@ static void named(void)
     SAME(sftell(NULL), -EFAULT);
 }
 
+static void leaves(const char *text)
+{
+    int status = 0;
+    pid_t pid = fork();
+    CHECK(pid >= 0, "%d", errno);
+    if (pid == 0) {
+        SAME(sputs(text, opens("w")), 0);
+        exit(0);
+    }
+    SAME(waitpid(pid, &status, 0), pid);
+    SAME(status, 0);
+}
+
 static off_t size(void)
 {
     struct stat st;
@@ -128,6 +142,10 @@ static void buffers(void)
     SAME(sfwrite("end", 3, 1, s), 1);
     SAME(sfclose(s), 0);
     SAME(size(), 12);
+
+    /* exit(3) flushes nothing. */
+    leaves("text");
+    SAME(size(), 0);
 
     /* What is taken is told as taken, and what is wrong with its way to the file in errno, and by each call behind it. */
     s = sfopen("/dev/full", "w");

@@ -255,7 +255,22 @@ static void handed_over(void)
     SAME(as_dup(fd), -EBADF);
 }
 
-/* Processes that append: each write is whole. */
+/* A record by a region, which is filled behind another that was allocated after it. */
+static void append_a_region(Stream *s, int n, int byte)
+{
+    enum { RECORD = 100 };
+    long length = RECORD, behind = RECORD;
+    unsigned char *first = salloc(s, &length), *second = salloc(s, &behind);
+    CHECK(first != NULL && second != NULL && length == RECORD && behind == RECORD, "%ld, %ld", length, behind);
+    memset(second, byte, RECORD);
+    SAME(sfree(s, second), 0);
+    memset(first, byte, RECORD);
+    SAME(sfree(s, first), 0);
+    if (n % 7 == 0)
+        SAME(sflush(s), 0);
+}
+
+/* Processes that append: each write is whole, and so are each region and each item. */
 static void appended(void)
 {
     enum { CHILDREN = 3, RECORDS = 200, RECORD = 100 };
@@ -274,9 +289,14 @@ static void appended(void)
             fd = sfileno(s);
             memset(bytes, 'a' + child, RECORD);
             for (n = 0; n < RECORDS; n++)
-                SAME(as_write(fd, bytes, RECORD), RECORD);
-            /* Nothing is left to be flushed. */
-            _exit(0);
+                if (child == 0)
+                    SAME(as_write(fd, bytes, RECORD), RECORD);
+                else if (child == 1)
+                    SAME(sfwrite(bytes, RECORD, 1, s), 1);
+                else if (n % 2 == 0)
+                    append_a_region(s, n, 'a' + child);
+            /* Of as_write nothing is left to be flushed. */
+            _exit(child == 0 ? 0 : sclose(s));
         }
     }
     for (child = 0; child < CHILDREN; child++) {

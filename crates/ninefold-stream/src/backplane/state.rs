@@ -342,7 +342,8 @@ impl State {
         self.pending.clear();
         let used = usize::try_from(at - chunk.offset).map_err(|_| Error::BadOffset)?;
         self.be_current(chunk.memory, (chunk.start, chunk.length), used, chunk.offset, seen);
-        Ok(())
+        // What came is at hand, for who needs no more than that.
+        self.module.fell_short().filter(|_| self.current.left < least).map_or(Ok(()), Err)
     }
 
     /// Data becomes the current buffer: `length` bytes from `start` on, of which `used` are behind the position. `offset` is the first one's.
@@ -377,21 +378,24 @@ impl State {
         &data[..usize::try_from(end).unwrap_or(usize::MAX).min(data.len())]
     }
 
-    /// Puts a byte before the next one: what is read next. The offset goes back by one.
-    pub fn unread(&mut self, byte: u8) -> Result<()> {
+    /// Puts bytes before the next one: what is read next. The offset goes back by so many.
+    pub fn unread(&mut self, bytes: &[u8]) -> Result<()> {
         self.set_mode(Mode::Read)?;
-        let to = self.position().checked_sub(1).ok_or(Error::BadOffset)?;
+        let count = bytes.len();
+        let to = self.position().checked_sub(count as u64).ok_or(Error::BadOffset)?;
         let seekable = self.module.is_seekable();
         let is_good = self.current.is_fresh() || !seekable;
         // With what was put back before and not taken.
-        let back = to..self.unread.as_ref().map_or(to + 1, |back| back.end.max(to + 1));
+        let end = to + count as u64;
+        let back = to..self.unread.as_ref().map_or(end, |back| back.end.max(end));
         let rest = match &self.input.buffer {
             Some(buffer) if self.current.live && is_good => {
                 let place = buffer.start + self.current.used();
                 // The byte would be in regions of two buffers, or whoever writes the file could change it, or who has it in a region.
                 let is_in_region = self.ledger.covers(self.current.at.addr().wrapping_sub(1));
                 let is_others = buffer.memory.is_lent() || buffer.memory.is_mapped() || is_in_region;
-                if !is_others && self.current.used() > 0 && buffer.memory.bytes(place - 1..place) == [byte] {
+                let is_one = !is_others && count == 1 && self.current.used() > 0;
+                if is_one && buffer.memory.bytes(place - 1..place) == bytes {
                     self.current.at = self.current.at.wrapping_sub(1);
                     self.current.left += 1;
                     self.unread = Some(back);
@@ -404,11 +408,11 @@ impl State {
         };
         // What is left of a file is read again.
         let rest = if seekable { &rest[..rest.len().min(UNREAD)] } else { rest };
-        let length = rest.len() + 1;
+        let length = rest.len() + count;
         let mut memory = Memory::pooled(length)?;
-        if let Some(bytes) = memory.as_mut_slice() {
-            bytes[0] = byte;
-            bytes[1..length].copy_from_slice(rest);
+        if let Some(all) = memory.as_mut_slice() {
+            all[..count].copy_from_slice(bytes);
+            all[count..length].copy_from_slice(rest);
         }
         self.park();
         self.input.retire();

@@ -1,7 +1,7 @@
 //! `pipe`: what comes and goes in order, and has no places.
 //!
 //! A fill waits for the first byte, and for more only where the caller needs more at once. Of a descriptor that does not wait, EAGAIN is
-//! told, and so is EINTR while nothing has come; the caller asks again and has lost nothing.
+//! told, and so is EINTR, to who needs more than has come; the caller asks again and has lost nothing.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -13,6 +13,15 @@ use super::{Chunk, Fill, Opened, StreamModule, descriptor};
 use crate::error::{Error, Result};
 use crate::memory::{BELIEVED, Frozen, Memory};
 
+/// What was met behind data that was an answer.
+#[derive(Clone, Copy, Default)]
+pub struct Met {
+    /// The system tells it once, so it is told again.
+    owed: Option<Error>,
+    /// The system tells it again if it is so still.
+    pub short: Option<Error>,
+}
+
 pub struct Pipe {
     pub(super) fd: OwnedFd,
     pub(super) read: bool,
@@ -21,8 +30,7 @@ pub struct Pipe {
     socket: bool,
     /// Bytes of a read.
     pub(super) bytes: usize,
-    /// Met behind data that was an answer.
-    pub(super) owed: Option<Error>,
+    pub(super) met: Met,
     pub(super) bell: Option<Bell>,
 }
 
@@ -36,7 +44,7 @@ impl Pipe {
             write: opened.write,
             socket,
             bytes: opened.calibration.first,
-            owed: None,
+            met: Met::default(),
             bell: None,
         }
     }
@@ -60,12 +68,17 @@ impl Pipe {
     }
 }
 
+/// Does it say of the stream nothing but that it was not waited for?
+pub fn passes(e: Error) -> bool {
+    matches!(e, Error::Os(Errno::AGAIN | Errno::INTR | Errno::CANCELED))
+}
+
 /// What is pending, and behind it what `read` brings into memory of `bytes` at least, until there is as much as is needed, or the end, or an
-/// error: `owed` is one that was met behind data.
+/// error.
 pub fn gather(
     fill: Fill<'_>,
     bytes: usize,
-    owed: &mut Option<Error>,
+    met: &mut Met,
     mut read: impl FnMut(&mut [u8]) -> Result<usize>,
 ) -> Result<Chunk> {
     let tail = fill.tail.len();
@@ -73,13 +86,14 @@ pub fn gather(
     let mut memory = Memory::reused(fill.memory, room)?;
     memory.as_mut_slice().unwrap_or_default()[..tail].copy_from_slice(fill.tail);
     let mut have = tail;
+    met.short = None;
     while have < fill.least {
-        if let Some(e) = *owed {
+        if let Some(e) = met.owed {
             if have > tail {
                 break;
             }
             if tail == 0 {
-                *owed = None;
+                met.owed = None;
             }
             return Err(e);
         }
@@ -91,10 +105,12 @@ pub fn gather(
             Ok(n) => have += n,
             Err(e) => {
                 // The system tells of a connection that was reset once; who takes what came before is told too.
-                if have > 0 && !matches!(e, Error::Os(Errno::AGAIN | Errno::INTR | Errno::CANCELED)) {
-                    *owed = Some(e);
+                let again = passes(e);
+                if have > 0 && !again {
+                    met.owed = Some(e);
                 }
                 if have > tail {
+                    met.short = again.then_some(e);
                     break;
                 }
                 return Err(e);
@@ -121,10 +137,14 @@ impl StreamModule for Pipe {
         if !self.read {
             return Err(Error::NotReadable);
         }
-        let (bytes, mut owed) = (self.bytes, self.owed);
-        let chunk = gather(fill, bytes, &mut owed, |buffer| self.take(buffer));
-        self.owed = owed;
+        let (bytes, mut met) = (self.bytes, self.met);
+        let chunk = gather(fill, bytes, &mut met, |buffer| self.take(buffer));
+        self.met = met;
         chunk
+    }
+
+    fn fell_short(&self) -> Option<Error> {
+        self.met.short
     }
 
     fn write(&mut self, _at: u64, data: &[u8], written: &mut usize) -> Result<()> {

@@ -190,15 +190,20 @@ impl StreamModule for Ring {
         }
         self.show();
         if let Some(reader) = &mut self.reader
-            && let Some(memory) = reader.lend(&fill, self.pipe.fd.as_fd(), self.pipe.bell.as_ref())?
+            && let Some(memory) =
+                reader.lend(&fill, self.pipe.fd.as_fd(), self.pipe.bell.as_ref(), &mut self.pipe.met.short)?
         {
             let length = memory.capacity();
             return Ok(Chunk { memory: Frozen::new(memory), start: 0, length, offset: fill.at });
         }
-        let (bytes, mut owed) = (self.pipe.bytes, self.pipe.owed);
-        let chunk = gather(fill, bytes, &mut owed, |buffer| self.take(buffer));
-        self.pipe.owed = owed;
+        let (bytes, mut met) = (self.pipe.bytes, self.pipe.met);
+        let chunk = gather(fill, bytes, &mut met, |buffer| self.take(buffer));
+        self.pipe.met = met;
         chunk
+    }
+
+    fn fell_short(&self) -> Option<Error> {
+        self.pipe.fell_short()
     }
 
     fn room(&mut self, unwritten: usize, bytes: usize) -> Result<Option<Memory>> {

@@ -41,18 +41,22 @@ impl StreamModule for Terminal {
         if !self.pipe.read {
             return Err(Error::NotReadable);
         }
-        let (bytes, mut owed, mut ended) = (self.pipe.bytes, self.pipe.owed, self.ended);
-        let chunk = gather(fill, bytes, &mut owed, |buffer| {
+        let (bytes, mut met, mut ended) = (self.pipe.bytes, self.pipe.met, self.ended);
+        let chunk = gather(fill, bytes, &mut met, |buffer| {
             let read = if ended { 0 } else { self.pipe.take(buffer)? };
             ended = read == 0;
             Ok(read)
         });
-        self.pipe.owed = owed;
+        self.pipe.met = met;
         // With no bytes before it the end was the answer; where there was no answer it is still owed.
         if let Ok(chunk) = &chunk {
             self.ended = ended && chunk.length > 0;
         }
         chunk
+    }
+
+    fn fell_short(&self) -> Option<Error> {
+        self.pipe.fell_short()
     }
 
     fn write(&mut self, at: u64, data: &[u8], written: &mut usize) -> Result<()> {

@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::memory::Memory;
 use crate::module::Fill;
 use crate::module::bell::Bell;
+use crate::module::pipe::passes;
 
 pub struct Reader {
     ring: Arc<Ring>,
@@ -167,7 +168,15 @@ impl Reader {
     }
 
     /// Lends what is asked for, in the ring. None where it is to be copied: it is more than half of the ring, or part of it is not there.
-    pub fn lend(&mut self, fill: &Fill<'_>, stream: BorrowedFd<'_>, bell: Option<&Bell>) -> Result<Option<Memory>> {
+    /// `short` is then why it is less than was needed, if who asks again meets nothing of that.
+    pub fn lend(
+        &mut self,
+        fill: &Fill<'_>,
+        stream: BorrowedFd<'_>,
+        bell: Option<&Bell>,
+        short: &mut Option<Error>,
+    ) -> Result<Option<Memory>> {
+        *short = None;
         let capacity = self.ring.pages.capacity();
         let tail = fill.tail.len();
         let (most, behind) = (capacity / 2, tail as u64);
@@ -192,6 +201,7 @@ impl Reader {
             Err(e) => match self.look() {
                 Ok((end, _)) if end > self.next && self.broken != Some(Error::BadRing) => {
                     self.saw(end);
+                    *short = Some(e).filter(|&e| passes(e));
                     end - self.next
                 }
                 _ => return Err(e),
