@@ -83,7 +83,7 @@ pub(super) async fn to_peer(
 /// `false`: the peer takes nothing now, or the kernel does not say.
 pub(super) async fn wait_until_taken(socket: &Arc<Socket>, bounds: &Bounds) -> Result<bool, Error> {
     let Socket::Tcp(tcp) = &**socket else { return Ok(true) };
-    let (mut least, mut since) = (None, Instant::now());
+    let (mut first, mut least, mut since) = (0, None, Instant::now());
     let began = since;
     let (local, peer) = match (tcp.local_addr(), tcp.peer_addr()) {
         (Ok(local), Ok(peer)) => (local, peer),
@@ -100,20 +100,29 @@ pub(super) async fn wait_until_taken(socket: &Arc<Socket>, bounds: &Bounds) -> R
             // None is left of a connection either that the peer has reset.
             return gone(tcp).map(|()| true);
         }
+        if least.is_none() {
+            first = left;
+        }
         if least.is_none_or(|least| left < least) {
             bounds.moved(least.map_or(0, |least| least - left));
             (least, since) = (Some(left), Instant::now());
         } else if since.elapsed() >= STILL {
             return Ok(false);
         }
-        // Soon at first, and later no more often than is felt.
-        let wait = (began.elapsed() / 4).clamp(LOOK_FIRST, LOOK_LAST);
+        let wait = until_next_look(began.elapsed(), first.saturating_sub(left), left);
         // What was sent still leaves, with its end: the stream was whole before.
         match bounds.sleep(wait).await {
             Err(error) if error.errno == Errno::ETIMEDOUT => return Ok(false),
             waited => waited?,
         }
     }
+}
+
+/// Soon at first, later no more often than is felt, and about when all is taken, if it goes on as since the first look: who waits for that would
+/// wait for the rest of a long wait too.
+fn until_next_look(elapsed: Duration, taken: u64, left: u64) -> Duration {
+    let rest = if taken > 0 { elapsed.mul_f64(left as f64 / taken as f64) } else { elapsed };
+    rest.min(elapsed / 4).clamp(LOOK_FIRST, LOOK_LAST)
 }
 
 /// What has become of a connection of which nothing is left.
@@ -412,4 +421,21 @@ fn take_copied(file: &File, socket: &Socket, at: u64, want: usize) -> Result<Tur
         turn.moved += n;
     }
     Ok(turn)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_look_is_about_when_all_is_taken() {
+        let ms = Duration::from_millis;
+        // Nothing is known of the rate, then much is left, then little.
+        assert_eq!(until_next_look(ms(1), 0, 4000), LOOK_FIRST);
+        assert_eq!(until_next_look(ms(40), 0, 4000), ms(10));
+        assert_eq!(until_next_look(ms(40), 1000, 3000), ms(10));
+        assert_eq!(until_next_look(ms(40), 3600, 400).as_millis(), 4);
+        assert_eq!(until_next_look(ms(40), 3999, 1), LOOK_FIRST);
+        assert_eq!(until_next_look(ms(400_000), 1, u64::from(u32::MAX)), LOOK_LAST);
+    }
 }
