@@ -6,15 +6,19 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
-use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, Interest, ReadBuf};
+use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, DuplexStream, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
 use super::piped::{Piped, sigpipe_is_harmless};
 use super::process::Process;
 use super::stdio::Stdio;
 use super::tls::Tls;
+
+/// Bytes that are written between two looks at how full a buffer is.
+const STEP: usize = 64 * 1024;
 
 /// A connection. `shutdown` closes the way out only; dropping it closes both.
 #[derive(Debug)]
@@ -79,6 +83,31 @@ impl Stream {
     /// Sends what a pipe holds to a socket. `more` follows at once.
     pub(crate) fn poll_send_piped(&self, cx: &mut Context<'_>, piped: &Piped, more: bool) -> Poll<io::Result<usize>> {
         self.poll_send(cx, |socket| piped.send(socket, more))
+    }
+
+    /// Writes some of `data` where much of it follows. Of a TCP socket a third of the buffer stays free, as far as poll(2) says that (tcp(7),
+    /// tcp_wmem): who fills it whenever there is room has all of it in flight, which is more than the queues of many ways hold; and BBR takes such a
+    /// connection for one that has nothing more to send, does not find out what the way carries, and overruns it for long.
+    pub(crate) async fn write_in_step(&mut self, data: &[u8]) -> io::Result<usize> {
+        let tcp = match self {
+            Stream::Tcp(tcp) => &*tcp,
+            other => return other.write(data).await,
+        };
+        let piece = &data[..data.len().min(STEP)];
+        loop {
+            tcp.writable().await?;
+            let sent = tcp.try_io(Interest::WRITABLE, || {
+                // Asked like this, the kernel tells when there is.
+                if poll(&mut [PollFd::new(tcp, PollFlags::OUT)], Some(&Timespec::default()))? == 0 {
+                    return Err(io::ErrorKind::WouldBlock.into());
+                }
+                Ok(send(tcp, piece, SendFlags::NOSIGNAL)?)
+            });
+            match sent {
+                Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+                sent => return sent,
+            }
+        }
     }
 
     /// Makes `call`, which does not wait, when the socket is ready for it.
@@ -166,5 +195,49 @@ impl AsyncWrite for Stream {
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         each!(self, s => Pin::new(s).poll_shutdown(cx))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+    use tokio::io::AsyncReadExt;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_written_in_step_leaves_room_and_goes_on_when_there_is_more() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let mut far = listener.accept().await.unwrap().0;
+        near.writable().await.unwrap();
+        let mut stream = Stream::Tcp(near);
+        let data = vec![7; 1 << 20];
+        // The peer takes nothing: first its buffer fills, then ours.
+        let mut written = 0;
+        while let Some(sent) = stream.write_in_step(&data).now_or_never() {
+            let sent = sent.unwrap();
+            assert!(sent > 0 && sent <= STEP);
+            written += sent;
+            tokio::task::yield_now().await;
+        }
+        let Stream::Tcp(near) = &stream else { panic!("it is one") };
+        written += send(near, &data[..1], SendFlags::NOSIGNAL | SendFlags::DONTWAIT).unwrap();
+        let (mut got, mut buffer) = (0, vec![0; 1 << 20]);
+        let reads = async {
+            while got < written + data.len() {
+                got += far.read(&mut buffer).await.unwrap();
+            }
+        };
+        let writes = async {
+            let mut left = &data[..];
+            while !left.is_empty() {
+                let sent = stream.write_in_step(left).await.unwrap();
+                left = &left[sent..];
+            }
+        };
+        tokio::join!(reads, writes);
+        assert_eq!(got, written + data.len());
     }
 }

@@ -484,7 +484,7 @@ impl Beside {
                 tokio::select! {
                     biased;
                     e = end.failed() => Err(e),
-                    written = async { socket?.write(data).await } => Ok(written),
+                    written = async { socket?.write_in_step(data).await } => Ok(written),
                 }
             };
             let result = match tokio::time::timeout(patience, write).await {

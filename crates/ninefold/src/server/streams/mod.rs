@@ -14,6 +14,7 @@
 
 mod closing;
 mod conveying;
+mod copied;
 mod copying;
 mod descriptor;
 mod greeting;

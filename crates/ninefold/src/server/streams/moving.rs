@@ -4,7 +4,7 @@
 //! through a pipe that is empty between two turns, so that few pipes serve any number of streams. A turn is bounded, and
 //! between two of one stream others have theirs. A file that the kernel moves in neither way goes through memory.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::io::{self, IoSliceMut, Read};
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use ninefold_proto::{Errno, Error};
 use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate, fstatvfs, sendfile};
-use rustix::io::{Errno as Os, ReadWriteFlags, pread, preadv2, pwrite, read};
-use rustix::net::SendFlags;
+use rustix::io::{Errno as Os, ReadWriteFlags, preadv2, pwrite, read};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
+use super::copied::Copied;
 use super::descriptor::Descriptor;
 use super::life::{Bounds, cut_short, of_peer};
 use crate::server::{Answer, sock_diag};
@@ -56,11 +56,6 @@ const LOOK_LAST: Duration = Duration::from_millis(250);
 /// A peer that takes nothing for so long is not waited for: longer than it takes to send a lost packet again (RFC 6298).
 const STILL: Duration = Duration::from_secs(2);
 
-thread_local! {
-    /// What is sent as a copy.
-    static COPIES: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
-
 type File = Arc<dyn Descriptor>;
 
 fn os(error: Os) -> Error {
@@ -88,7 +83,7 @@ pub(super) async fn to_peer(
 /// `false`: the peer takes nothing now, or the kernel does not say.
 pub(super) async fn wait_until_taken(socket: &Arc<Socket>, bounds: &Bounds) -> Result<bool, Error> {
     let Socket::Tcp(tcp) = &**socket else { return Ok(true) };
-    let (mut least, mut since) = (None, Instant::now());
+    let (mut first, mut least, mut since) = (0, None, Instant::now());
     let began = since;
     let (local, peer) = match (tcp.local_addr(), tcp.peer_addr()) {
         (Ok(local), Ok(peer)) => (local, peer),
@@ -105,20 +100,29 @@ pub(super) async fn wait_until_taken(socket: &Arc<Socket>, bounds: &Bounds) -> R
             // None is left of a connection either that the peer has reset.
             return gone(tcp).map(|()| true);
         }
+        if least.is_none() {
+            first = left;
+        }
         if least.is_none_or(|least| left < least) {
             bounds.moved(least.map_or(0, |least| least - left));
             (least, since) = (Some(left), Instant::now());
         } else if since.elapsed() >= STILL {
             return Ok(false);
         }
-        // Soon at first, and later no more often than is felt.
-        let wait = (began.elapsed() / 4).clamp(LOOK_FIRST, LOOK_LAST);
+        let wait = until_next_look(began.elapsed(), first.saturating_sub(left), left);
         // What was sent still leaves, with its end: the stream was whole before.
         match bounds.sleep(wait).await {
             Err(error) if error.errno == Errno::ETIMEDOUT => return Ok(false),
             waited => waited?,
         }
     }
+}
+
+/// Soon at first, later no more often than is felt, and about when all is taken, if it goes on as since the first look: who waits for that would
+/// wait for the rest of a long wait too.
+fn until_next_look(elapsed: Duration, taken: u64, left: u64) -> Duration {
+    let rest = if taken > 0 { elapsed.mul_f64(left as f64 / taken as f64) } else { elapsed };
+    rest.min(elapsed / 4).clamp(LOOK_FIRST, LOOK_LAST)
 }
 
 /// What has become of a connection of which nothing is left.
@@ -139,6 +143,7 @@ async fn send_all(
     let end = length.map_or(i64::MAX as u64, |length| offset + length);
     let (mut at, mut cached_to, mut asked_to) = (offset, offset, offset);
     let (mut turn, mut by_memory) = (0, false);
+    let mut copied = is_copied.then(Copied::default);
     while at < end {
         bounds.wait(socket.ready(Interest::WRITABLE)).await?;
         let want = usize::try_from(end - at).unwrap_or(usize::MAX).min(SENT);
@@ -146,18 +151,22 @@ async fn send_all(
             cached_to = at + want as u64;
         }
         let is_here = at < cached_to;
-        let call = if by_memory || is_copied { send_copied } else { send };
         let count = if is_here { want.min((cached_to - at) as usize) } else { want };
         let sent = if is_here {
-            call(file, socket, at, count)
+            send(file, socket, at, count, &mut copied)
         } else {
             if at + AHEAD / 2 > asked_to && !by_memory && !file.is_slow() {
                 let _ = fadvise(file.fd(), asked_to.max(at), NonZeroU64::new(AHEAD), Advice::WillNeed);
                 asked_to = asked_to.max(at) + AHEAD;
             }
-            let (file, socket) = (file.clone(), socket.clone());
-            let send = Answer::blocking(move || Ok(call(&file, &socket, at, count)));
-            send.wait().await?
+            let (file, socket, mut taken) = (file.clone(), socket.clone(), copied.take());
+            let send = Answer::blocking(move || {
+                let sent = send(&file, &socket, at, count, &mut taken);
+                Ok((sent, taken))
+            });
+            let (sent, taken) = send.wait().await?;
+            copied = taken;
+            sent
         };
         match sent {
             Ok(0) => break,
@@ -171,7 +180,9 @@ async fn send_all(
                 }
             }
             Err(error) if is_no_matter(&error) => {}
-            Err(error) if !by_memory && !is_copied && cannot_move(&error) => (by_memory, cached_to) = (true, at),
+            Err(error) if copied.is_none() && cannot_move(&error) => {
+                (by_memory, cached_to, copied) = (true, at, Some(Copied::default()));
+            }
             Err(error) => return Err(of_peer(&error)),
         }
     }
@@ -188,21 +199,13 @@ fn is_no_matter(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-fn send(file: &File, socket: &Socket, at: u64, count: usize) -> io::Result<usize> {
+/// Sends up to `count` bytes of what the file has at `at`: its pages, or what is copied of it.
+fn send(file: &File, socket: &Socket, at: u64, count: usize, copied: &mut Option<Copied>) -> io::Result<usize> {
     let mut at = at;
-    socket.try_io(Interest::WRITABLE, |fd| Ok(sendfile(fd, file.fd(), Some(&mut at), count)?))
-}
-
-/// The same through memory.
-fn send_copied(file: &File, socket: &Socket, at: u64, count: usize) -> io::Result<usize> {
-    COPIES.with_borrow_mut(|buffer| {
-        buffer.resize(BUFFER, 0);
-        let n = pread(file.fd(), &mut buffer[..count.min(BUFFER)], at)?;
-        if n == 0 {
-            return Ok(0);
-        }
-        socket.try_io(Interest::WRITABLE, |fd| Ok(rustix::net::send(fd, &buffer[..n], SendFlags::NOSIGNAL)?))
-    })
+    match copied {
+        Some(copied) => copied.send(file.fd(), socket, at, count),
+        None => socket.try_io(Interest::WRITABLE, |fd| Ok(sendfile(fd, file.fd(), Some(&mut at), count)?)),
+    }
 }
 
 /// Whether reading need not wait, as far as a few bytes tell: sendfile(2) has no flag that forbids waiting.
@@ -418,4 +421,21 @@ fn take_copied(file: &File, socket: &Socket, at: u64, want: usize) -> Result<Tur
         turn.moved += n;
     }
     Ok(turn)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_look_is_about_when_all_is_taken() {
+        let ms = Duration::from_millis;
+        // Nothing is known of the rate, then much is left, then little.
+        assert_eq!(until_next_look(ms(1), 0, 4000), LOOK_FIRST);
+        assert_eq!(until_next_look(ms(40), 0, 4000), ms(10));
+        assert_eq!(until_next_look(ms(40), 1000, 3000), ms(10));
+        assert_eq!(until_next_look(ms(40), 3600, 400).as_millis(), 4);
+        assert_eq!(until_next_look(ms(40), 3999, 1), LOOK_FIRST);
+        assert_eq!(until_next_look(ms(400_000), 1, u64::from(u32::MAX)), LOOK_LAST);
+    }
 }

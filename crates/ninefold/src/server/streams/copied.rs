@@ -1,0 +1,102 @@
+//! What is copied of a file of this machine before it is sent: a piece at a time, and each once. What the socket has no room for is kept,
+//! because to copy it again each time a little room comes is soon most of the work.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use rustix::io::pread;
+use rustix::net::SendFlags;
+use tokio::io::Interest;
+
+use crate::transport::Socket;
+
+/// Bytes that are copied at a time: few enough to stay near the processor until they are sent, and for thousands of streams.
+const PIECE: usize = 64 * 1024;
+
+/// See the [module](self).
+#[derive(Default, Debug)]
+pub(super) struct Copied {
+    bytes: Vec<u8>,
+    /// So many of them were sent.
+    sent: usize,
+}
+
+impl Copied {
+    /// Sends up to `count` bytes of the file from `at` on, which is behind the last that was sent, until the socket has no room. Answers how many;
+    /// none at the end of the file.
+    pub fn send(&mut self, file: BorrowedFd<'_>, socket: &Socket, at: u64, count: usize) -> io::Result<usize> {
+        let mut moved = 0;
+        // The socket is ready until a call finds no room, also where some was sent before.
+        let result = socket.try_io(Interest::WRITABLE, |fd| {
+            while moved < count {
+                if self.sent == self.bytes.len() && !self.fill(file, at + moved as u64, count - moved)? {
+                    break;
+                }
+                let n = rustix::net::send(fd, &self.bytes[self.sent..], SendFlags::NOSIGNAL)?;
+                self.sent += n;
+                moved += n;
+            }
+            Ok(())
+        });
+        // What failed behind that fails again.
+        if moved > 0 { Ok(moved) } else { result.map(|()| 0) }
+    }
+
+    /// The next piece; `false` at the end of the file.
+    fn fill(&mut self, file: BorrowedFd<'_>, at: u64, most: usize) -> io::Result<bool> {
+        self.bytes.resize(PIECE.min(most), 0);
+        let n = pread(file, &mut self.bytes[..], at);
+        self.bytes.truncate(n.unwrap_or(0));
+        self.sent = 0;
+        Ok(n? > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::FileExt;
+
+    use tokio::io::AsyncReadExt;
+    use tokio::net::UnixStream;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_was_copied_is_sent_as_it_was_and_not_copied_again() {
+        // More than a socket holds: unix(7), net.core.wmem_max.
+        const LENGTH: usize = 64 << 20;
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(&vec![1; LENGTH], 0).unwrap();
+        let (near, mut far) = UnixStream::pair().unwrap();
+        let (socket, mut copied) = (Socket::Unix(near), Copied::default());
+        socket.ready(Interest::WRITABLE).await.unwrap();
+        let mut sent = copied.send(file.as_fd(), &socket, 0, LENGTH).unwrap();
+        let kept = copied.bytes.len() - copied.sent;
+        assert!(sent < LENGTH && kept > 0, "{sent} and {kept}");
+        file.write_all_at(&vec![2; LENGTH], 0).unwrap();
+        let mut got = vec![0; LENGTH];
+        let mut come = 0;
+        while come < LENGTH {
+            while sent > come {
+                come += far.read(&mut got[come..]).await.unwrap();
+            }
+            if sent < LENGTH {
+                socket.ready(Interest::WRITABLE).await.unwrap();
+                match copied.send(file.as_fd(), &socket, sent as u64, LENGTH - sent) {
+                    Ok(n) => {
+                        assert!(n > 0);
+                        sent += n;
+                    }
+                    Err(e) => assert_eq!(e.kind(), io::ErrorKind::WouldBlock),
+                }
+            }
+        }
+        let first = got.iter().take_while(|&&byte| byte == 1).count();
+        assert!(first >= kept && first % PIECE == 0, "{first}");
+        assert!(got[first..].iter().all(|&byte| byte == 2));
+        // At the end of the file.
+        socket.ready(Interest::WRITABLE).await.unwrap();
+        assert_eq!(copied.send(file.as_fd(), &socket, LENGTH as u64, 1).unwrap(), 0);
+    }
+}
