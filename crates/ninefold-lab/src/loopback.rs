@@ -109,10 +109,16 @@ pub fn run(options: &Options) -> Result<()> {
                 let Target { peer, msize } = targets[i];
                 let run = Run { load, connections: 1, depth, time, polls };
                 runs[i].push(generator::measure(&run, peer, msize)?);
+                if load.writes() {
+                    tree.settle()?;
+                }
             }
             if load.is_sequential() {
                 for (msize, runs) in &mut pumped {
                     runs.push(pump::measure(&pump, load, wire::payload_max(*msize), time)?);
+                    if load.writes() {
+                        tree.settle()?;
+                    }
                 }
             }
         }
@@ -135,6 +141,7 @@ pub fn run(options: &Options) -> Result<()> {
             for round in 0..options.rounds as usize {
                 for i in (0..targets.len()).map(|i| (i + round) % targets.len()) {
                     runs[i].push(measure(targets[i].peer, targets[i].msize, time)?);
+                    tree.settle()?;
                 }
             }
             for (target, runs) in targets.iter().zip(&runs) {

@@ -132,6 +132,10 @@ impl Load {
         matches!(self, Load::ReadSequential | Load::WriteSequential)
     }
 
+    pub fn writes(self) -> bool {
+        matches!(self, Load::WriteRandom | Load::WriteSequential)
+    }
+
     /// Walks to and opens what stays open.
     pub fn prepare(self, wire: &mut Wire, depth: u16) -> Result<()> {
         match self {

@@ -37,10 +37,16 @@ impl Tree {
                 rng.fill(&mut block);
                 file.write_all(&block)?;
             }
-            // Nothing is to be written to a disk while it is measured.
-            file.into_inner()?.sync_all()?;
+            file.into_inner()?;
         }
-        Ok(Tree(dir))
+        let tree = Tree(dir);
+        tree.settle()?;
+        Ok(tree)
+    }
+
+    /// Nothing is to be written to a disk while something is measured: what was written goes there now.
+    pub fn settle(&self) -> io::Result<()> {
+        Ok(rustix::fs::syncfs(File::open(self.path())?)?)
     }
 
     pub fn path(&self) -> &Path {
