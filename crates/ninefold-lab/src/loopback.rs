@@ -115,7 +115,7 @@ pub fn run(options: &Options) -> Result<()> {
             }
             if load.is_sequential() {
                 for (msize, runs) in &mut pumped {
-                    runs.push(pump::measure(&pump, load, wire::payload_max(*msize), time)?);
+                    runs.push(pump::measure(&pump, load, wire::payload_max(*msize), time, polls)?);
                     if load.writes() {
                         tree.settle()?;
                     }

@@ -31,7 +31,7 @@ impl Core {
         }
     }
 
-    /// Whether it is a core that nobody else has.
+    /// Whether it is one that servers do not have too.
     pub fn is_one(self) -> bool {
         self.0.is_some()
     }

@@ -2,19 +2,19 @@
 //! through a socket does better on this machine.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Result, bail};
 
 use super::generator::{Outcome, TAKE, WARM_UP};
 use super::load::Load;
 use super::peer::Peer;
 use super::tree::BIG;
-use super::wire::{PATIENCE, do_not_pace};
+use super::wire::{dial, do_not_pace};
 
 /// The first byte that a connection says; then come the bytes of a piece, 4 bytes, little-endian.
 const GIVE: u8 = b'r';
@@ -33,7 +33,7 @@ pub fn serve(options: &Options) -> Result<()> {
     let (given, taken) = (File::open(&options.read)?, File::options().write(true).open(&options.write)?);
     let listener = TcpListener::bind("127.0.0.1:0")?;
     // It is the limit: what can be had, as both ends of ninefold have it within a machine.
-    do_not_pace(&listener)?;
+    do_not_pace(&listener);
     writeln!(std::io::stdout(), "{}", listener.local_addr()?)?;
     for stream in listener.incoming() {
         // Every connection ends by being closed in the middle.
@@ -66,23 +66,23 @@ fn pump(mut stream: TcpStream, given: &File, taken: &File) -> Result<()> {
     }
 }
 
-/// Moves pieces of so many bytes for so long.
-pub fn measure(pump: &Peer, load: Load, piece: u32, time: Duration) -> Result<Outcome> {
-    let mut stream = TcpStream::connect_timeout(&pump.address, PATIENCE).context("the pump is gone")?;
-    stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+/// Moves pieces of so many bytes for so long; without sleeping if it `polls`, as the generator does.
+pub fn measure(pump: &Peer, load: Load, piece: u32, time: Duration, polls: bool) -> Result<Outcome> {
+    let mut stream = dial(pump)?;
     let reads = load == Load::ReadSequential;
     let [a, b, c, d] = piece.to_le_bytes();
     stream.write_all(&[if reads { GIVE } else { TAKE_ALL }, a, b, c, d])?;
+    stream.set_nonblocking(polls)?;
     let mut buffer = vec![0; if reads { TAKE } else { piece as usize }];
     let mut moved = |stream: &mut TcpStream, until: Instant| -> Result<(u64, Instant)> {
         let mut bytes = 0;
         loop {
-            if reads {
-                bytes += stream.read(&mut buffer)? as u64;
-            } else {
-                stream.write_all(&buffer)?;
-                bytes += buffer.len() as u64;
+            let some = if reads { stream.read(&mut buffer) } else { stream.write(&buffer) };
+            match some {
+                Ok(0) => bail!("the pump ended"),
+                Ok(some) => bytes += some as u64,
+                Err(e) if e.kind() == ErrorKind::WouldBlock && polls => {}
+                Err(e) => return Err(e.into()),
             }
             let now = Instant::now();
             if now >= until {

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use ninefold::proto::message::{Names, R, T};
 use ninefold::proto::wire::{HEADER, frame_size, split_frame};
 use ninefold::proto::{Dialect, Errno, Fid, Tag};
-use rustix::net::sockopt;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use super::peer::Peer;
 
@@ -24,9 +24,23 @@ pub fn payload_max(msize: u32) -> u32 {
     msize - 24
 }
 
-/// Nothing leaves by BBR's pace: within a machine its timers, of which the other end's core has its share, are no part of what is measured.
-pub fn do_not_pace(socket: impl AsFd) -> rustix::io::Result<()> {
-    sockopt::set_tcp_congestion(&socket, "cubic").or_else(|_| sockopt::set_tcp_congestion(&socket, "reno"))
+/// Nothing leaves by BBR's pace: within a machine its timers, of which the other end's core has its share, are no part of what is measured. Before a
+/// socket is connected, or on a listener, or it goes on (docs/bench.md, "loopback").
+pub fn do_not_pace(socket: impl AsFd) {
+    // Where neither is allowed the machine's stays, and is measured with.
+    let _ = ["cubic", "reno"].iter().any(|name| sockopt::set_tcp_congestion(&socket, name).is_ok());
+}
+
+/// Connects to a server on this machine, unpaced.
+pub fn dial(peer: &Peer) -> Result<TcpStream> {
+    let family = if peer.address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    do_not_pace(&socket);
+    rustix::net::connect(&socket, &peer.address).with_context(|| format!("{} is gone", peer.name))?;
+    let stream = TcpStream::from(socket);
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    Ok(stream)
 }
 
 /// A connection after version and attach, one call at a time.
@@ -40,11 +54,7 @@ pub struct Wire {
 impl Wire {
     /// Connects, agrees on 9P2000.L with this very msize, and attaches as the user of this process.
     pub fn attach(peer: &Peer, msize: u32) -> Result<Wire> {
-        let stream = TcpStream::connect_timeout(&peer.address, PATIENCE).context(peer.name)?;
-        do_not_pace(&stream)?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        let mut wire = Wire { stream, frame: Vec::new(), msize };
+        let mut wire = Wire { stream: dial(peer)?, frame: Vec::new(), msize };
         let version = Dialect::Linux.as_str().as_bytes();
         match wire.call(Tag::NONE, &T::Version { msize, version })? {
             R::Version { msize: agreed, version: answer } if agreed == msize && answer == version => {}

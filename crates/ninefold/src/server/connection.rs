@@ -27,6 +27,7 @@ use tracing::{debug, warn};
 
 use super::cx::{Cancel, Parking};
 use super::dispatch::{self, Handle};
+use super::early::Early;
 use super::held::{AHEAD, Held, tflush};
 use super::outlet::Outlet;
 use super::streams::OfConnection;
@@ -41,20 +42,6 @@ const TURN: usize = 64;
 
 /// Replies of so many bytes are sent before more requests are handled: what they hold is free the sooner.
 const ENOUGH: usize = 512 * 1024;
-
-/// A peer on this machine has its first replies after so much work on what it asked, and goes on with them while the rest is done. Farther away
-/// a packet more may cost a round trip; and where replies have much data, sending them is the work.
-const SHARE: Duration = Duration::from_micros(100);
-
-/// Where this thread has time to spare, such a peer has its first replies when half of what came is done, so that both ends work at once, if
-/// that took twice as long as to send them does. Where it has none, to send once is less work.
-const HALF: Duration = Duration::from_micros(12);
-
-/// A thread that had nothing to do for so long has slept.
-const SLEPT: Duration = Duration::from_micros(5);
-
-/// Turns for which a thread that has slept counts as one with time to spare: replies that leave early keep it awake.
-const SPARE: u8 = 16;
 
 /// How long a reply waits for those behind it in its group. Each that left alone would be a packet, and of packets a connection has ten on
 /// the way before the first is acknowledged (RFC 6928): a group of more would take another round trip.
@@ -73,7 +60,7 @@ thread_local! {
     /// Where bytes arrive while a connection holds no part of a frame: an idle connection has no buffer.
     static ARRIVALS: RefCell<BytesMut> = RefCell::new(BytesMut::new());
 
-    /// When a connection here last had its turn.
+    /// When a connection last had its turn on this thread.
     static LAST_TURN: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
@@ -113,12 +100,7 @@ pub(super) struct Connection {
     stalled: bool,
     /// The peer is on this machine.
     is_here: bool,
-    /// When replies were last sent in this turn, or its beginning.
-    sent_at: Instant,
-    /// Turns for which this thread still counts as one with time to spare.
-    spare: u8,
-    /// Bytes that are left to be handled when half of what came is done, until replies are sent.
-    half: Option<usize>,
+    early: Early,
     /// For the next request; most are done at once and give it back.
     spare_cancel: Arc<Cancel>,
     /// Bytes that running requests will read or have to write.
@@ -193,9 +175,7 @@ impl Connection {
             spare_cancel: Arc::default(),
             stalled: false,
             is_here,
-            sent_at: began,
-            spare: 0,
-            half: None,
+            early: Early::new(began),
             in_flight: 0,
             began,
             streams: streams.clone(),
@@ -218,15 +198,9 @@ impl Connection {
     }
 
     fn poll(&mut self, task: &mut Context<'_>) -> Poll<()> {
-        self.sent_at = Instant::now();
-        if self.is_here {
-            let slept = LAST_TURN.get().is_none_or(|last| self.sent_at.duration_since(last) >= SLEPT);
-            self.spare = if slept { SPARE } else { self.spare.saturating_sub(1) };
-        }
+        self.early.begin(Instant::now(), LAST_TURN.get());
         let polled = self.take_turn(task);
-        if self.is_here {
-            LAST_TURN.set(Some(Instant::now()));
-        }
+        LAST_TURN.set(Some(Instant::now()));
         polled
     }
 
@@ -520,18 +494,9 @@ impl Connection {
             return;
         }
         let may_share = self.is_here && self.unsent() < READ_CHUNK && self.session.waiting() == 0;
-        if self.unsent() >= ENOUGH || may_share && self.shares() {
+        if self.unsent() >= ENOUGH || may_share && self.early.is_time(self.arrived.len(), Instant::now()) {
             self.poll_write(task);
-            self.sent_at = Instant::now();
-            self.half = None;
         }
-    }
-
-    /// Whether a peer on this machine is to have the replies that there are before the others are made.
-    fn shares(&self) -> bool {
-        let worked = self.sent_at.elapsed();
-        let is_half = self.spare > 0 && self.half.is_some_and(|left| self.arrived.len() <= left);
-        worked >= SHARE || is_half && worked >= HALF
     }
 
     /// Whether what there is to send waits for what follows in its group, of which one is running: one that does not wait
@@ -576,6 +541,9 @@ impl Connection {
                 }
             }
             progress = true;
+        }
+        if progress {
+            self.early.sent(Instant::now());
         }
         progress
     }
@@ -635,7 +603,7 @@ impl Connection {
             // What was sent before is still answered.
             Poll::Ready(Ok(0)) if !self.held.is_empty() => self.ended = true,
             Poll::Ready(Ok(0)) => self.end(End::Lost(None)),
-            Poll::Ready(Ok(_)) => self.half = Some(self.arrived.len() / 2),
+            Poll::Ready(Ok(_)) => self.early.came(self.arrived.len(), Instant::now()),
             Poll::Ready(Err(error)) => self.end(End::Lost(Some(error))),
         }
         true

@@ -6,6 +6,7 @@ mod connection;
 mod cx;
 mod data;
 mod dispatch;
+mod early;
 mod exports;
 pub(crate) mod fallback;
 mod file_server;

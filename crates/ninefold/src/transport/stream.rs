@@ -85,7 +85,7 @@ impl Stream {
         self.poll_send(cx, |socket| piped.send(socket, more))
     }
 
-    /// Writes some of `data` where much of it follows. Of a TCP socket a third of the buffer stays free, as far as poll(2) says that (tcp(7),
+    /// Writes some of `data` where much of it follows. Of a TCP socket about a third of the buffer stays free, as far as poll(2) says that (tcp(7),
     /// tcp_wmem): who fills it whenever there is room has all of it in flight, which is more than the queues of many ways hold; and BBR takes such a
     /// connection for one that has nothing more to send, does not find out what the way carries, and overruns it for long.
     pub(crate) async fn write_in_step(&mut self, data: &[u8]) -> io::Result<usize> {
@@ -95,6 +95,8 @@ impl Stream {
         };
         let piece = &data[..data.len().min(STEP)];
         loop {
+            // The socket may have room for long: others have their turn.
+            tokio::task::coop::consume_budget().await;
             tcp.writable().await?;
             let sent = tcp.try_io(Interest::WRITABLE, || {
                 // Asked like this, the kernel tells when there is.
@@ -212,6 +214,8 @@ mod tests {
         let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let mut far = listener.accept().await.unwrap().0;
         near.writable().await.unwrap();
+        // What is asked for is doubled: socket(7).
+        rustix::net::sockopt::set_socket_send_buffer_size(&near, 8 * STEP).unwrap();
         let mut stream = Stream::Tcp(near);
         let data = vec![7; 1 << 20];
         // The peer takes nothing: first its buffer fills, then ours.

@@ -32,13 +32,14 @@ impl Copied {
                 if self.sent == self.bytes.len() && !self.fill(file, at + moved as u64, count - moved)? {
                     break;
                 }
-                let n = rustix::net::send(fd, &self.bytes[self.sent..], SendFlags::NOSIGNAL)?;
+                let end = self.bytes.len().min(self.sent + (count - moved));
+                let n = rustix::net::send(fd, &self.bytes[self.sent..end], SendFlags::NOSIGNAL)?;
                 self.sent += n;
                 moved += n;
             }
             Ok(())
         });
-        // What failed behind that fails again.
+        // What failed behind that fails again, if not by the same number: the peer is gone.
         if moved > 0 { Ok(moved) } else { result.map(|()| 0) }
     }
 

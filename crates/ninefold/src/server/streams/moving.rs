@@ -109,7 +109,7 @@ pub(super) async fn wait_until_taken(socket: &Arc<Socket>, bounds: &Bounds) -> R
         } else if since.elapsed() >= STILL {
             return Ok(false);
         }
-        let wait = until_next_look(began.elapsed(), first.saturating_sub(left), left);
+        let wait = until_next_look(began.elapsed(), since.elapsed(), first.saturating_sub(left), left);
         // What was sent still leaves, with its end: the stream was whole before.
         match bounds.sleep(wait).await {
             Err(error) if error.errno == Errno::ETIMEDOUT => return Ok(false),
@@ -119,10 +119,10 @@ pub(super) async fn wait_until_taken(socket: &Arc<Socket>, bounds: &Bounds) -> R
 }
 
 /// Soon at first, later no more often than is felt, and about when all is taken, if it goes on as since the first look: who waits for that would
-/// wait for the rest of a long wait too.
-fn until_next_look(elapsed: Duration, taken: u64, left: u64) -> Duration {
+/// wait for the rest of a long wait too. While nothing is taken, for longer and longer.
+fn until_next_look(elapsed: Duration, still: Duration, taken: u64, left: u64) -> Duration {
     let rest = if taken > 0 { elapsed.mul_f64(left as f64 / taken as f64) } else { elapsed };
-    rest.min(elapsed / 4).clamp(LOOK_FIRST, LOOK_LAST)
+    rest.min(elapsed / 4).max(still / 4).clamp(LOOK_FIRST, LOOK_LAST)
 }
 
 /// What has become of a connection of which nothing is left.
@@ -431,11 +431,18 @@ mod tests {
     fn the_last_look_is_about_when_all_is_taken() {
         let ms = Duration::from_millis;
         // Nothing is known of the rate, then much is left, then little.
-        assert_eq!(until_next_look(ms(1), 0, 4000), LOOK_FIRST);
-        assert_eq!(until_next_look(ms(40), 0, 4000), ms(10));
-        assert_eq!(until_next_look(ms(40), 1000, 3000), ms(10));
-        assert_eq!(until_next_look(ms(40), 3600, 400).as_millis(), 4);
-        assert_eq!(until_next_look(ms(40), 3999, 1), LOOK_FIRST);
-        assert_eq!(until_next_look(ms(400_000), 1, u64::from(u32::MAX)), LOOK_LAST);
+        assert_eq!(until_next_look(ms(1), ms(0), 0, 4000), LOOK_FIRST);
+        assert_eq!(until_next_look(ms(40), ms(0), 0, 4000), ms(10));
+        assert_eq!(until_next_look(ms(40), ms(0), 1000, 3000), ms(10));
+        assert_eq!(until_next_look(ms(40), ms(0), 3600, 400).as_millis(), 4);
+        assert_eq!(until_next_look(ms(40), ms(0), 3999, 1), LOOK_FIRST);
+        assert_eq!(until_next_look(ms(400_000), ms(0), 1, u64::from(u32::MAX)), LOOK_LAST);
+    }
+
+    #[test]
+    fn a_peer_that_takes_nothing_more_is_looked_at_less_and_less_often() {
+        let ms = Duration::from_millis;
+        assert_eq!(until_next_look(ms(40), ms(20), 3999, 1), ms(5));
+        assert_eq!(until_next_look(ms(1020), ms(1000), 3999, 1), LOOK_LAST);
     }
 }
