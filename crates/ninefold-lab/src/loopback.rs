@@ -93,7 +93,10 @@ pub fn run(options: &Options) -> Result<()> {
     let mut targets = vec![Target { peer: &ours, msize: default }, Target { peer: &ours, msize: MSIZE_DIOD }];
     targets.extend(diod.iter().map(|peer| Target { peer, msize: MSIZE_DIOD }));
     let time = Duration::from_secs_f64(options.seconds);
-    let wanted = |name: &str| options.only.is_empty() || options.only.iter().any(|word| name.contains(word.as_str()));
+    // The whole name of one is that one only.
+    let is_name = |word: &str| Load::ALL.iter().any(|load| load.name() == word);
+    let is_it = |name: &str, word: &str| name == word || !is_name(word) && name.contains(word);
+    let wanted = |name: &str| options.only.is_empty() || options.only.iter().any(|word| is_it(name, word));
     let mut report = Report::new(options.rounds, &base);
 
     for load in Load::ALL {
@@ -132,21 +135,17 @@ pub fn run(options: &Options) -> Result<()> {
         }
     }
 
-    if wanted("scale") {
-        scale(options.rounds, (time, polls), &targets, &mut report)?;
-    }
-    if wanted("client") {
-        for (name, measure) in through::ALL {
-            let mut runs: Vec<Runs> = targets.iter().map(|_| Runs::default()).collect();
-            for round in 0..options.rounds as usize {
-                for i in (0..targets.len()).map(|i| (i + round) % targets.len()) {
-                    runs[i].push(measure(targets[i].peer, targets[i].msize, time)?);
-                    tree.settle()?;
-                }
+    scale(options.rounds, (time, polls), &targets, &wanted, &mut report)?;
+    for (name, measure) in through::ALL.into_iter().filter(|(name, _)| wanted(name)) {
+        let mut runs: Vec<Runs> = targets.iter().map(|_| Runs::default()).collect();
+        for round in 0..options.rounds as usize {
+            for i in (0..targets.len()).map(|i| (i + round) % targets.len()) {
+                runs[i].push(measure(targets[i].peer, targets[i].msize, time)?);
+                tree.settle()?;
             }
-            for (target, runs) in targets.iter().zip(&runs) {
-                report.add(Row::new(name, target.peer.name, target.msize, 1, through::DEPTH as u16, runs));
-            }
+        }
+        for (target, runs) in targets.iter().zip(&runs) {
+            report.add(Row::new(name, target.peer.name, target.msize, 1, through::DEPTH as u16, runs));
         }
     }
     report.print();
@@ -158,7 +157,14 @@ pub fn run(options: &Options) -> Result<()> {
 
 /// The same operation by more and more connections: with as many requests in flight on each, which is more and more work, and
 /// with as many on all of them together.
-fn scale(rounds: u32, (time, polls): (Duration, bool), targets: &[Target<'_>], report: &mut Report) -> Result<()> {
+fn scale(
+    rounds: u32,
+    (time, polls): (Duration, bool),
+    targets: &[Target<'_>],
+    wanted: &dyn Fn(&str) -> bool,
+    report: &mut Report,
+) -> Result<()> {
+    let name = |how: &str, load: Load| format!("scale, {how}: {}", load.name().trim_end_matches(" 4 KiB"));
     for load in [Load::Getattr, Load::OpenReadClunk] {
         for target in targets.iter().filter(|target| target.msize == MSIZE_DIOD) {
             let each = CONNECTIONS.map(|connections| ("32 each", connections, DEPTH));
@@ -167,8 +173,8 @@ fn scale(rounds: u32, (time, polls): (Duration, bool), targets: &[Target<'_>], r
             let many_each = CONNECTIONS.map(|connections| ("128 each", connections, DEPTH_MANY));
             let many_each = many_each.into_iter().filter(|_| has_many);
             let in_all = CONNECTIONS.map(|connections| ("512 in all", connections, (IN_ALL / connections) as u16));
-            let mut cases: Vec<_> =
-                each.into_iter().chain(many_each).chain(in_all).map(|case| (case, Runs::default())).collect();
+            let cases = each.into_iter().chain(many_each).chain(in_all).filter(|(how, ..)| wanted(&name(how, load)));
+            let mut cases: Vec<_> = cases.map(|case| (case, Runs::default())).collect();
             for _ in 0..rounds {
                 for ((_, connections, depth), runs) in &mut cases {
                     let run = Run { load, connections: *connections, depth: *depth, time, polls };
@@ -176,8 +182,7 @@ fn scale(rounds: u32, (time, polls): (Duration, bool), targets: &[Target<'_>], r
                 }
             }
             for ((how, connections, depth), runs) in &cases {
-                let name = format!("scale, {how}: {}", load.name().trim_end_matches(" 4 KiB"));
-                report.add(Row::new(&name, target.peer.name, target.msize, *connections, *depth, runs));
+                report.add(Row::new(&name(how, load), target.peer.name, target.msize, *connections, *depth, runs));
             }
         }
     }

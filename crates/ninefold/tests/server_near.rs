@@ -16,6 +16,7 @@ use ninefold::proto::{Dialect, Qid, QidType};
 use ninefold::server::{Answer, Attach, Cx, File, FileServer, Server, Walked};
 use ninefold::transport::{Peer, Stream};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf};
+use tokio::net::UnixStream;
 
 const QID: Qid = Qid { kind: QidType::FILE, version: 0, path: 1 };
 
@@ -117,4 +118,76 @@ async fn a_peer_on_this_machine_has_its_first_replies_while_the_rest_is_done() {
     let here = Peer::Unix { uid: 0, gid: 0, pid: 0 };
     assert_eq!(sent_before_each(here).await, [0, 1, 2, 3]);
     assert_eq!(sent_before_each(Peer::Stdio).await, [0; 4]);
+}
+
+/// By a socket, which the server may read before the runtime tells it to.
+#[tokio::test]
+async fn whatever_comes_together_or_in_pieces_is_answered_to_the_end() {
+    const REQUESTS: usize = 3000;
+    let server = Server::builder().export("", Arc::new(Ready), false).build();
+    let (near, far) = UnixStream::pair().unwrap();
+    let served = tokio::spawn(server.serve(far, Peer::Unix { uid: 0, gid: 0, pid: 0 }));
+    let (mut from, mut to) = near.into_split();
+    let writes = async {
+        let version = parse("Tversion tag -1 msize 65536 version '9P2000.L'", Dialect::Linux).unwrap();
+        to.write_all(&version).await.unwrap();
+        tokio::time::sleep(WORK).await;
+        let mut all = parse("Tattach tag 1 fid 0 afid -1 uname 'u' aname '' n_uname -1", Dialect::Linux).unwrap();
+        for tag in 0..REQUESTS {
+            all.extend(parse(&format!("Tgetattr tag {tag} fid 0 request_mask 0x1"), Dialect::Linux).unwrap());
+        }
+        // More than is read at a time, less than a frame, and some of several.
+        let mut sizes = [5000, 3, 1, 900, 40_000, 20].into_iter().cycle();
+        let mut left = &all[..];
+        while !left.is_empty() {
+            let (now, then) = left.split_at(left.len().min(sizes.next().unwrap()));
+            to.write_all(now).await.unwrap();
+            tokio::task::yield_now().await;
+            left = then;
+        }
+        // And the end behind it.
+        to.shutdown().await.unwrap();
+    };
+    let reads = async {
+        let mut replies = Vec::new();
+        from.read_to_end(&mut replies).await.unwrap();
+        replies
+    };
+    let ((), replies) =
+        tokio::time::timeout(Duration::from_secs(60), async { tokio::join!(writes, reads) }).await.unwrap();
+    served.await.unwrap();
+    let (mut left, mut kinds) = (&replies[..], Vec::new());
+    while !left.is_empty() {
+        kinds.push(left[4]);
+        left = &left[u32::from_le_bytes(left[..4].try_into().unwrap()) as usize..];
+    }
+    let getattrs = kinds.iter().filter(|&&kind| kind == 25).count();
+    assert_eq!((getattrs, kinds.len()), (REQUESTS, REQUESTS + 2));
+}
+
+/// A file that has its attributes at once.
+struct Ready;
+
+impl FileServer for Ready {
+    fn attach(&self, _: &Cx, _: &Attach) -> Answer<(Qid, Arc<dyn File>)> {
+        Answer::ok((QID, Arc::new(Ready)))
+    }
+}
+
+impl File for Ready {
+    fn walk(&self, _: &Cx, _: &[WalkElem<'_>]) -> Answer<Walked> {
+        Answer::ok(Walked { qids: Vec::new(), file: Some(Arc::new(Ready)) })
+    }
+
+    fn open(&self, _: &Cx, _: Open) -> Answer<Qid> {
+        Answer::ok(QID)
+    }
+
+    fn stat(&self, _: &Cx) -> Answer<StatBuf> {
+        Answer::ok(StatBuf::default())
+    }
+
+    fn getattr(&self, _: &Cx, _: u64) -> Answer<Attr> {
+        Answer::ok(Attr::default())
+    }
 }

@@ -103,6 +103,7 @@ const IN_BAND: &[&str] = &["--no-stream"];
 
 /// As many connections of data as some of HTTP's ways have.
 const ONE: &[&str] = &["--streams", "1"];
+const TWO: &[&str] = &["--streams", "2"];
 const FOUR: &[&str] = &["--streams", "4"];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -118,7 +119,7 @@ const fn way(name: &'static str, says: &'static str, kind: Kind) -> Way {
 }
 
 /// In the order in which they take turns.
-pub const ALL: [Way; 20] = [
+pub const ALL: [Way; 21] = [
     way("http1", "HTTP, 1 connection", Kind::Http(1)),
     way("http4", "HTTP, 4 ranges", Kind::Http(4)),
     way("http8", "HTTP, 8 ranges", Kind::Http(8)),
@@ -129,6 +130,7 @@ pub const ALL: [Way; 20] = [
     way("pump16", "bare sockets, 16", Kind::Pump(16)),
     way("stream", "ninefold cp", Kind::Ours(Command::Copy, &[])),
     way("stream1", "ninefold cp, 1 stream", Kind::Ours(Command::Copy, ONE)),
+    way("stream2", "ninefold cp, 2 streams at most", Kind::Ours(Command::Copy, TWO)),
     way("stream4", "ninefold cp, 4 streams at most", Kind::Ours(Command::Copy, FOUR)),
     way(EXPORT, "ninefold cp, through an exporting server", Kind::Exported),
     way("stream-pipe", "ninefold cat, write", Kind::Ours(Command::Pipe, &[])),
@@ -499,7 +501,7 @@ mod tests {
     #[test]
     fn all_of_ours_may_stream_but_those_that_are_told_not_to() {
         let those: Vec<&str> = ALL.into_iter().filter(|way| way.may_stream()).map(|way| way.name).collect();
-        assert_eq!(those, ["stream", "stream1", "stream4", "export", "stream-pipe"]);
+        assert_eq!(those, ["stream", "stream1", "stream2", "stream4", "export", "stream-pipe"]);
         let told: Vec<&str> =
             ALL.into_iter().filter(|way| way.is_ours() && !way.may_stream()).map(|way| way.name).collect();
         assert_eq!(told, ["inband", "inband-pipe"]);

@@ -3,6 +3,7 @@
 //! A fid is a name for a handle; a handle lives on after its fid is forgotten until the last request
 //! that uses it is complete. Only then comes the file's farewell.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
@@ -21,17 +22,27 @@ impl From<FarewellId> for HandleId {
     }
 }
 
-/// What a handle may be used for.
+/// What a handle may be used for. Each has eight bytes at most, for which see [`Handle`].
 #[derive(Debug)]
+#[expect(clippy::box_collection, reason = "a Vec, or a boxed slice, makes every handle larger")]
 pub(super) enum Mode {
     /// Walked, not open.
     Walked,
     /// Open; `remove`: 9P2000's ORCLOSE; `appends`: whatever is written goes to the end.
     Open { access: Access, remove: bool, appends: bool },
     /// Made by Txattrwalk: the value is read.
-    XattrRead { value: Vec<u8> },
+    XattrRead(Box<Vec<u8>>),
     /// Made by Txattrcreate: the value is written, and set at the clunk.
-    XattrWrite { name: Vec<u8>, size: usize, flags: u32, value: Vec<u8> },
+    XattrWrite(Box<Written>),
+}
+
+/// An extended attribute that is being written.
+#[derive(Debug)]
+pub(super) struct Written {
+    pub name: Vec<u8>,
+    pub size: usize,
+    pub flags: u32,
+    pub value: Vec<u8>,
 }
 
 impl Mode {
@@ -42,8 +53,8 @@ impl Mode {
     /// Bytes of an attribute's value that it holds or has promised room for.
     fn value_bytes(&self) -> usize {
         match self {
-            Mode::XattrRead { value } => value.len(),
-            Mode::XattrWrite { size, .. } => *size,
+            Mode::XattrRead(value) => value.len(),
+            Mode::XattrWrite(written) => written.size,
             Mode::Walked | Mode::Open { .. } => 0,
         }
     }
@@ -64,7 +75,7 @@ const PLACES_ALL: usize = 65_536;
 
 /// Where a directory may be read.
 #[derive(Default, Debug)]
-pub(super) struct DirPlaces {
+struct DirPlaces {
     /// Where the last read ended.
     last: DirPosition,
     /// Places before it, by their offsets.
@@ -74,7 +85,7 @@ pub(super) struct DirPlaces {
 impl DirPlaces {
     /// read(5): a directory is read from the start or from where the last read ended. Linux's client takes the offsets of .u
     /// for such as lseek(2) goes to.
-    pub fn find(&self, offset: u64) -> Option<DirPosition> {
+    fn find(&self, offset: u64) -> Option<DirPosition> {
         match offset {
             0 => Some(DirPosition::default()),
             offset if offset == self.last.offset => Some(self.last),
@@ -95,14 +106,18 @@ pub(super) struct Fate {
     pub refused: bool,
 }
 
+/// What most have none of lies elsewhere, so that one is a cache line: of many connections with many fids each, what a request costs is the lines that
+/// it touches.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(super) struct Handle<F> {
     pub file: F,
     /// The fid that it was made for, or none. What waits for it is queued by this.
     pub fid: Option<Fid>,
     pub kind: QidType,
     pub mode: Mode,
-    pub dir: DirPlaces,
+    /// None until it is read.
+    dir: Option<Box<DirPlaces>>,
     /// The export may not be changed.
     pub read_only: bool,
     /// Requests that use it now.
@@ -110,7 +125,7 @@ pub(super) struct Handle<F> {
     /// A request that nothing may run beside: open, create, remove, a walk onto itself.
     pub exclusive: bool,
     /// Its fid is gone.
-    pub fate: Option<Fate>,
+    pub fate: Option<Box<Fate>>,
 }
 
 impl<F> Handle<F> {
@@ -120,6 +135,14 @@ impl<F> Handle<F> {
 
     pub fn is_open(&self) -> bool {
         matches!(self.mode, Mode::Open { .. })
+    }
+
+    /// Where a read of the directory at `offset` begins, if it may.
+    pub fn place(&self, offset: u64) -> Option<DirPosition> {
+        match &self.dir {
+            Some(dir) => dir.find(offset),
+            None => DirPlaces::default().find(offset),
+        }
     }
 
     /// Whether what is written goes to the end, whatever its offset.
@@ -137,7 +160,8 @@ impl<F> Handle<F> {
 
     /// What is left to do for an extended attribute when the handle ends.
     pub fn take_xattr(&mut self) -> Option<Result<XattrWrite, Error>> {
-        let Mode::XattrWrite { name, size, flags, value } = &mut self.mode else { return None };
+        let Mode::XattrWrite(written) = &mut self.mode else { return None };
+        let Written { name, size, flags, value } = &mut **written;
         let (name, value) = (core::mem::take(name), core::mem::take(value));
         if value.len() != *size {
             return Some(Err(Error::with_text(Errno::EINVAL, "attribute value shorter than announced")));
@@ -224,17 +248,8 @@ impl<F> Fids<F> {
     /// A handle, not yet known by a fid.
     pub fn insert(&mut self, file: F, fid: Option<Fid>, qid: Qid, mode: Mode, read_only: bool) -> HandleId {
         self.value_bytes += mode.value_bytes();
-        let handle = Handle {
-            file,
-            fid,
-            kind: qid.kind,
-            mode,
-            dir: DirPlaces::default(),
-            read_only,
-            uses: 0,
-            exclusive: false,
-            fate: None,
-        };
+        let handle =
+            Handle { file, fid, kind: qid.kind, mode, dir: None, read_only, uses: 0, exclusive: false, fate: None };
         let index = match self.free.pop() {
             Some(index) => {
                 self.handles[index as usize] = Some(handle);
@@ -267,6 +282,7 @@ impl<F> Fids<F> {
     /// it is read from its start.
     pub fn told(&mut self, id: HandleId, from: DirPosition, ends: &[RecordEnd], back: bool) {
         let Some(Handle { dir, .. }) = self.handles.get_mut(id.0 as usize).and_then(Option::as_mut) else { return };
+        let dir = dir.get_or_insert_default();
         self.places -= dir.places.len();
         if from.offset == 0 {
             dir.places.clear();
@@ -301,7 +317,7 @@ impl<F> Fids<F> {
         let handle = self.handles.get_mut(id.0 as usize)?.take()?;
         self.live -= 1;
         self.value_bytes -= handle.mode.value_bytes();
-        self.places -= handle.dir.places.len();
+        self.places -= handle.dir.as_ref().map_or(0, |dir| dir.places.len());
         self.free.push(id.0);
         if self.live == 0 {
             // A connection that once had many fids and let them go is small again.
@@ -315,5 +331,17 @@ impl<F> Fids<F> {
     pub fn forget_all(&mut self) -> Vec<HandleId> {
         let slots = core::mem::take(&mut self.slots);
         slots.into_values().filter_map(|slot| if let Slot::Live(id) = slot { Some(id) } else { None }).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn a_handle_is_one_cache_line() {
+        assert_eq!(size_of::<Option<Handle<Arc<dyn Fn()>>>>(), 64);
     }
 }

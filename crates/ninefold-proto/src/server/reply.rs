@@ -1,5 +1,6 @@
 //! From a request's result to its effect on the fids and its R message.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::fids::{Fate, Mode};
@@ -328,7 +329,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
             }
             (After::XattrRead { newfid }, Done::Xattr { value, file }) => {
                 let size = value.len() as u64;
-                self.fids.establish(newfid, file, Qid::default(), Mode::XattrRead { value }, true);
+                self.fids.establish(newfid, file, Qid::default(), Mode::XattrRead(Box::new(value)), true);
                 Reply::Xattrwalk(size)
             }
             (After::Plain { number: 124 }, Done::Stat(stat)) => Reply::Stat(stat),

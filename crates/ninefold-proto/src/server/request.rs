@@ -1,9 +1,10 @@
 //! From a decoded T message to an [`Op`]: every check of fids, names, modes, offsets and counts.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::str::FromStr;
 
-use super::fids::{Fate, HandleId, Lookup, Mode};
+use super::fids::{Fate, HandleId, Lookup, Mode, Written};
 use super::groups::Course;
 use super::op::{Op, Request, RequestId, Special};
 use super::outbox::{Bulk, Outbox};
@@ -634,7 +635,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         if !handle.access()?.can_read() {
             return refused(Errno::EBADF, "fid is not open for reading");
         }
-        let (is_dir, place) = (handle.is_dir(), handle.dir.find(offset));
+        let (is_dir, place) = (handle.is_dir(), handle.place(offset));
         if is_dir && dialect == Dialect::Linux {
             return Err(Errno::EISDIR.into());
         }
@@ -772,13 +773,13 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
 
     fn is_xattr(&mut self, fid: Fid) -> bool {
         let Lookup::Live(id) = self.fids.lookup(fid) else { return false };
-        self.fids.get(id).is_some_and(|h| matches!(h.mode, Mode::XattrRead { .. } | Mode::XattrWrite { .. }))
+        self.fids.get(id).is_some_and(|h| matches!(h.mode, Mode::XattrRead(_) | Mode::XattrWrite(_)))
     }
 
     fn xattr_read(&mut self, tag: Tag, fid: Fid, offset: u64, count: u32, out: &mut Outbox<P>) -> Result<(), Stop> {
         let count = self.read_count(offset, count)? as usize;
         let id = self.handle(fid, Use::Shared)?;
-        let Some(Mode::XattrRead { value }) = self.fids.get(id).map(|handle| &handle.mode) else {
+        let Some(Mode::XattrRead(value)) = self.fids.get(id).map(|handle| &handle.mode) else {
             return refused(Errno::EBADF, "fid is not open for reading");
         };
         let from = usize::try_from(offset).unwrap_or(usize::MAX).min(value.len());
@@ -789,9 +790,10 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
 
     fn xattr_write(&mut self, tag: Tag, fid: Fid, offset: u64, data: &[u8], out: &mut Outbox<P>) -> Result<(), Stop> {
         let id = self.handle(fid, Use::Shared)?;
-        let Some(Mode::XattrWrite { size, value, .. }) = self.fids.get(id).map(|handle| &mut handle.mode) else {
+        let Some(Mode::XattrWrite(written)) = self.fids.get(id).map(|handle| &mut handle.mode) else {
             return refused(Errno::EBADF, "fid is not open for writing");
         };
+        let Written { size, value, .. } = &mut **written;
         // The value comes in order; more than was announced is an error before it is kept.
         if offset != value.len() as u64 || value.len() + data.len() > *size {
             return refused(Errno::EINVAL, "attribute value is not written in order, or longer than announced");
@@ -828,8 +830,8 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         if self.fids.value_bytes() + size as usize > XATTR_BYTES {
             return refused(Errno::ENOBUFS, "too many attribute values at a time");
         }
-        let mode = Mode::XattrWrite { name: name.to_vec(), size: size as usize, flags, value: Vec::new() };
-        self.fids.set_mode(id, mode);
+        let written = Written { name: name.to_vec(), size: size as usize, flags, value: Vec::new() };
+        self.fids.set_mode(id, Mode::XattrWrite(Box::new(written)));
         Reply::<P>::Plain { number: 32, qid: None }.push(tag, self.version, self.msize, out);
         Ok(())
     }

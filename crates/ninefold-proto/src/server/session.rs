@@ -1,5 +1,6 @@
 //! The session: which requests are outstanding, in what order they are answered, and when it all ends.
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -731,7 +732,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
     pub(super) fn retire(&mut self, id: HandleId, fate: Fate) {
         let Some(handle) = self.fids.get(id) else { return };
         debug_assert!(handle.fate.is_none());
-        handle.fate = Some(fate);
+        handle.fate = Some(Box::new(fate));
         if handle.uses == 0 {
             self.farewells.push_back(id);
         }

@@ -30,6 +30,7 @@ use bytes::Bytes;
 use futures_util::future::{AbortHandle, Abortable, BoxFuture};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::client::Client;
 use super::error::{Error, Fault};
@@ -50,13 +51,16 @@ const TRIPS: u32 = 20;
 
 /// The shortest and the longest piece of several, and of what is left in how many pieces each connection should bring it.
 const PIECE: std::ops::RangeInclusive<u64> = 512 << 10..=64 << 20;
-const SHARE: u64 = 3;
+const SHARE: u64 = 2;
 
 /// Bytes that are worth a stream of a connection that there is.
 const EVEN_LEAST: u64 = 128 << 10;
 
 /// Round trips that a piece takes at least on a fast way: the next one is asked for that long before.
 const PIECE_TRIPS: u32 = 1;
+
+/// Round trips that are asked for one after another where it is not known what one takes by now.
+const TRIPS_ASKED: usize = 3;
 
 /// Pieces that wait on a connection at most.
 const LINE: usize = 4;
@@ -96,6 +100,8 @@ pub struct Ranges {
     /// A stream of copies ended, and could not tell whether the file was changed.
     is_doubtful: bool,
     width: Width,
+    /// What a round trip takes by now, when that was asked for.
+    asked: Option<AbortOnDropHandle<Option<Duration>>>,
     most: usize,
     trip: Duration,
     /// When the connections are compared next, unless nobody waits for bytes meanwhile: since then none is waited for.
@@ -133,6 +139,11 @@ async fn passed(due: Instant) {
     tokio::time::sleep_until(due).await;
     // The runtime looks at sockets meanwhile.
     tokio::task::yield_now().await;
+}
+
+/// What was asked for, when it is told; `None` where nothing was.
+async fn told(asked: &mut Option<AbortOnDropHandle<Option<Duration>>>) -> Option<Option<Duration>> {
+    Some(asked.as_mut()?.await.ok().flatten())
 }
 
 /// How a part's stream is had.
@@ -211,6 +222,7 @@ impl File {
             copies: false,
             is_doubtful: false,
             width: Width::new(trip, most, now),
+            asked: None,
             most,
             trip,
             due: now + window(trip) / 2,
@@ -259,6 +271,11 @@ impl Ranges {
         self.lines.len()
     }
 
+    /// Those of them that go on behind what they have.
+    fn staying(&self) -> usize {
+        self.lines.values().filter(|line| !line.leaves).count()
+    }
+
     /// Bytes that no stream has begun with.
     fn queued(&self) -> u64 {
         self.queue.iter().fold(0, |left, (from, to)| left.saturating_add(to - from))
@@ -270,8 +287,9 @@ impl Ranges {
         let first = self.queue.front_mut()?;
         let mut length = if self.in_pieces && !self.is_in_band {
             let streams = streams.max(1) as u64;
-            let share = (left / (streams * SHARE)).clamp(least_piece(self.trip, streams), *PIECE.end());
-            self.even.unwrap_or(share)
+            let least = least_piece(self.trip, streams);
+            let most = self.width.trial().map_or(*PIECE.end(), |trial| trial.clamp(least, *PIECE.end()));
+            self.even.unwrap_or((left / (streams * SHARE)).clamp(least, most))
         } else {
             u64::MAX
         };
@@ -350,6 +368,13 @@ impl Ranges {
             let due = self.due;
             let came = tokio::select! {
                 biased;
+                Some(took) = told(&mut self.asked) => {
+                    self.asked = None;
+                    // Where nobody says the way is not known to have room.
+                    self.width.trip_is(took.unwrap_or(Duration::MAX));
+                    self.widen();
+                    continue;
+                }
                 came = self.waiting.next() => came,
                 () = passed(due) => {
                     self.judge(Instant::now());
@@ -609,7 +634,7 @@ impl Ranges {
         let left_of = |part: &usize| self.parts.get(part).map_or(0, Part::left);
         let behind = line.parts.iter().rev().take_while(|one| **one != number).count();
         let left: u64 = line.parts.iter().map(left_of).sum();
-        let most = if self.even.is_some() { 1 } else { LINE };
+        let most = if self.even.is_some() || self.width.trial().is_some() { 1 } else { LINE };
         let now = Instant::now();
         // One that was cut short ends its connection.
         if first.end < first.until || behind == most || !line.comes_soon(left, self.trip, now) {
@@ -621,13 +646,16 @@ impl Ranges {
         self.follow(first.line);
     }
 
-    /// Begins with a piece on a connection that there is, if there is one and it goes on.
+    /// Begins with a piece on a connection that there is, if there is one and it goes on: of more than are wanted the last do not.
     fn follow(&mut self, line: usize) {
-        let track = self.lines.get(&line).and_then(|line| line.track.as_ref());
-        if self.is_in_band || track.is_none_or(|track| track.is_broken()) {
+        let wanted = self.width.wanted();
+        let stay_before = self.lines.range(..line).filter(|(_, line)| !line.leaves).count();
+        let Some(one) = self.lines.get_mut(&line) else { return };
+        one.leaves |= stay_before >= wanted;
+        if self.is_in_band || one.leaves || one.track.as_ref().is_none_or(|track| track.is_broken()) {
             return;
         }
-        if let Some((offset, end)) = self.take_piece(self.width.wanted()) {
+        if let Some((offset, end)) = self.take_piece(wanted) {
             self.begin(offset, end, Some(line));
         }
     }
@@ -659,10 +687,29 @@ impl Ranges {
         });
     }
 
+    /// Asks what a round trip takes, whether or not the caller waits for bytes. The least of several: others may be in the way of one.
+    fn ask_for_trip(&mut self) {
+        let file = self.file.clone();
+        let client = file.client.fork();
+        let ask = async move {
+            let mut least = None;
+            for _ in 0..TRIPS_ASKED {
+                let asked = Instant::now();
+                file.metadata_by(&client).await.ok()?;
+                least = least.into_iter().chain([asked.elapsed()]).min();
+            }
+            least
+        };
+        self.asked = Some(AbortOnDropHandle::new(tokio::spawn(ask)));
+    }
+
     /// Begins with what no stream has begun with, then parts the range that has most left, while more streams are wanted than there are.
     fn widen(&mut self) {
         let wanted = if self.is_in_band { 1 } else { self.width.at(Instant::now()).max(1) };
-        while self.streams() < wanted
+        if self.width.asks() {
+            self.ask_for_trip();
+        }
+        while self.staying() < wanted
             && let Some((offset, end)) = self.take_piece(wanted)
         {
             self.begin(offset, end, None);
@@ -670,7 +717,7 @@ impl Ranges {
         if self.is_in_band {
             return;
         }
-        for _ in self.streams()..wanted {
+        for _ in self.staying()..wanted {
             // What is behind another on its connection comes when that has come, and both fail with it.
             // And nobody tells of what came of a copy that is cut short.
             let (lines, now) = (&self.lines, Instant::now());

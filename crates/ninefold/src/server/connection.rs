@@ -10,6 +10,7 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -37,6 +38,9 @@ use crate::transport::{Peer, PipeShare, Stream};
 /// Bytes that one read asks for while no larger frame is expected. Linux's loopback hands over 64 KiB at a time.
 const READ_CHUNK: usize = 64 * 1024;
 
+/// Bytes that are read beside the runtime at a time: those of more than a hundred small requests.
+const LITTLE: usize = 4096;
+
 /// Frames and farewells handled before other connections of this thread get their turn.
 const TURN: usize = 64;
 
@@ -56,12 +60,15 @@ const LINGER: Duration = Duration::from_secs(5);
 /// Bytes that a thread keeps for arrivals. Threads of the blocking pool become workers too, so there may be many.
 const ARRIVALS_KEEP: usize = 4 * READ_CHUNK;
 
+/// Connections of this process so far.
+static NUMBERS: AtomicU64 = AtomicU64::new(0);
+
 thread_local! {
     /// Where bytes arrive while a connection holds no part of a frame: an idle connection has no buffer.
     static ARRIVALS: RefCell<BytesMut> = RefCell::new(BytesMut::new());
 
-    /// When a connection last had its turn on this thread.
-    static LAST_TURN: Cell<Option<Instant>> = const { Cell::new(None) };
+    /// Which connection, of whatever server, had the last turn on this thread, and when that ended.
+    static LAST_TURN: Cell<Option<(u64, Instant)>> = const { Cell::new(None) };
 }
 
 /// What a future of this connection brought.
@@ -101,6 +108,8 @@ pub(super) struct Connection {
     /// The peer is on this machine.
     is_here: bool,
     early: Early,
+    /// Of this process.
+    number: u64,
     /// For the next request; most are done at once and give it back.
     spare_cancel: Arc<Cancel>,
     /// Bytes that running requests will read or have to write.
@@ -176,6 +185,7 @@ impl Connection {
             stalled: false,
             is_here,
             early: Early::new(began),
+            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             in_flight: 0,
             began,
             streams: streams.clone(),
@@ -198,9 +208,10 @@ impl Connection {
     }
 
     fn poll(&mut self, task: &mut Context<'_>) -> Poll<()> {
-        self.early.begin(Instant::now(), LAST_TURN.get());
+        let last = LAST_TURN.get().filter(|(number, _)| *number == self.number);
+        self.early.begin(Instant::now(), last.map(|(_, ended)| ended));
         let polled = self.take_turn(task);
-        LAST_TURN.set(Some(Instant::now()));
+        LAST_TURN.set(Some((self.number, Instant::now())));
         polled
     }
 
@@ -591,7 +602,12 @@ impl Connection {
         if !self.arrived.try_reclaim(missing) {
             self.arrived.reserve(missing);
         }
-        let read = poll_read_buf(Pin::new(&mut self.stream), task, &mut self.arrived);
+        let mut read = poll_read_buf(Pin::new(&mut self.stream), task, &mut self.arrived);
+        if read.is_ready() {
+            self.early.was_told();
+        } else if self.is_here && self.early.may_look() {
+            read = self.look_again();
+        }
         if self.arrived.is_empty() {
             let buffer = std::mem::take(&mut self.arrived);
             if buffer.capacity() <= ARRIVALS_KEEP {
@@ -607,6 +623,17 @@ impl Connection {
             Poll::Ready(Err(error)) => self.end(End::Lost(Some(error))),
         }
         true
+    }
+
+    /// Reads what came while the last requests were done, which the runtime does not know yet: to wait for it to look is two calls more.
+    fn look_again(&mut self) -> Poll<io::Result<usize>> {
+        let mut little = [0; LITTLE];
+        match self.stream.read_now(&mut little) {
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                Poll::Pending
+            }
+            read => Poll::Ready(read.inspect(|&n| self.arrived.extend_from_slice(&little[..n]))),
+        }
     }
 
     /// Watches the deadline of the session or of the closing; `true` when it has passed.

@@ -1,7 +1,9 @@
 //! When a peer on this machine has replies before the rest of what it asked for is done: pure, with time as an argument.
 //!
 //! Replies that leave together are the least work. But a peer that waits for all of them does nothing meanwhile, and then we do nothing while it
-//! asks anew. Farther away a packet more may cost a round trip, so this is for peers on this machine.
+//! asks anew, if no others ask meanwhile. Farther away a packet more may cost a round trip, so this is for peers on this machine.
+//!
+//! For the same reason, who is alone on its thread may look by itself for what came meanwhile ([`Early::may_look`]).
 //!
 //! Order of driving: `begin` with each turn of the connection, `came` when requests were read, `is_time` behind each of them, `sent` when replies were.
 
@@ -16,15 +18,23 @@ const SHARE: Duration = Duration::from_micros(100);
 /// once. Where it has none, to send once is less work.
 const HALF: Duration = Duration::from_micros(12);
 
-/// A thread of whose connections none had a turn for so long has time to spare. What else it did meanwhile is not known here: it costs a write more.
+/// A thread on which one connection had a turn behind the other, and none for so long between them, has time to spare. What else it did meanwhile is
+/// not known here: it costs a write more. Where connections take turns, one is at work while the peers of others are.
 const SLEPT: Duration = Duration::from_micros(5);
 
 /// Turns for which it counts as such: replies that leave early keep it awake.
 const SPARE: u8 = 16;
 
+/// Times that a connection looks for what came, for one that the runtime does.
+const LOOKS: u8 = 16;
+
 /// See the [module](self).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Early {
+    /// The last turn on this thread was of this connection too.
+    is_alone: bool,
+    /// Times left of [`LOOKS`].
+    looks: u8,
     /// Turns left of [`SPARE`].
     spare: u8,
     /// When replies were last sent in this turn, or its beginning.
@@ -35,14 +45,30 @@ pub(super) struct Early {
 
 impl Early {
     pub fn new(now: Instant) -> Early {
-        Early { spare: 0, since: now, half: None }
+        Early { is_alone: false, looks: LOOKS, spare: 0, since: now, half: None }
     }
 
-    /// A turn begins, on a thread on which another one ended at `last`.
+    /// A turn begins. The last one on this thread ended at `last`, if it was one of the same connection.
     pub fn begin(&mut self, now: Instant, last: Option<Instant>) {
-        let slept = last.is_none_or(|last| now.saturating_duration_since(last) >= SLEPT);
-        self.spare = if slept { SPARE } else { self.spare.saturating_sub(1) };
+        self.is_alone = last.is_some();
+        self.spare = match last.map(|last| now.saturating_duration_since(last)) {
+            None => 0,
+            Some(pause) if pause >= SLEPT => SPARE,
+            Some(_) => self.spare.saturating_sub(1),
+        };
         self.since = now;
+    }
+
+    /// Whether to look for what came before the runtime does, which is two calls more: so often, as others wait for the runtime to look too.
+    pub fn may_look(&mut self) -> bool {
+        let may = self.is_alone && self.looks > 0;
+        self.looks = self.looks.saturating_sub(u8::from(may));
+        may
+    }
+
+    /// The runtime has looked.
+    pub fn was_told(&mut self) {
+        self.looks = LOOKS;
     }
 
     /// Requests came; so many bytes of them are there.
@@ -88,7 +114,7 @@ mod tests {
     fn a_thread_without_a_pause_sends_early_for_some_turns_more_and_then_after_much_work_only() {
         let mut now = Instant::now();
         let mut early = Early::new(now);
-        early.begin(now, None);
+        early.begin(now, Some(now - SLEPT));
         for turn in 0..2 * SPARE {
             early.came(1000, now);
             assert_eq!(early.is_time(500, now + HALF), turn < SPARE, "turn {turn}");
@@ -101,5 +127,27 @@ mod tests {
         early.begin(now + SLEPT, Some(now));
         early.came(1000, now + SLEPT);
         assert!(early.is_time(500, now + SLEPT + HALF));
+    }
+
+    #[test]
+    fn who_is_alone_looks_so_often_until_the_runtime_has() {
+        let now = Instant::now();
+        let mut early = Early::new(now);
+        early.begin(now, Some(now));
+        for _ in 0..2 {
+            assert_eq!((0..1000).filter(|_| early.may_look()).count(), usize::from(LOOKS));
+            early.was_told();
+        }
+    }
+
+    #[test]
+    fn where_connections_take_turns_replies_leave_after_much_work_only() {
+        let now = Instant::now();
+        let mut early = Early::new(now);
+        early.begin(now, Some(now - SLEPT));
+        assert!(early.may_look());
+        early.begin(now, None);
+        early.came(1000, now);
+        assert!(!early.may_look() && !early.is_time(0, now + HALF) && early.is_time(1000, now + SHARE));
     }
 }

@@ -1,7 +1,8 @@
 //! The way out of a connection: [`Outlet`] takes replies from the outbox and gives them to the stream.
 //!
-//! Replies in memory leave in gathered writes. Where data wait in pipes, they and the heads between them are put into one
-//! pipe first, which costs a little for each page and none for its bytes, so that many replies leave with one call.
+//! Replies in memory leave in gathered writes. Where several have data in pipes, these and the heads between them are put into one
+//! pipe first, which costs a little for each page and none for its bytes, so that many replies leave with one call. One alone leaves by a
+//! call for its head and one for its data, which is one less.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -50,7 +51,7 @@ impl Outlet {
         out: &mut Outbox<Data>,
         task: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.gathered.is_some() || is_for_a_pipe(out) && self.gather(out) {
+        if self.gathered.is_some() || has_several_in_pipes(out) && self.gather(out) {
             return self.poll_send_gathered(stream, out, task);
         }
         let mut slices = [IoSlice::new(&[]); SLICES];
@@ -69,7 +70,7 @@ impl Outlet {
         }
         let sent = match piped {
             None => Pin::new(stream).poll_write_vectored(task, &slices[..n]),
-            Some(piped) if n == 0 => stream.poll_send_piped(task, piped, false),
+            Some(piped) if n == 0 => stream.poll_send_piped(task, piped, out.len() > piped.len()),
             Some(_) => stream.poll_send_before_more(task, &slices[..n]),
         };
         let sent = some(ready!(sent))?;
@@ -112,19 +113,19 @@ impl Outlet {
     }
 }
 
-/// Whether data in a pipe come next, or behind a little memory.
-fn is_for_a_pipe(out: &Outbox<Data>) -> bool {
-    let mut bytes = 0;
+/// Whether data in two pipes come next, with no more than a little memory before each.
+fn has_several_in_pipes(out: &Outbox<Data>) -> bool {
+    let (mut bytes, mut pipes) = (0, 0);
     for chunk in out.chunks() {
         match chunk {
-            Chunk::Outside(..) => return true,
+            Chunk::Outside(..) => (bytes, pipes) = (0, pipes + 1),
             Chunk::Memory(memory) => bytes += memory.len(),
         }
-        if bytes > SMALL {
-            return false;
+        if bytes > SMALL || pipes > 1 {
+            break;
         }
     }
-    false
+    pipes > 1
 }
 
 /// Nothing sent to a stream that was ready is its end.

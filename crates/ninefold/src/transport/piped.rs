@@ -28,8 +28,8 @@ const MOST: usize = 24;
 /// are enough, because those that wait are gathered into one.
 const MOST_OF_ONE: usize = 9;
 
-/// Empty pipes that are kept.
-const IDLE: usize = 8;
+/// Empty pipes that are kept: all that one connection uses, or each of its groups of replies would make one anew.
+const IDLE: usize = MOST_OF_ONE + 3;
 
 /// Reads that go without a pipe after one was refused by the kernel: to ask each time costs four calls.
 const WITHOUT: usize = 1000;

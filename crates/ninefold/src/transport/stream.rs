@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, send, sendmsg};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, DuplexStream, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -83,6 +83,16 @@ impl Stream {
     /// Sends what a pipe holds to a socket. `more` follows at once.
     pub(crate) fn poll_send_piped(&self, cx: &mut Context<'_>, piped: &Piped, more: bool) -> Poll<io::Result<usize>> {
         self.poll_send(cx, |socket| piped.send(socket, more))
+    }
+
+    /// What a socket has now, whether or not the runtime knows of it; EAGAIN where it has nothing, or is no socket.
+    pub(crate) fn read_now(&self, buf: &mut [u8]) -> io::Result<usize> {
+        let read = match self {
+            Stream::Tcp(socket) => recv(socket, buf, RecvFlags::DONTWAIT),
+            Stream::Unix(socket) => recv(socket, buf, RecvFlags::DONTWAIT),
+            _ => Err(Errno::AGAIN),
+        };
+        Ok(read?.0)
     }
 
     /// Writes some of `data` where much of it follows. Of a TCP socket about a third of the buffer stays free, as far as poll(2) says that (tcp(7),

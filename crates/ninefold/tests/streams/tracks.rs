@@ -194,6 +194,48 @@ async fn what_was_copied_is_not_changed_by_who_changes_the_file_behind_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_a_stream_is_copied_so_that_its_good_end_waits_for_no_peer() {
+    let bed = Bed::new();
+    let mut s = bed.session("9P2000.L.n1", "host").await;
+    // All of it is in the server's socket; and pages go before what is copied.
+    for (fid, name, len) in [(1, "short", 256 << 10), (2, "long", 64 * MIB)] {
+        let bytes = bed.file(name, len as usize);
+        s.open_file(fid, name, 0).await;
+        let opened = s.stream_as(0, fid, 0, len).await.unwrap();
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(16 * 1024).unwrap();
+        let mut data = socket.connect(bed.address).await.unwrap();
+        data.write_all(&opening(&opened.token)).await.unwrap();
+        // The peer's socket does not have room for the rest.
+        let mut got = exactly(&mut data, len.saturating_sub(256 << 10)).await;
+        assert_eq!(soon("its end", s.end(opened.id, 0)).await, Ok((len, opened.modrev)), "{name}");
+        assert_eq!(bed.server.streams(), 1, "its place is taken as long as the peer takes something");
+        let file = std::fs::OpenOptions::new().write(true).open(bed.path(name)).unwrap();
+        file.write_all_at(&vec![0; len as usize], 0).unwrap();
+        got.append(&mut all(&mut data).await.unwrap());
+        assert!(got == bytes, "{name} was changed on its way");
+        drop(data);
+        bed.quiet().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_ends_before_or_in_what_is_copied_ends_there() {
+    let bed = Bed::new();
+    let mut s = bed.session("9P2000.L.n1", "host").await;
+    // Of much more, nothing is copied when the file ends; of a little more, all is.
+    for (fid, len, more) in [(1, 9 * MIB, 1 << 40), (2, 9 * MIB, MIB / 2), (3, 300 << 10, 1), (4, 0, 10)] {
+        let name = fid.to_string();
+        let bytes = bed.file(&name, len as usize);
+        s.open_file(fid, &name, 0).await;
+        let opened = s.stream_as(0, fid, 0, len + more).await.unwrap();
+        let mut data = bed.data(&opened.token).await;
+        assert!(all(&mut data).await.unwrap() == bytes, "{len} and {more}");
+        assert_eq!(soon("its end", s.end(opened.id, 0)).await, Ok((len, opened.modrev)));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_ends_waits_for_no_connection_behind_its_streams() {
     // As long as one may be silent.
     let (limits, streams) = (

@@ -32,6 +32,8 @@ pub(super) struct Line {
     pub track: Option<Arc<Track>>,
     /// The numbers of its parts, in the order in which they come.
     pub parts: VecDeque<usize>,
+    /// No other part comes behind them, as there are connections enough.
+    pub leaves: bool,
     /// Bytes that came so far, and when the first of them did.
     young: u64,
     first_at: Option<Instant>,
@@ -50,6 +52,7 @@ impl Line {
         Line {
             track,
             parts: VecDeque::new(),
+            leaves: false,
             young: 0,
             first_at: None,
             moved: 0,

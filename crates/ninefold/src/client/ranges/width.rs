@@ -3,8 +3,10 @@
 //! A connection begins with ten segments a round trip and doubles that each time (RFC 6928), so a short round trip needs one
 //! connection, and a long one several at once. From then on the bytes of each interval of two round trips are counted. As long as an
 //! interval brings a quarter more than the best before, the connections find out by themselves what the way holds, and more of them
-//! would overrun it. Then there are twice as many; if they bring a quarter more within some intervals, and that has come to its end
-//! too, again. If they do not, the way is full.
+//! would overrun it. Then it is asked what a round trip takes by now ([`Width::asks`]): where that is more than at first, a queue stands, and the way is
+//! full. Else half as many more are tried; if they bring a quarter more within some intervals, and that has come to its end too, again. If they do
+//! not, the way is full too, and where a file goes in pieces no more than there were before go on: more of them only fill its queue, and each costs both
+//! ends.
 
 use std::time::Duration;
 
@@ -13,6 +15,10 @@ use tokio::time::Instant;
 /// What a round trip may take for one connection to be enough: ten segments then make 33 Mbit/s at once, and 1 Gbit/s
 /// five round trips, 18 ms, later. A connection for each 2 ms of a longer one filled 1 Gbit/s no sooner at 15 ms, and overran it.
 const TRIP: Duration = Duration::from_micros(3500);
+
+/// What a round trip takes where a queue stands: so many times what it took at first, and what chance makes of it.
+const QUEUED: f64 = 1.25;
+const CHANCE: Duration = Duration::from_millis(1);
 
 /// Intervals in which more connections show that they bring more: ten round trips, in which each brings 15 MB if nothing holds it.
 const PROOF: u32 = 5;
@@ -34,6 +40,7 @@ pub(super) fn interval(trip: Duration) -> Duration {
 /// See the [module](self).
 #[derive(Debug)]
 pub(in crate::client) struct Width {
+    trip: Duration,
     most: usize,
     wanted: usize,
     interval: Duration,
@@ -43,15 +50,38 @@ pub(in crate::client) struct Width {
     best: f64,
     /// The same of when there were fewer, or 0.
     before: f64,
+    /// How many there were then.
+    proven: usize,
     /// Intervals that they still have to bring more than those.
     proof: u32,
+    question: Question,
+}
+
+/// What a round trip takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Question {
+    None,
+    Due,
+    Asked,
 }
 
 impl Width {
     /// `trip`: what a round trip takes.
     pub fn new(trip: Duration, most: usize, now: Instant) -> Width {
         let wanted = (trip.as_nanos() / TRIP.as_nanos()).clamp(1, most as u128) as usize;
-        Width { most, wanted, interval: interval(trip), since: now, bytes: 0, best: 0.0, before: 0.0, proof: PROOF }
+        Width {
+            trip,
+            most,
+            wanted,
+            interval: interval(trip),
+            since: now,
+            bytes: 0,
+            best: 0.0,
+            before: 0.0,
+            proven: wanted,
+            proof: PROOF,
+            question: Question::None,
+        }
     }
 
     /// By how many streams, of at most `most`, a file should be read from its open on, if it is long; 0 where one is enough.
@@ -67,6 +97,34 @@ impl Width {
     /// Bytes a second, of the best interval.
     pub fn rate(&self) -> f64 {
         self.best
+    }
+
+    /// Whether to ask what a round trip takes, and to tell that to [`Width::trip_is`].
+    pub fn asks(&mut self) -> bool {
+        let is_due = self.question == Question::Due;
+        if is_due {
+            self.question = Question::Asked;
+        }
+        is_due
+    }
+
+    /// What a round trip takes by now, at least.
+    pub fn trip_is(&mut self, trip: Duration) {
+        self.question = Question::None;
+        if trip > self.trip.mul_f64(QUEUED) + CHANCE {
+            self.proof = 0;
+            return;
+        }
+        // What came meanwhile is no merit of those that are to come.
+        self.before = self.best;
+        self.wanted = (self.wanted + (self.wanted / 2).max(1)).min(self.most);
+        self.proof = PROOF;
+    }
+
+    /// While more are tried, what one of them brings meanwhile: those that turn out to be too many are not bound to more.
+    pub fn trial(&self) -> Option<u64> {
+        let bytes = self.best * (self.interval * PROOF).as_secs_f64() / self.wanted as f64;
+        (self.wanted > self.proven).then_some(bytes as u64)
     }
 
     pub fn moved(&mut self, bytes: u64) {
@@ -90,15 +148,17 @@ impl Width {
         // A pause says nothing of the way.
         let pauses = rate * 2.0 < self.best || rate == 0.0;
         self.best = self.best.max(rate);
-        if grows || pauses || self.proof == 0 {
+        if grows || pauses || self.proof == 0 || self.question != Question::None {
             return;
         }
         if self.best > self.before * MORE {
-            self.before = self.best;
-            self.wanted = (self.wanted * 2).min(self.most);
-            self.proof = PROOF;
+            (self.before, self.proven) = (self.best, self.wanted);
+            self.question = if self.wanted < self.most { Question::Due } else { Question::None };
         } else {
             self.proof -= 1;
+            if self.proof == 0 {
+                self.wanted = self.proven;
+            }
         }
     }
 }
@@ -107,16 +167,43 @@ impl Width {
 mod tests {
     use super::*;
 
-    /// The width after so many intervals with the rates, in MB/s.
+    /// The width after so many intervals with the rates, in MB/s, where a round trip takes as long as at first.
     fn after(trip: u64, rates: &[u64]) -> usize {
-        let (mut now, trip) = (Instant::now(), Duration::from_millis(trip));
+        after_where(trip, trip, rates)
+    }
+
+    /// The same where it takes so long by then.
+    fn after_where(trip: u64, by_then: u64, rates: &[u64]) -> usize {
+        let (mut now, trip, by_then) = (Instant::now(), Duration::from_millis(trip), Duration::from_millis(by_then));
         let mut width = Width::new(trip, 8, now);
         for rate in rates {
             width.moved(rate * 1000 * width.interval.as_millis() as u64);
             now += width.interval;
             width.at(now);
+            if width.asks() {
+                assert!(!width.asks());
+                width.trip_is(by_then);
+            }
         }
         width.wanted()
+    }
+
+    #[test]
+    fn what_came_before_there_were_more_does_not_prove_them() {
+        let (mut now, trip) = (Instant::now(), Duration::from_millis(1));
+        let mut width = Width::new(trip, 8, now);
+        let mut bring = |width: &mut Width, rate: u64| {
+            width.moved(rate * 1000 * width.interval.as_millis() as u64);
+            now += width.interval;
+            width.at(now)
+        };
+        bring(&mut width, 100);
+        bring(&mut width, 101);
+        assert!(width.asks());
+        // It goes on to grow while a round trip is waited for.
+        assert_eq!(bring(&mut width, 140), 1);
+        width.trip_is(trip);
+        assert_eq!([141, 139, 140, 140, 140, 140].map(|rate| bring(&mut width, rate)), [2, 2, 2, 2, 1, 1]);
     }
 
     #[test]
@@ -135,11 +222,19 @@ mod tests {
         // It has not come to what one can.
         assert_eq!(after(1, &[10, 20, 40, 80, 160]), 1);
         assert_eq!(after(1, &[10, 20, 21]), 2);
-        // Two bring no more.
-        assert_eq!(after(1, &[10, 20, 21, 20, 22, 20, 20, 20, 100, 100]), 2);
-        assert_eq!(after(1, &[10, 20, 20, 40, 40, 80, 80]), 8);
+        // Two bring no more, and one is enough, whatever comes then.
+        assert_eq!(after(1, &[10, 20, 21, 20, 22, 20, 20]), 2);
+        assert_eq!(after(1, &[10, 20, 21, 20, 22, 20, 20, 20, 100, 100]), 1);
+        assert_eq!(after(1, &[10, 20, 20, 40, 40, 80, 80]), 4);
+        assert_eq!(after(1, &[10, 20, 20, 40, 40, 80, 80, 160, 160, 320, 320]), 8);
+        assert_eq!(after(15, &[100, 100, 101, 99]), 6);
+        assert_eq!(after(15, &[100, 100, 101, 99, 100, 100, 100]), 4);
+        // A queue stands.
+        assert_eq!(after_where(15, 20, &[100, 100, 101, 99, 200, 201]), 4);
+        assert_eq!(after_where(1, 2, &[10, 20, 21]), 2);
+        assert_eq!(after_where(1, 3, &[10, 20, 21]), 1);
         // Little by little.
-        assert_eq!(after(1, &[20, 20, 23, 26]), 4);
+        assert_eq!(after(1, &[20, 20, 23, 26]), 3);
         // A pause is no end of growth.
         assert_eq!(after(1, &[100, 0, 0, 10, 0]), 1);
     }

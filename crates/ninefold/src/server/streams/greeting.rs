@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use super::origin::Origin;
+use super::places::Place;
 use super::tokens::{Claim, Early, Handover, Said};
 use super::{StreamLimits, closing};
 use crate::server::Server;
@@ -26,6 +27,9 @@ use crate::transport::{Peer, Stream};
 
 /// How long the end of a peer is waited for by a server that ends itself: what it has sent leaves all the same.
 const FAREWELL: Duration = Duration::from_millis(500);
+
+/// A peer that takes nothing for so long, of what lies in a socket, is not waited for.
+const STEP: Duration = Duration::from_secs(1);
 
 /// Connections that have not said what they are.
 #[derive(Debug, Default)]
@@ -171,14 +175,23 @@ pub(super) async fn part(server: Arc<Server>, stream: Stream, peer: Peer) {
     end(&server, stream, waits).await;
 }
 
+/// The end of a connection behind its only stream: that one's place is free when the peer has taken it, or takes nothing.
+pub(super) async fn let_take(server: Arc<Server>, stream: Stream, place: Place) {
+    closing::let_end(stream, STEP, server.streams.limits.idle, drained(&server)).await;
+    drop(place);
+}
+
+/// The server has waited long enough behind its end.
+async fn drained(server: &Server) {
+    server.draining.cancelled().await;
+    tokio::time::sleep(FAREWELL).await;
+}
+
 async fn end(server: &Server, stream: Stream, waits: Waits<'_>) {
     let hurry = async {
         tokio::select! {
             () = waits.evicted.cancelled() => {}
-            () = async {
-                server.draining.cancelled().await;
-                tokio::time::sleep(FAREWELL).await;
-            } => {}
+            () = drained(server) => {}
         }
     };
     closing::let_end(stream, server.limits.handshake, server.streams.limits.idle, hurry).await;

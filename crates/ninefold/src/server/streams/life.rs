@@ -14,12 +14,13 @@ use super::closing::Way;
 use super::conveying::{self, Conduit};
 use super::copying::Backing;
 use super::descriptor::{self, Descriptor};
+use super::moving::{self, Copies};
 use super::pace::Pace;
 use super::places::Place;
 use super::port::Port;
 use super::table::{Ended, Entry, Hold};
 use super::tokens::Ticket;
-use super::{StreamLimits, copying, greeting, moving};
+use super::{StreamLimits, copying, greeting};
 use crate::server::conduit::Seen;
 use crate::server::dispatch::{Handle, outlive, survive};
 use crate::server::{Cx, Server};
@@ -166,6 +167,9 @@ pub(super) fn cut_short() -> Error {
     Error::with_text(Errno::EPIPE, "the data connection was closed before all bytes had come")
 }
 
+/// Bytes that may lie in a socket without a place at the server.
+const LITTLE: u64 = 64 * 1024;
+
 impl Life {
     pub async fn run(self, server: Arc<Server>, place: Place, entry: Entry) {
         let Life { peer, modrev, moves, arrival, read, offset, length, appends, is_asked_after, more, copied } = self;
@@ -173,36 +177,45 @@ impl Life {
         let stream = arrive(arrival, &server, &bounds);
         // What ends before its length ends the connection: the peer is to know it by that.
         let goes_on = |count| more && length == Some(count);
+        // So much of it may still lie in the socket.
+        let mut lies_in_socket = 0;
         // What fails drops its connection, which resets it, before anything else is waited for.
         let moved = match moves {
             Moves::InKernel(file) => {
                 let moved = async {
                     let (mut way, mut is_taken) = (Way::by_kernel(stream.await?), true);
                     let host = || Backing::Host(file.clone());
-                    let count = match (&mut way, read) {
+                    let copies = match copied {
+                        true => Copies::All,
+                        false if is_asked_after && !more => Copies::End,
+                        false => Copies::None,
+                    };
+                    let (count, copied) = match (&mut way, read) {
                         (Way::Socket(socket), true) => {
-                            moving::to_peer(&file, socket, offset, length, copied, &bounds).await?
+                            let sent = moving::to_peer(&file, socket, offset, length, copies, &bounds).await?;
+                            (sent.count, sent.copied)
                         }
                         (Way::Socket(socket), false) => {
-                            moving::from_peer(&file, socket, offset, length, &bounds).await?
+                            (moving::from_peer(&file, socket, offset, length, &bounds).await?, 0)
                         }
                         (Way::Stream(stream), true) => {
-                            copying::to_peer(&host(), stream, offset, length, &bounds).await?
+                            (copying::to_peer(&host(), stream, offset, length, &bounds).await?, 0)
                         }
                         (Way::Stream(stream), false) => {
-                            copying::from_peer(&host(), stream, offset, length, false, &bounds).await?
+                            (copying::from_peer(&host(), stream, offset, length, false, &bounds).await?, 0)
                         }
                     };
                     if read {
                         way.end_sending(goes_on(count), &bounds).await?;
                     }
+                    lies_in_socket = copied;
                     if let Way::Socket(socket) = &way
                         && read
                         && is_asked_after
-                        && !copied
+                        && copied < count
                     {
                         // Behind it others are sent, of which some are always on the way.
-                        is_taken = !goes_on(count) && moving::wait_until_taken(socket, &bounds).await?;
+                        is_taken = !goes_on(count) && moving::wait_until_taken(socket, copied, &bounds).await?;
                     }
                     Ok::<_, Error>((count, way, is_taken))
                 };
@@ -272,7 +285,7 @@ impl Life {
             Ok((ended, way)) => {
                 if !read {
                     way.close_whole(&bounds).await;
-                } else if more {
+                } else if more || lies_in_socket > LITTLE {
                     next = way.into_stream();
                 }
                 went_on = goes_on(ended.count);
@@ -281,7 +294,17 @@ impl Life {
             Err(error) => Err(error),
         };
         server.streams.count_end(&peer, end.as_ref().err());
-        drop(place);
+        let next = match next {
+            // Who takes nothing has no more of such than of streams.
+            Some(stream) if !more => {
+                drop(server.streams.tasks.spawn(greeting::let_take(server.clone(), stream, place)));
+                None
+            }
+            next => {
+                drop(place);
+                next
+            }
+        };
         entry.end(end, is_asked_after);
         match (next, went_on) {
             (Some(stream), true) => {

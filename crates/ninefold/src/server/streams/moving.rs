@@ -13,6 +13,7 @@ use std::time::Duration;
 use ninefold_proto::{Errno, Error};
 use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate, fstatvfs, sendfile};
 use rustix::io::{Errno as Os, ReadWriteFlags, preadv2, pwrite, read};
+use rustix::net::sockopt::socket_send_buffer_size;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
@@ -32,6 +33,10 @@ const SENT: usize = 2 << 20;
 /// The page cache is asked for a byte in each so many. It is filled and emptied in pieces that are mostly larger, or lie together;
 /// and each question costs as much as to send four pages.
 const STEP: u64 = 512 * 1024;
+
+/// At most so many bytes at the end of a stream are copied so that nobody has to wait for the peer behind them: what Linux lets a connection hold by
+/// itself (tcp(7), tcp_wmem). Where it may hold more, the rest is waited for.
+const TAIL: u64 = 4 << 20;
 
 /// Bytes that are asked of a disk ahead of need.
 const AHEAD: u64 = 8 << 20;
@@ -62,26 +67,43 @@ fn os(error: Os) -> Error {
     Errno(error.raw_os_error().cast_unsigned()).into()
 }
 
-/// Sends the file from `offset` on: `length` bytes, or fewer where it ends before. Answers how many. `is_copied`: not its pages,
-/// which may change on the way.
+/// What of a file is copied before it is sent. Its pages are sent at less cost, but who changes them while they lie in the socket changes what the
+/// peer gets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Copies {
+    All,
+    /// As much at its end as the socket holds: when that is sent what came before it is taken, or nearly so, and nobody has to wait for the peer.
+    End,
+    None,
+}
+
+/// What was sent of a file.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sent {
+    pub count: u64,
+    /// So many bytes at its end were copied before.
+    pub copied: u64,
+}
+
+/// Sends the file from `offset` on: `length` bytes, or fewer where it ends before.
 pub(super) async fn to_peer(
     file: &File,
     socket: &Arc<Socket>,
     offset: u64,
     length: Option<u64>,
-    is_copied: bool,
+    copies: Copies,
     bounds: &Bounds,
-) -> Result<u64, Error> {
+) -> Result<Sent, Error> {
     socket.fill_segments();
-    let sent = send_all(file, socket, offset, length, is_copied, bounds).await;
+    let sent = send_all(file, socket, offset, length, copies, bounds).await;
     // The peer must not take what it has for all.
     sent.inspect_err(|_| socket.reset_on_close())
 }
 
-/// Waits until the peer has all that was sent. Until then pages of the file lie in the socket, and who changes the file changes
-/// what the peer gets of it. A Unix socket has handed them over.
+/// Waits until the peer has all that was sent but for the last `copied` bytes. Until then pages of the file lie in the socket, and who changes the
+/// file changes what the peer gets of it. A Unix socket has handed them over.
 /// `false`: the peer takes nothing now, or the kernel does not say.
-pub(super) async fn wait_until_taken(socket: &Arc<Socket>, bounds: &Bounds) -> Result<bool, Error> {
+pub(super) async fn wait_until_taken(socket: &Arc<Socket>, copied: u64, bounds: &Bounds) -> Result<bool, Error> {
     let Socket::Tcp(tcp) = &**socket else { return Ok(true) };
     let (mut first, mut least, mut since) = (0, None, Instant::now());
     let began = since;
@@ -94,7 +116,7 @@ pub(super) async fn wait_until_taken(socket: &Arc<Socket>, bounds: &Bounds) -> R
         // One that it has known and knows no more has nothing left.
         let left = match look.wait().await? {
             None if least.is_none() => return gone(tcp).map(|()| false),
-            left => left.unwrap_or(0),
+            left => left.unwrap_or(0).saturating_sub(copied),
         };
         if left == 0 {
             // None is left of a connection either that the peer has reset.
@@ -135,18 +157,27 @@ async fn send_all(
     socket: &Arc<Socket>,
     offset: u64,
     length: Option<u64>,
-    is_copied: bool,
+    copies: Copies,
     bounds: &Bounds,
-) -> Result<u64, Error> {
+) -> Result<Sent, Error> {
     // Advice is free to be refused.
     let _ = fadvise(file.fd(), offset, length.and_then(NonZeroU64::new), Advice::Sequential);
     let end = length.map_or(i64::MAX as u64, |length| offset + length);
     let (mut at, mut cached_to, mut asked_to) = (offset, offset, offset);
     let (mut turn, mut by_memory) = (0, false);
-    let mut copied = is_copied.then(Copied::default);
+    let mut copied = (copies == Copies::All).then(Copied::default);
+    let mut copied_from = offset;
     while at < end {
         bounds.wait(socket.ready(Interest::WRITABLE)).await?;
-        let want = usize::try_from(end - at).unwrap_or(usize::MAX).min(SENT);
+        let mut left = end - at;
+        if copied.is_none() {
+            let tail = if copies == Copies::End { tail(socket) } else { 0 };
+            match left.checked_sub(tail) {
+                None | Some(0) => (copied, copied_from) = (Some(Copied::default()), at),
+                Some(pages) => left = pages,
+            }
+        }
+        let want = usize::try_from(left).unwrap_or(usize::MAX).min(SENT);
         if at >= cached_to && !by_memory && !file.is_slow() && is_cached(&**file, at, at + want as u64) {
             cached_to = at + want as u64;
         }
@@ -181,12 +212,20 @@ async fn send_all(
             }
             Err(error) if is_no_matter(&error) => {}
             Err(error) if copied.is_none() && cannot_move(&error) => {
-                (by_memory, cached_to, copied) = (true, at, Some(Copied::default()));
+                (by_memory, cached_to) = (true, at);
+                (copied, copied_from) = (Some(Copied::default()), at);
             }
             Err(error) => return Err(of_peer(&error)),
         }
     }
-    Ok(at - offset)
+    let copied = if copied.is_some() { at - copied_from } else { 0 };
+    Ok(Sent { count: at - offset, copied })
+}
+
+/// How many bytes a socket holds; none where the kernel hands them over at once.
+fn tail(socket: &Socket) -> u64 {
+    let Socket::Tcp(tcp) = socket else { return 0 };
+    socket_send_buffer_size(tcp).map_or(0, |size| (size as u64).min(TAIL))
 }
 
 /// Whether it says that the kernel does not move a file's bytes by itself: some of proc(5) and of file systems in programs.
