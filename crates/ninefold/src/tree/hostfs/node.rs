@@ -6,7 +6,7 @@
 //! at a time from the nearest ancestor that has one, and compared with what the node remembers: it
 //! is never another file that came under the name since.
 //!
-//! **Resolution.** The kernel gets one name at a time, never `..`, with openat2(2)'s RESOLVE_BENEATH,
+//! **Resolution.** The kernel gets one name at a time, never `..`, which is checked where it is given ([`Tree::open_entry`]), with openat2(2)'s
 //! RESOLVE_NO_SYMLINKS and RESOLVE_NO_MAGICLINKS, and crosses a mount only after [`Mounts::check`].
 //!
 //! **Names that change** are held meanwhile ([`Tree::change`]): see [`super::changes`].
@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crossbeam_queue::SegQueue;
-use ninefold_proto::{Errno, Error};
+use ninefold_proto::{Errno, Error, Name};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, openat2, statx};
 
 use super::changes::{Change, Changes, NameKey};
@@ -384,7 +384,12 @@ impl Tree {
     /// EAGAIN when that would have to wait and may not.
     pub(super) fn open_entry(&self, dir: BorrowedFd<'_>, name: &[u8], pace: Pace) -> Result<Entry, Error> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        // One name that is no `..`, and no link that is followed, leads nowhere but into its directory: RESOLVE_BENEATH would refuse nothing more, and has
+        // the kernel look at all directories above.
+        if Name::new(name).is_err() {
+            return Err(Errno::EINVAL.into());
+        }
+        let within = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         let mut resolve = within | ResolveFlags::NO_XDEV;
         if pace == Pace::Inline {
             if !self.cached_lookups.load(Ordering::Relaxed) {
