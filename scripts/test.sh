@@ -13,6 +13,7 @@
 #                          last, and is neither passed, failed nor skipped. A judge ends with its own sum of these lines,
 #                          so that a line that got lost, or an end that never came, is a failure
 #   a stage that fails without a failure of this kind counts as one failed
+# What failed is said again, in the lines before the last, since of a long output often only the end is kept.
 #
 # FUZZ_SECONDS: seconds of fuzzing for each target, 20 when not given.
 # GUEST_OPTIONAL=1: a guest that cannot be fetched skips its judge; else that is a failure.
@@ -47,11 +48,14 @@ finish() {
         kill "$shown" 2>/dev/null # or it could print behind the last line
         wait "$shown" 2>/dev/null
     fi
-    rm -rf "$tmp"
     if [ "$finished" = no ]; then
-        echo "not ok test-script - it stopped before the end"
-        failed=$((failed + 1))
+        fault "test-script - it stopped before the end"
     fi
+    if [ -s "$tmp/failures" ]; then
+        echo "what failed:"
+        sed 's/^/    /' "$tmp/failures"
+    fi
+    rm -rf "$tmp"
     [ "$excluded" -eq 0 ] || echo "besides, $excluded that cannot pass with any server, each excluded with its reason above"
     echo "make test: $passed passed, $failed failed, $skipped skipped"
     [ "$failed" -eq 0 ]
@@ -94,49 +98,66 @@ lines() {
     grep -cE -- "$1" "$2" || true
 }
 
+# fault WHAT: counts one failure, which is said now and again at the end.
+fault() {
+    echo "not ok $1"
+    echo "not ok $1" >>"$tmp/failures"
+    failed=$((failed + 1))
+}
+
 # stage NAME COMMAND...: one that has no counts of its own.
 stage() {
     local name=$1
     shift
     echo "== $name"
     if ! bounded "$CARGO_BOUND" "$tmp/stage.log" "$tmp/stage.log" "$@"; then
-        echo "not ok $name"
-        failed=$((failed + 1))
+        fault "$name"
     fi
 }
 
 # judge NAME BOUND COMMAND...: one that prints ok, not ok, skip and excluded lines.
 judge() {
-    local name=$1 bound=$2 status=0 good bad skips apart sum told
+    local name=$1 bound=$2 status=0 before=$failed good bad skips apart sum told
     echo "== $name"
     bounded "$bound" "$tmp/judge.out" "$tmp/judge.err" "${@:3}" || status=$?
     good=$(lines '^ok( |$)' "$tmp/judge.out")
     bad=$(lines '^not ok( |$)' "$tmp/judge.out")
     skips=$(lines '^skip ' "$tmp/judge.out")
     apart=$(lines '^excluded ' "$tmp/judge.out")
+    grep -E '^not ok( |$)' "$tmp/judge.out" | sed "s/^not ok/& $name:/" >>"$tmp/failures" || true
+    failed=$((failed + bad))
     sum="# judged: $good passed, $bad failed, $skips skipped, $apart excluded"
     if [[ $3 == conformance/judges/* ]]; then
         told=$(grep '^# judged: ' "$tmp/judge.out" | tail -n 1) || true
         if [ "$told" != "$sum" ]; then
-            echo "not ok $name - its end is ${told:-missing}, and what came is $sum"
-            bad=$((bad + 1))
+            fault "$name - its end is ${told:-missing}, and what came is $sum"
         fi
     fi
-    if [ "$bad" -eq 0 ] && [ "$status" -ne 0 ]; then
-        echo "not ok $name - exit status $status"
-        bad=1
-    elif [ $((good + bad + skips)) -eq 0 ]; then
-        echo "not ok $name - it judged nothing"
-        bad=1
+    if [ "$failed" -eq "$before" ]; then
+        if [ "$status" -ne 0 ]; then
+            fault "$name - exit status $status"
+        elif [ $((good + bad + skips)) -eq 0 ]; then
+            fault "$name - it judged nothing"
+        fi
     fi
-    if [ "$bad" -ne 0 ] && [ -s "$tmp/judge.err" ]; then
+    if [ "$failed" -ne "$before" ] && [ -s "$tmp/judge.err" ]; then
         echo "-- standard error of $name, its end:"
         tail -n 50 "$tmp/judge.err"
     fi
     passed=$((passed + good))
-    failed=$((failed + bad))
     skipped=$((skipped + skips))
     excluded=$((excluded + apart))
+}
+
+# failures_of_cargo LOG: each test that failed, with the first lines of what it printed.
+failures_of_cargo() {
+    awk '
+        /^ +(Running|Doc-tests) / { program = $0; sub(/^ +/, "", program); next }
+        /^test .* \.\.\. FAILED$/ { print "not ok " $2 " - " program; next }
+        /^---- .* ----$/ { said = 0; told = 1 }
+        /^failures:$/ { told = 0 }
+        told && NF && said++ < 20 { print "    " $0 }
+    ' "$1"
 }
 
 # install COMMAND PACKAGE: notes the Debian package when the command is missing.
@@ -204,10 +225,11 @@ bounded "$CARGO_BOUND" "$tmp/test.log" "$tmp/test.log" \
 set -- $(awk '/^test result: / { for (i = 2; i <= NF; i++) {
         if ($i == "passed;") p += $(i - 1); if ($i == "failed;") f += $(i - 1); if ($i == "ignored;") s += $(i - 1) } }
     END { print p + 0, f + 0, s + 0 }' "$tmp/test.log")
-bad=$2
-if [ "$bad" -eq 0 ] && [ "$status" -ne 0 ]; then
-    echo "not ok cargo-test - exit status $status"
-    bad=1
+failed=$((failed + $2))
+if [ "$2" -ne 0 ]; then
+    failures_of_cargo "$tmp/test.log" >>"$tmp/failures"
+elif [ "$status" -ne 0 ]; then
+    fault "cargo-test - exit status $status"
 fi
 sort -u "$NINEFOLD_SKIPS" >"$tmp/skips.sorted"
 skips=$(lines '^skip ' "$tmp/skips.sorted")
@@ -215,7 +237,6 @@ grep -vE '^skip ' "$tmp/skips.sorted" | sed 's/^/not a skip line: /' || true
 grep -E '^skip ' "$tmp/skips.sorted" || true
 unset NINEFOLD_SKIPS
 passed=$((passed + $1 - skips))
-failed=$((failed + bad))
 skipped=$((skipped + $3 + skips))
 
 judges=()
@@ -224,8 +245,7 @@ for script in conformance/judges/*.sh; do
         judges+=("$script")
     else
         # One that lost its mode would else never be missed.
-        echo "not ok $(basename "$script" .sh) - $script is not executable"
-        failed=$((failed + 1))
+        fault "$(basename "$script" .sh) - $script is not executable"
     fi
 done
 if [ "${#judges[@]}" -gt 0 ]; then
@@ -245,8 +265,7 @@ if [ "${#judges[@]}" -gt 0 ]; then
 fi
 
 if [ ! -x fuzz/run.sh ]; then
-    echo "not ok fuzz - fuzz/run.sh is not executable"
-    failed=$((failed + 1))
+    fault "fuzz - fuzz/run.sh is not executable"
 else
     judge fuzz $((CARGO_BOUND + 20 * FUZZ_SECONDS)) fuzz/run.sh "$FUZZ_SECONDS"
 fi

@@ -67,22 +67,20 @@ impl Served {
         Options::new().take_remote(self.file(dialect, "f", Mode::READ)).unwrap()
     }
 
-    /// Breaks its connections.
+    /// Breaks its connections: it answers nothing behind this.
     fn kill(mut self) -> tempfile::TempDir {
-        self.end();
-        std::mem::replace(&mut self.directory, tempfile::tempdir().unwrap())
-    }
-
-    fn end(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
+            runtime.shutdown_timeout(Duration::from_secs(60));
         }
+        std::mem::replace(&mut self.directory, tempfile::tempdir().unwrap())
     }
 }
 
 impl Drop for Served {
     fn drop(&mut self) {
-        self.end();
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
     }
 }
 

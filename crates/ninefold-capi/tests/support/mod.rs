@@ -247,9 +247,11 @@ impl Served {
         Address { path: path.into(), dialect: version, ..self.address.clone() }.to_string()
     }
 
-    /// Breaks its connections; what its file server does meanwhile is not waited for.
-    pub fn kill(self) {
-        drop(self);
+    /// Breaks its connections: it answers nothing behind this.
+    pub fn kill(mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_timeout(PATIENCE);
+        }
     }
 }
 
