@@ -70,7 +70,7 @@ impl Served {
     /// Breaks its connections: it answers nothing behind this.
     fn kill(mut self) -> tempfile::TempDir {
         if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_timeout(Duration::from_secs(60));
+            runtime.shutdown_timeout(std::time::Duration::from_secs(60));
         }
         std::mem::replace(&mut self.directory, tempfile::tempdir().unwrap())
     }

@@ -15,6 +15,7 @@ use ninefold::proto::types::WalkElem;
 use ninefold::proto::{Dialect, Qid, QidType};
 use ninefold::server::{Answer, Attach, Cx, File, FileServer, Server, Walked};
 use ninefold::transport::{Peer, Stream};
+use ninefold::tree::ramfs::RamFs;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf};
 use tokio::net::UnixStream;
 
@@ -83,7 +84,7 @@ impl AsyncWrite for Counted {
     }
 }
 
-async fn reply(stream: &mut DuplexStream) {
+async fn reply(stream: &mut (impl AsyncRead + Unpin)) {
     let size = stream.read_u32_le().await.unwrap();
     stream.read_exact(&mut vec![0; size as usize - 4]).await.unwrap();
 }
@@ -163,6 +164,78 @@ async fn whatever_comes_together_or_in_pieces_is_answered_to_the_end() {
     }
     let getattrs = kinds.iter().filter(|&&kind| kind == 25).count();
     assert_eq!((getattrs, kinds.len()), (REQUESTS, REQUESTS + 2));
+}
+
+/// Large frames are read by themselves, and where the next are small, or large again, or come in pieces, all the same is written.
+#[tokio::test]
+async fn large_and_small_writes_that_come_together_or_in_pieces_write_what_they_have() {
+    let tree = RamFs::new();
+    tree.set_root(0, 0, 0o777);
+    let server = Server::builder().export("", Arc::new(tree), false).build();
+    let (near, far) = UnixStream::pair().unwrap();
+    let served = tokio::spawn(server.serve(far, Peer::Unix { uid: 0, gid: 0, pid: 0 }));
+    let (mut from, mut to) = near.into_split();
+    let sizes = [200_000, 1, 1 << 20, 1 << 20, 70_000, 5, 0, 131_049, 131_050, 131_072, 1 << 20, 300_000, 300_000];
+    let sizes = sizes.repeat(4);
+    let byte = |at: usize| (at ^ at >> 8 ^ at >> 16) as u8;
+    for message in [
+        "Tversion tag -1 msize 1048600 version '9P2000.L'",
+        "Tattach tag 0 fid 0 afid -1 uname 'u' aname '' n_uname -1",
+        "Tlcreate tag 0 fid 0 name 'f' flags 02 mode 0600 gid 0",
+    ] {
+        to.write_all(&parse(message, Dialect::Linux).unwrap()).await.unwrap();
+        reply(&mut from).await;
+    }
+    let (mut all, mut size) = (Vec::new(), 0);
+    for (tag, &count) in (1u16..).zip(&sizes) {
+        all.extend((23 + count as u32).to_le_bytes());
+        all.push(118);
+        all.extend(tag.to_le_bytes());
+        all.extend(0u32.to_le_bytes());
+        all.extend((size as u64).to_le_bytes());
+        all.extend((count as u32).to_le_bytes());
+        all.extend((size..size + count).map(byte));
+        size += count;
+    }
+    let mut pieces = [5_000_000, 3, 100_000, 1, 900, 2_000_000, 20, 65_536].into_iter().cycle();
+    let writes = async {
+        let mut left = &all[..];
+        while !left.is_empty() {
+            let (now, then) = left.split_at(left.len().min(pieces.next().unwrap()));
+            to.write_all(now).await.unwrap();
+            tokio::task::yield_now().await;
+            left = then;
+        }
+        let mut at = 0;
+        while at < size {
+            let read = format!("Tread tag {} fid 0 offset {at} count 1000000", 1000 + at / 1_000_000);
+            to.write_all(&parse(&read, Dialect::Linux).unwrap()).await.unwrap();
+            at += 1_000_000;
+        }
+        to.shutdown().await.unwrap();
+    };
+    let reads = async {
+        let mut replies = Vec::new();
+        from.read_to_end(&mut replies).await.unwrap();
+        replies
+    };
+    let ((), replies) =
+        tokio::time::timeout(Duration::from_secs(60), async { tokio::join!(writes, reads) }).await.unwrap();
+    served.await.unwrap();
+    let (mut left, mut wrote, mut at) = (&replies[..], 0, 0);
+    while !left.is_empty() {
+        let (reply, then) = left.split_at(u32::from_le_bytes(left[..4].try_into().unwrap()) as usize);
+        match reply[4] {
+            119 => wrote += u32::from_le_bytes(reply[7..11].try_into().unwrap()) as usize,
+            117 => {
+                assert!((at..).zip(&reply[11..]).all(|(at, &b)| b == byte(at)), "what was read at {at}");
+                at += reply.len() - 11;
+            }
+            _ => panic!("{reply:?}"),
+        }
+        left = then;
+    }
+    assert_eq!((wrote, at), (size, size));
 }
 
 /// A file that has its attributes at once.

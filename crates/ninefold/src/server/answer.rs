@@ -6,6 +6,11 @@ use std::pin::Pin;
 
 use ninefold_proto::{Errno, Error};
 
+use super::calm::Calm;
+
+/// How calls of [`Answer::in_place`] have gone.
+static IN_PLACE: Calm = Calm::new();
+
 /// The result of one operation.
 ///
 /// `Now` costs no allocation and no thread hop: the reply goes into the same gathered write as the
@@ -45,12 +50,12 @@ impl<T: Send + 'static> Answer<T> {
         })
     }
 
-    /// A call that seldom blocks longer than a copy in memory takes: made at once, while the runtime hands this
-    /// thread's other tasks to another thread should it take longer. On the blocking pool where there is one thread.
+    /// A call that seldom blocks longer than a copy in memory takes: made at once. When one took long, the runtime hands this thread's
+    /// other tasks to another thread at those that follow. On the blocking pool where there is one thread.
     pub fn in_place(call: impl FnOnce() -> Result<T, Error> + Send + 'static) -> Answer<T> {
         use tokio::runtime::{Handle, RuntimeFlavor};
         match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
-            Ok(RuntimeFlavor::MultiThread) => Answer::Now(tokio::task::block_in_place(call)),
+            Ok(RuntimeFlavor::MultiThread) => Answer::Now(IN_PLACE.make(call, tokio::task::block_in_place)),
             Ok(_) => Answer::blocking(call),
             Err(_) => Answer::Now(call()),
         }

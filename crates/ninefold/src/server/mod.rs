@@ -1,6 +1,7 @@
 //! The server library: write a [`FileServer`], hand it to a [`Server`], and any 9P client can use it.
 
 mod answer;
+mod calm;
 mod conduit;
 mod connection;
 mod cx;

@@ -11,12 +11,13 @@ use std::os::fd::AsFd;
 use ninefold_proto::attr::Attr;
 use ninefold_proto::types::WalkElem;
 use ninefold_proto::{Errno, Error};
-use rustix::fs::{AtFlags, StatxAttributes, StatxFlags, statx};
+use rustix::fs::StatxAttributes;
 
+use super::Pace;
 use super::attr::attr_of;
 use super::file::HostFile;
+use super::node::look_at;
 use super::open::OpenFile;
-use super::{Pace, os};
 use crate::server::fallback::{Plus, Told, plain_room};
 use crate::server::{Answer, Cx, Listed};
 
@@ -55,8 +56,7 @@ impl HostFile {
 
     fn look_at(&self, dir: &OpenFile, name: &[u8]) -> Result<Attr, Error> {
         self.session.who.assume()?;
-        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-        let stx = statx(&dir.fd, name, flags, StatxFlags::BASIC_STATS | StatxFlags::BTIME).map_err(os)?;
+        let stx = look_at(dir.fd.as_fd(), name)?;
         // Mounted since the table was read.
         if stx.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) {
             return self.look_up(dir, name);

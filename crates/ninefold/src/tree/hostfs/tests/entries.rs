@@ -203,6 +203,28 @@ async fn remove_leaves_a_file_alone_that_came_under_the_name_since() {
 }
 
 #[tokio::test]
+async fn a_name_that_fids_hold_is_what_others_have_made_of_it() {
+    let host = Host::new();
+    host.put("f", b"mine");
+    let root = host.root().await;
+    let (first, _held) = host.walk(&root, "f").await.unwrap();
+    assert_eq!(host.walk(&root, "f").await.unwrap().0, first);
+    host.put("g", b"others");
+    std::fs::rename(host.path("g"), host.path("f")).unwrap();
+    let (second, _held) = host.walk(&root, "f").await.unwrap();
+    assert_ne!(second[0].path, first[0].path);
+    assert_eq!(host.contents(&root, "f").await.unwrap(), b"others");
+    std::fs::remove_file(host.path("f")).unwrap();
+    assert_eq!(errno(host.walk(&root, "f").await), Errno::ENOENT);
+    std::os::unix::fs::symlink("/", host.path("f")).unwrap();
+    let (link, _held) = host.walk(&root, "f").await.unwrap();
+    assert_eq!(link[0].kind, ninefold_proto::QidType::SYMLINK);
+    std::fs::remove_file(host.path("f")).unwrap();
+    host.mkdir("f/below");
+    assert_eq!(host.walk(&root, "f/below").await.unwrap().0.len(), 2);
+}
+
+#[tokio::test]
 async fn an_evicted_fid_is_never_another_file() {
     let host = Host::with_descriptors(1);
     host.put("f", b"mine");

@@ -141,6 +141,26 @@ async fn a_mount_of_the_server_itself_is_refused_and_others_are_entered() {
 }
 
 #[tokio::test]
+async fn what_is_mounted_on_a_name_that_a_fid_holds_is_checked_and_entered() {
+    let host = Host::new();
+    host.fs.set_own_addresses(vec!["9p://127.0.0.1:5640".into()]);
+    host.mkdir("own");
+    host.mkdir("other");
+    host.mkdir("bound");
+    host.put("bound/f", b"bound");
+    let root = host.root().await;
+    let _held = [host.at(&root, "own").await, host.at(&root, "other").await];
+    let Some(_own) = mount_tmpfs("9p://127.0.0.1:5640", host.path("own")) else { return };
+    assert_eq!(host.walk(&root, "own").await.err().unwrap().errno, Errno::ELOOP);
+    // Of the same file system, so that its numbers are of the same device.
+    rustix::mount::mount_bind(host.path("bound"), host.path("other")).unwrap();
+    let bound = Mounted(host.path("other"));
+    assert_eq!(host.contents(&root, "other/f").await.unwrap(), b"bound");
+    drop(bound);
+    assert_eq!(errno(host.walk(&root, "other/f").await), Errno::ENOENT);
+}
+
+#[tokio::test]
 async fn a_create_opens_a_file_that_is_mounted_on_the_name() {
     let host = Host::new();
     host.put("source", b"there");
