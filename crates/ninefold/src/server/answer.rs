@@ -50,11 +50,15 @@ impl<T: Send + 'static> Answer<T> {
         })
     }
 
-    /// A call that seldom blocks longer than a copy in memory takes: made at once. When one took long, the runtime hands this thread's
-    /// other tasks to another thread at those that follow. On the blocking pool where there is one thread.
+    /// A call that seldom blocks longer than a copy in memory takes: made at once. While another is being made, and behind one that took
+    /// long, the runtime hands this thread's other tasks to another thread meanwhile. On the blocking pool where there is one thread.
     pub fn in_place(call: impl FnOnce() -> Result<T, Error> + Send + 'static) -> Answer<T> {
         use tokio::runtime::{Handle, RuntimeFlavor};
         match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
+            // The only worker waits for nothing without its guard.
+            Ok(RuntimeFlavor::MultiThread) if Handle::current().metrics().num_workers() == 1 => {
+                Answer::Now(tokio::task::block_in_place(call))
+            }
             Ok(RuntimeFlavor::MultiThread) => Answer::Now(IN_PLACE.make(call, tokio::task::block_in_place)),
             Ok(_) => Answer::blocking(call),
             Err(_) => Answer::Now(call()),

@@ -3,7 +3,7 @@
 //! To be ready for it, a thread's other tasks are handed to another thread at each call: two switches of threads, a quarter of what the
 //! write of a large message takes. So that is done only behind a call that took long, until as many have been short again.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// What a copy in memory takes, of the largest message, many times over.
@@ -12,30 +12,51 @@ const SHORT: Duration = Duration::from_millis(5);
 /// Calls that are watched behind one that took long. Who writes faster than the disk is stopped every few dozen.
 const WATCHED: u32 = 256;
 
-/// The calls of a process. All threads share it, and write to it only while it is not calm.
+/// The calls of a process, of all threads.
 #[derive(Debug)]
 pub(super) struct Calm {
     /// Calls still to be watched.
     watched: AtomicU32,
+    /// One is made without its guard: should it never end, no more threads are lost.
+    bare: AtomicBool,
 }
 
 impl Calm {
     pub(super) const fn new() -> Calm {
-        Calm { watched: AtomicU32::new(0) }
+        Calm { watched: AtomicU32::new(0), bare: AtomicBool::new(false) }
     }
 
-    /// Makes `call` here while calls are short, and else by `guard`, which makes it too.
+    /// Makes `call` here while calls are short and no other is made so, and else by `guard`, which makes it too.
     pub(super) fn make<T, F: FnOnce() -> T>(&self, call: F, guard: impl FnOnce(F) -> T) -> T {
         let watched = self.watched.load(Ordering::Relaxed);
         let began = Instant::now();
-        let made = if watched == 0 { call() } else { guard(call) };
+        let made = match self.bare() {
+            Some(_bare) if watched == 0 => call(),
+            bare => {
+                drop(bare);
+                guard(call)
+            }
+        };
         if began.elapsed() > SHORT {
             self.watched.store(WATCHED, Ordering::Relaxed);
         } else if watched > 0 {
-            // One that another thread's call overtakes is watched once more or less.
-            self.watched.store(watched - 1, Ordering::Relaxed);
+            // Where another thread was quicker it stays as that left it, as a long call may have.
+            let _ = self.watched.compare_exchange(watched, watched - 1, Ordering::Relaxed, Ordering::Relaxed);
         }
         made
+    }
+
+    fn bare(&self) -> Option<Bare<'_>> {
+        (!self.bare.swap(true, Ordering::Acquire)).then_some(Bare(&self.bare))
+    }
+}
+
+/// The one call that is made without its guard, until it has ended or panicked.
+struct Bare<'a>(&'a AtomicBool);
+
+impl Drop for Bare<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
     }
 }
 
@@ -57,9 +78,28 @@ mod tests {
             );
             guarded
         };
-        assert!(!guarded(Duration::ZERO) && !guarded(2 * SHORT), "nothing was long before");
+        assert!(!guarded(2 * SHORT), "nothing was long before");
         // Where this thread does not run for a while, a call is a long one too.
         let short = (0..100_000).take_while(|_| guarded(Duration::ZERO)).count();
         assert!((WATCHED as usize..100_000).contains(&short), "{short}");
+    }
+
+    #[test]
+    fn one_call_at_a_time_has_no_guard() {
+        let calm = Calm::new();
+        let mut inner = false;
+        calm.make(
+            || {
+                calm.make(
+                    || (),
+                    |call| {
+                        inner = true;
+                        call();
+                    },
+                );
+            },
+            |_| panic!("the first is made as it is"),
+        );
+        assert!(inner);
     }
 }

@@ -617,7 +617,7 @@ impl Connection {
         if read.is_ready() {
             self.early.was_told();
         } else if self.is_here && self.early.may_look() {
-            read = self.look_again();
+            read = self.look_again(most);
         }
         if self.arrived.is_empty() {
             let buffer = std::mem::take(&mut self.arrived);
@@ -643,7 +643,7 @@ impl Connection {
         if self.arrived.capacity() == 0 {
             self.arrived = ARRIVALS.take();
         }
-        let begins = self.arrived.is_empty() && self.large > 0;
+        let begins = self.arrived.is_empty() && self.large > 0 && self.session.fids() > 0;
         let room = if begins { self.large + CACHE_LINE } else { missing };
         if !self.arrived.try_reclaim(room) {
             self.arrived.reserve(room);
@@ -658,9 +658,9 @@ impl Connection {
     }
 
     /// Reads what came while the last requests were done, which the runtime does not know yet: to wait for it to look is two calls more.
-    fn look_again(&mut self) -> Poll<io::Result<usize>> {
+    fn look_again(&mut self, most: usize) -> Poll<io::Result<usize>> {
         let mut little = [0; LITTLE];
-        match self.stream.read_now(&mut little) {
+        match self.stream.read_now(&mut little[..LITTLE.min(most)]) {
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
                 Poll::Pending
             }

@@ -7,8 +7,7 @@
 //! is never another file that came under the name since.
 //!
 //! **Resolution.** The kernel gets one name at a time, never `..`, which is checked where it is given ([`Tree::open_entry`]), with openat2(2)'s
-//! RESOLVE_NO_SYMLINKS and RESOLVE_NO_MAGICLINKS, and crosses a mount only after [`Mounts::check`]. A name that a node has was opened so
-//! before, and is only looked at ([`Tree::look_again`]).
+//! RESOLVE_NO_SYMLINKS and RESOLVE_NO_MAGICLINKS, and crosses a mount only after [`Mounts::check`].
 //!
 //! **Names that change** are held meanwhile ([`Tree::change`]): see [`super::changes`].
 //!
@@ -23,7 +22,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crossbeam_queue::SegQueue;
 use ninefold_proto::{Errno, Error, Name};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Statx, StatxAttributes, StatxFlags, openat2, statx};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, openat2, statx};
 
 use super::changes::{Change, Changes, NameKey};
 use super::creds::Identity;
@@ -433,9 +432,6 @@ impl Tree {
             let mark = self.changes.mark(key, pace)?;
             let dir_fd = self.fd(dir, pace)?;
             who.assume()?;
-            if let Some(found) = self.look_again(dir, dir_fd.as_fd(), name, mark) {
-                return Ok(found);
-            }
             let entry = match self.open_entry(dir_fd.as_fd(), name, pace) {
                 Err(error)
                     if error.errno == Errno::ENOENT && self.changes.since(mark, key) && attempt < LOOKUP_TRIES =>
@@ -452,23 +448,6 @@ impl Tree {
             }
         }
         Err(Errno::ESTALE.into())
-    }
-
-    /// A name that still leads to the file of a node which holds a descriptor: one call in the place of three. None when it has to be opened.
-    /// What such a descriptor keeps, the kernel has cached, so this waits no more than RESOLVE_CACHED unless others than us have just
-    /// changed the name.
-    fn look_again(&self, dir: &Arc<Node>, dir_fd: BorrowedFd<'_>, name: &[u8], mark: u64) -> Option<Found> {
-        let node = self.child(dir, name)?;
-        let fd = node.held()?;
-        let stx = look_at(dir_fd, name).ok()?;
-        // The inode has not become another one's number: the descriptor keeps it. A mount is checked where it is opened.
-        let not_mounted = !stx.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)
-            && stx.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT);
-        if !not_mounted || self.id(&stx) != node.id {
-            return None;
-        }
-        let adopted = self.adopt(dir, name, &stx, node.slow, Some(mark))?;
-        Arc::ptr_eq(&adopted, &node).then_some(Found { node, fd, stx })
     }
 
     /// A node for a file that was just made and opened under a name held by the caller's [`Change`].
