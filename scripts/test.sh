@@ -153,7 +153,7 @@ judge() {
 failures_of_cargo() {
     awk '
         /^ +(Running|Doc-tests) / { program = $0; sub(/^ +/, "", program); next }
-        /^test .* \.\.\. FAILED$/ { print "not ok " $2 " - " program; next }
+        /^test .* \.\.\. FAILED$/ { sub(/^test /, ""); sub(/ \.\.\. FAILED$/, ""); print "not ok " $0 " - " program; next }
         /^---- .* ----$/ { said = 0; told = 1 }
         /^failures:$/ { told = 0 }
         told && NF && said++ < 20 { print "    " $0 }
