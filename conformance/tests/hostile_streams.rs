@@ -83,6 +83,8 @@ survived! {
     }
     stream_reply_silent { ANY ALL => "TimedOut(12s)"; }
     stream_session_closed {
+        // Of a part whose length is known a server of .s is asked nothing at its end: it is whole when all of it was there before.
+        S [ReadPart] => "ok|Lost(Closed)|Stream(Cut(*))";
         // The server behind it resets its streams with the session: whichever is seen first.
         ANY ALL => "Lost(Closed)|Stream(Cut(*))";
     }
