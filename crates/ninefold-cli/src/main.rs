@@ -87,7 +87,13 @@ fn print(bytes: &[u8]) -> anyhow::Result<ExitCode> {
 }
 
 fn block_on(command: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
-    let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
+    // On one processor too: where one thread waits for a disk, another one serves the others.
+    let workers = std::thread::available_parallelism().map_or(2, |all| all.get().max(2));
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(workers)
+        .enable_all()
+        .build()
+        .context("cannot start threads")?;
     let result = runtime.block_on(command);
     // A read of a terminal, or of a disk that hangs, must not hold up the end.
     runtime.shutdown_background();
