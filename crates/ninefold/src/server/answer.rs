@@ -108,3 +108,49 @@ impl<T: fmt::Debug> fmt::Debug for Answer<T> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// How long what is not stopped may take.
+    const BOUND: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn as_many_calls_in_place_as_there_are_workers_stop_nobody_else() {
+        for workers in [1, 2, 3] {
+            let mut runtime = tokio::runtime::Builder::new_multi_thread();
+            let runtime = runtime.worker_threads(workers).enable_time().build().unwrap();
+            let (begun, under_way) = channel();
+            let (ends, stalled): (Vec<_>, Vec<_>) = (0..workers)
+                .map(|_| {
+                    let (end, ended) = channel::<()>();
+                    let begun = begun.clone();
+                    let call = move || {
+                        begun.send(()).unwrap();
+                        // It ends when the other end is gone.
+                        let _ = ended.recv();
+                        Ok(())
+                    };
+                    (end, runtime.spawn(async { Answer::in_place(call).wait().await }))
+                })
+                .unzip();
+            for _ in 0..workers {
+                under_way.recv_timeout(BOUND).expect("each has a thread");
+            }
+            let (done, other) = channel();
+            runtime.spawn(async move {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                done.send(()).unwrap();
+            });
+            other.recv_timeout(BOUND).expect("it runs, and its time comes, while they do");
+            drop(ends);
+            for task in stalled {
+                runtime.block_on(task).unwrap().unwrap();
+            }
+        }
+    }
+}

@@ -30,6 +30,7 @@ use super::cx::{Cancel, Parking};
 use super::dispatch::{self, Handle};
 use super::early::Early;
 use super::held::{AHEAD, Held, tflush};
+use super::large::{Large, Wanted};
 use super::outlet::Outlet;
 use super::streams::OfConnection;
 use super::{Answer, Cx, Data, Server};
@@ -37,15 +38,6 @@ use crate::transport::{Peer, PipeShare, Stream};
 
 /// Bytes that one read asks for while no larger frame is expected. Linux's loopback hands over 64 KiB at a time.
 const READ_CHUNK: usize = 64 * 1024;
-
-/// A frame of more bytes is read by itself.
-const LARGE: usize = 2 * READ_CHUNK;
-
-/// Bytes of a Twrite before its data: size, type, tag, fid, offset, count.
-const TWRITE_HEAD: usize = 4 + 1 + 2 + 4 + 8 + 4;
-
-/// Bytes of a line of the cache. The kernel takes a fifth longer to copy data that do not begin with one.
-const CACHE_LINE: usize = 64;
 
 /// Bytes that are read beside the runtime at a time: those of more than a hundred small requests.
 const LITTLE: usize = 4096;
@@ -105,8 +97,7 @@ pub(super) struct Connection {
     out: Outbox<Data>,
     outlet: Outlet,
     arrived: BytesMut,
-    /// The size of the last frame that was read by itself, as it is large; 0 when the buffer has been given back since.
-    large: usize,
+    large: Large,
     /// A frame that waits for a request to complete, and those behind it.
     held: Held,
     /// Bytes to come of a frame that is not kept.
@@ -187,7 +178,7 @@ impl Connection {
             out: Outbox::default(),
             outlet: Outlet::new(share),
             arrived,
-            large: 0,
+            large: Large::default(),
             held: Held::default(),
             skip: 0,
             running: FuturesUnordered::new(),
@@ -601,18 +592,23 @@ impl Connection {
         if !self.may_read() {
             return false;
         }
-        let missing = match next {
+        let wanted = match next {
             // Before an attach memory follows the bytes that came, not the size that is only announced.
-            Ok(Next::Partial(missing)) if self.session.fids() == 0 => missing.clamp(1, READ_CHUNK),
-            Ok(Next::Partial(missing)) if self.arrived.len() + missing > LARGE => {
-                self.large = self.arrived.len() + missing;
-                missing
+            Ok(Next::Partial(missing)) if self.session.fids() == 0 => {
+                self.large.forget();
+                Wanted::all(missing.clamp(1, READ_CHUNK))
             }
-            Ok(Next::Partial(missing)) => missing.max(READ_CHUNK),
-            Ok(Next::Skip(_)) => READ_CHUNK,
+            Ok(Next::Partial(missing)) => {
+                let alone = self.large.rest(self.arrived.len(), missing);
+                alone.unwrap_or_else(|| Wanted::all(missing.max(READ_CHUNK)))
+            }
+            Ok(Next::Skip(_)) => Wanted::all(READ_CHUNK),
             Ok(Next::Whole(_) | Next::Large(_)) | Err(_) => return false,
         };
-        let most = self.make_room(missing);
+        if self.arrived.capacity() == 0 {
+            self.arrived = ARRIVALS.take();
+        }
+        let most = self.large.make_room(&mut self.arrived, wanted);
         let mut read = poll_read_buf(Pin::new(&mut self.stream), task, &mut (&mut self.arrived).limit(most));
         if read.is_ready() {
             self.early.was_told();
@@ -624,7 +620,7 @@ impl Connection {
             if buffer.capacity() <= ARRIVALS_KEEP {
                 ARRIVALS.set(buffer);
             }
-            self.large = 0;
+            self.large.forget();
         }
         match read {
             Poll::Pending => return false,
@@ -635,26 +631,6 @@ impl Connection {
             Poll::Ready(Err(error)) => self.end(End::Lost(Some(error))),
         }
         true
-    }
-
-    /// Room for `missing` bytes at least; answers how many to read at most. Of a large frame that is its rest: what came of the next would be
-    /// moved to the buffer's beginning. Behind such a frame another of its size is expected, whose data will begin where copies are cheapest.
-    fn make_room(&mut self, missing: usize) -> usize {
-        if self.arrived.capacity() == 0 {
-            self.arrived = ARRIVALS.take();
-        }
-        let begins = self.arrived.is_empty() && self.large > 0 && self.session.fids() > 0;
-        let room = if begins { self.large + CACHE_LINE } else { missing };
-        if !self.arrived.try_reclaim(room) {
-            self.arrived.reserve(room);
-        }
-        if begins {
-            let padding = (self.arrived.as_ptr().addr() + TWRITE_HEAD).wrapping_neg() % CACHE_LINE;
-            self.arrived.resize(padding, 0);
-            self.arrived.advance(padding);
-            return self.large;
-        }
-        if self.arrived.len() + missing > LARGE { missing } else { usize::MAX }
     }
 
     /// Reads what came while the last requests were done, which the runtime does not know yet: to wait for it to look is two calls more.
