@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use ninefold::client::{Error, Fault, Loss};
+use ninefold::client::{Error, Fault};
 use ninefold::proto::Errno;
 
 /// A failure of one file: what, where, and what to do about it.
@@ -48,7 +48,6 @@ fn hint(error: &Error) -> Option<&'static str> {
     Some(match error {
         Error::InDoubt(_) => "look whether it was, and try again if not",
         Error::TimedOut(_) => "try again, or give it longer with --timeout",
-        Error::Lost(Loss::Closed) => "is it a 9P server?",
         Error::Stream(Fault::Changed) => "try again when nobody writes to it",
         Error::Stream(Fault::Cut(_)) => "the way to the server was cut: try again",
         Error::Stream(_) => "try again, or with --no-stream",

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
-use ninefold::client::{Client, Error, Memory, Options};
+use ninefold::client::{Client, Error, Loss, Memory, Options};
 use ninefold::proto::dialect::Version;
 use ninefold::transport::{Address, Place};
 use serde_json::json;
@@ -129,6 +129,7 @@ impl Servers {
                  diod's names are the paths that it exports",
                 String::from_utf8_lossy(aname)
             )),
+            (Error::Lost(Loss::Closed), _) => Some("is it a 9P server?".to_owned()),
             (Error::Misbehaved(_), _) => Some("is it a 9P server? ninefold trace shows what it says".to_owned()),
             _ => None,
         };

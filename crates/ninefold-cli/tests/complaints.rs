@@ -3,7 +3,7 @@
 mod support;
 
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -53,6 +53,42 @@ fn a_server_of_something_else_is_asked_about() {
         said.contains("cannot connect: the server broke the protocol") && said.contains("is it a 9P server?"),
         "{said}"
     );
+}
+
+#[test]
+fn who_hangs_up_before_he_has_said_anything_is_asked_about_and_not_who_does_later() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let place = format!("9p://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            // What was not read would reset the connection.
+            assert_ne!(client.unwrap().read(&mut [0; 100]).unwrap(), 0);
+        }
+    });
+    let said = complaint(&["ls", &place]);
+    assert_eq!(
+        said,
+        format!("{place}: cannot connect: the connection is lost: the server closed it: is it a 9P server?")
+    );
+
+    let share = Share::new();
+    share.make("large", vec![b'x'; 4 << 20]);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("9p://{}/large?dialect=9P2000.L", listener.local_addr().unwrap());
+    let server = share.address();
+    std::thread::spawn(move || {
+        let (mut client, _) = listener.accept().unwrap();
+        let mut server = TcpStream::connect(server).unwrap();
+        let (mut requests, mut asked) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+        std::thread::spawn(move || std::io::copy(&mut requests, &mut asked));
+        // In the middle of what it reads.
+        let _ = std::io::copy(&mut (&mut server).take(1 << 20), &mut client);
+        client.shutdown(Shutdown::Both).unwrap();
+    });
+    let dir = tempfile::tempdir().unwrap();
+    let said = complaint(&["cp", &url, &dir.path().join("there").to_string_lossy()]);
+    assert!(said.contains("the server, or the way to it, is gone: try again"), "{said}");
+    assert!(!said.contains("9P server"), "{said}");
 }
 
 #[test]

@@ -96,16 +96,16 @@ impl OpenFile {
         let Flow::Plain { read_to, .. } = &self.flow else { return false };
         let end = offset + count as u64;
         let goes_on = read_to.load(Ordering::Relaxed) == offset;
-        // One that goes on where another ended is filled from where that was; if it is short, its last byte tells of what lies between, but not to who
-        // reckons with it.
-        let is_short = goes_on && count as u64 <= STEP && fastrand::u8(..4) > 0;
+        // One that goes on where another ended is filled from where that was: its last byte, and one of those between, tell of the others, but not to
+        // who reckons with it.
+        let is_trusted = goes_on && fastrand::u8(..4) > 0;
         let first = if goes_on { None } else { Some(offset) };
         let any = (offset..end).step_by(STEP as usize).map(|at| at + fastrand::u64(..STEP.min(end - at)));
-        let others = || first.into_iter().chain(any).all(|at| self.page(at) != Page::Missing);
+        let is_here = |at| self.page(at) != Page::Missing;
         let is_cached = match self.page(end - 1) {
             Page::Missing => false,
-            Page::Here if is_short => true,
-            Page::Here | Page::Behind => others(),
+            Page::Here if is_trusted => count as u64 <= STEP || is_here(fastrand::u64(offset..end)),
+            Page::Here | Page::Behind => first.into_iter().chain(any).all(is_here),
         };
         read_to.store(if is_cached { end } else { u64::MAX }, Ordering::Relaxed);
         is_cached
