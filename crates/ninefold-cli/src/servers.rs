@@ -129,7 +129,7 @@ impl Servers {
                  diod's names are the paths that it exports",
                 String::from_utf8_lossy(aname)
             )),
-            (Error::Lost(Loss::Closed), _) => Some("is it a 9P server?".to_owned()),
+            (Error::Lost(Loss::Wordless), _) => Some("is it a 9P server?".to_owned()),
             (Error::Misbehaved(_), _) => Some("is it a 9P server? ninefold trace shows what it says".to_owned()),
             _ => None,
         };

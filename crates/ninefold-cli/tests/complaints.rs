@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use ninefold::proto::Dialect;
 use support::share::{Share, feed};
-use support::{PATIENCE, run};
+use support::{PATIENCE, frame, receive, run};
 
 /// The complaint of a command that fails.
 #[track_caller]
@@ -57,19 +57,30 @@ fn a_server_of_something_else_is_asked_about() {
 
 #[test]
 fn who_hangs_up_before_he_has_said_anything_is_asked_about_and_not_who_does_later() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let place = format!("9p://{}", listener.local_addr().unwrap());
-    std::thread::spawn(move || {
-        for client in listener.incoming() {
-            // What was not read would reset the connection.
-            assert_ne!(client.unwrap().read(&mut [0; 100]).unwrap(), 0);
-        }
-    });
-    let said = complaint(&["ls", &place]);
-    assert_eq!(
-        said,
-        format!("{place}: cannot connect: the connection is lost: the server closed it: is it a 9P server?")
-    );
+    for speaks in [false, true] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let place = format!("9p://{}", listener.local_addr().unwrap());
+        std::thread::spawn(move || {
+            for client in listener.incoming() {
+                let mut client = client.unwrap();
+                receive(&mut client, Dialect::Linux).unwrap();
+                if speaks {
+                    let agreed = "Rversion tag -1 msize 8192 version '9P2000.L'";
+                    client.write_all(&frame(agreed, Dialect::Linux)).unwrap();
+                }
+                // What was not read would reset the connection.
+                client.shutdown(Shutdown::Write).unwrap();
+                let _ = client.read_to_end(&mut Vec::new());
+            }
+        });
+        let said = complaint(&["ls", &format!("{place}?dialect=9P2000.L")]);
+        let why = if speaks {
+            "it: the server, or the way to it, is gone: try again"
+        } else {
+            "it without a word: is it a 9P server?"
+        };
+        assert_eq!(said, format!("{place}: cannot connect: the connection is lost: the server closed {why}"));
+    }
 
     let share = Share::new();
     share.make("large", vec![b'x'; 4 << 20]);

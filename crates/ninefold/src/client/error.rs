@@ -65,6 +65,8 @@ pub enum Error {
 pub enum Loss {
     #[error("the server closed it")]
     Closed,
+    #[error("the server closed it without a word")]
+    Wordless,
     #[error("{0}")]
     Io(Arc<io::Error>),
     #[error("the server does not answer Tflush or Tclunk")]

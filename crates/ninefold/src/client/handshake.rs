@@ -93,7 +93,7 @@ async fn connect_within(
             }
             // A second ssh would ask for the password again, and the first one's complaint is on standard error.
             Negotiated::Closed(Step::Redial) if !is_ssh(address) => {}
-            Negotiated::Closed(_) if prelude.bytes_received == 0 => return Err(Error::Lost(Loss::Closed)),
+            Negotiated::Closed(_) if prelude.bytes_received == 0 => return Err(Error::Lost(Loss::Wordless)),
             Negotiated::Closed(_) => return Err(no_dialect(address.dialect)),
         }
     }

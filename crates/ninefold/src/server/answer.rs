@@ -3,13 +3,15 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::LazyLock;
 
 use ninefold_proto::{Errno, Error};
+use tokio::runtime::{Handle, RuntimeFlavor};
 
 use super::calm::Calm;
 
-/// How calls of [`Answer::in_place`] have gone.
-static IN_PLACE: Calm = Calm::new();
+/// How calls of [`Answer::briefly`] have gone.
+static BRIEF: LazyLock<Calm> = LazyLock::new(Calm::new);
 
 /// The result of one operation.
 ///
@@ -50,18 +52,25 @@ impl<T: Send + 'static> Answer<T> {
         })
     }
 
-    /// A call that seldom blocks longer than a copy in memory takes: made at once. While another is being made, and behind one that took
-    /// long, the runtime hands this thread's other tasks to another thread meanwhile. On the blocking pool where there is one thread.
+    /// A call that may block, but not for long, brings it: made at once, while the runtime hands this thread's other tasks to
+    /// another thread. On the blocking pool where there is one thread.
     pub fn in_place(call: impl FnOnce() -> Result<T, Error> + Send + 'static) -> Answer<T> {
-        use tokio::runtime::{Handle, RuntimeFlavor};
         match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
-            // The only worker waits for nothing without its guard.
-            Ok(RuntimeFlavor::MultiThread) if Handle::current().metrics().num_workers() == 1 => {
-                Answer::Now(tokio::task::block_in_place(call))
-            }
-            Ok(RuntimeFlavor::MultiThread) => Answer::Now(IN_PLACE.make(call, tokio::task::block_in_place)),
+            Ok(RuntimeFlavor::MultiThread) => Answer::Now(tokio::task::block_in_place(call)),
             Ok(_) => Answer::blocking(call),
             Err(_) => Answer::Now(call()),
+        }
+    }
+
+    /// A call that seldom takes longer than a copy in memory of the largest message: made at once. While another is being made, behind one
+    /// that took long, and where the runtime has one worker, it is made [in place](Answer::in_place).
+    pub fn briefly(call: impl FnOnce() -> Result<T, Error> + Send + 'static) -> Answer<T> {
+        match Handle::try_current() {
+            // The only worker would stop all others.
+            Ok(runtime) if has_several_workers(&runtime) => {
+                Answer::Now(BRIEF.make(&runtime, call, tokio::task::block_in_place))
+            }
+            _ => Answer::in_place(call),
         }
     }
 
@@ -94,6 +103,10 @@ impl<T: Send + 'static> Answer<T> {
     }
 }
 
+fn has_several_workers(runtime: &Handle) -> bool {
+    runtime.runtime_flavor() == RuntimeFlavor::MultiThread && runtime.metrics().num_workers() > 1
+}
+
 impl<T: Send + 'static> From<Result<T, Error>> for Answer<T> {
     fn from(result: Result<T, Error>) -> Answer<T> {
         Answer::Now(result)
@@ -120,7 +133,7 @@ mod tests {
     const BOUND: Duration = Duration::from_secs(60);
 
     #[test]
-    fn as_many_calls_in_place_as_there_are_workers_stop_nobody_else() {
+    fn as_many_brief_calls_as_there_are_workers_stop_nobody_else() {
         for workers in [1, 2, 3] {
             let mut runtime = tokio::runtime::Builder::new_multi_thread();
             let runtime = runtime.worker_threads(workers).enable_time().build().unwrap();
@@ -135,7 +148,7 @@ mod tests {
                         let _ = ended.recv();
                         Ok(())
                     };
-                    (end, runtime.spawn(async { Answer::in_place(call).wait().await }))
+                    (end, runtime.spawn(async { Answer::briefly(call).wait().await }))
                 })
                 .unzip();
             for _ in 0..workers {

@@ -338,6 +338,7 @@ impl Connection {
                 None => match next_frame(&self.arrived, self.skip, &self.session) {
                     Ok(Next::Whole(size)) => {
                         self.session.note_partial_frame(false, Duration::ZERO);
+                        self.large.came(size);
                         self.arrived.split_to(size).freeze()
                     }
                     Ok(Next::Large(size)) => {
@@ -602,7 +603,10 @@ impl Connection {
                 let alone = self.large.rest(self.arrived.len(), missing);
                 alone.unwrap_or_else(|| Wanted::all(missing.max(READ_CHUNK)))
             }
-            Ok(Next::Skip(_)) => Wanted::all(READ_CHUNK),
+            Ok(Next::Skip(_)) => {
+                self.large.forget();
+                Wanted::all(READ_CHUNK)
+            }
             Ok(Next::Whole(_) | Next::Large(_)) | Err(_) => return false,
         };
         if self.arrived.capacity() == 0 {

@@ -39,15 +39,16 @@ pub(super) struct Large {
 
 impl Large {
     /// What to ask for when `here` bytes of a frame have come and `missing` have not, if it is a large one.
-    pub fn rest(&mut self, here: usize, missing: usize) -> Option<Wanted> {
-        let size = here + missing;
-        (size > LARGE).then(|| {
-            self.last = Some(size);
-            Wanted { room: missing, most: missing }
-        })
+    pub fn rest(&self, here: usize, missing: usize) -> Option<Wanted> {
+        (here + missing > LARGE).then_some(Wanted { room: missing, most: missing })
     }
 
-    /// Nothing came behind the last one.
+    /// A frame of so many bytes has come. Another like it is expected.
+    pub fn came(&mut self, size: usize) {
+        self.last = Some(size).filter(|&size| size > LARGE);
+    }
+
+    /// None is expected.
     pub fn forget(&mut self) {
         self.last = None;
     }
@@ -84,7 +85,7 @@ mod tests {
 
     #[test]
     fn of_a_large_frame_nothing_but_its_rest_is_asked_for() {
-        let mut large = Large::default();
+        let large = Large::default();
         assert_eq!(large.rest(10, LARGE - 10), None, "others are read with it");
         assert_eq!(large.rest(11, LARGE - 10), Some(Wanted { room: LARGE - 10, most: LARGE - 10 }));
         let mut begun = BytesMut::from(&b"begun"[..]);
@@ -97,7 +98,7 @@ mod tests {
     fn the_data_of_the_next_one_begin_with_a_line_of_the_cache() {
         let mut large = Large::default();
         let size = (1 << 20) + TWRITE_HEAD;
-        large.rest(TWRITE_HEAD, 1 << 20).unwrap();
+        large.came(size);
         // At whatever place the buffer's free memory begins.
         for taken in 0..2 * CACHE_LINE {
             let mut buffer = BytesMut::zeroed(taken + 1);
@@ -112,10 +113,13 @@ mod tests {
     }
 
     #[test]
-    fn frames_behind_a_large_one_are_read_with_others_once_nothing_came() {
+    fn frames_behind_a_large_one_are_read_with_others_once_a_small_one_or_nothing_came() {
         let mut large = Large::default();
-        large.rest(0, 1 << 20).unwrap();
-        large.forget();
-        assert_eq!(large.make_room(&mut BytesMut::new(), Wanted::all(7)), usize::MAX);
+        for ends in [|large: &mut Large| large.came(LARGE), Large::forget] {
+            large.came(LARGE + 1);
+            assert_eq!(large.make_room(&mut BytesMut::new(), Wanted::all(7)), LARGE + 1);
+            ends(&mut large);
+            assert_eq!(large.make_room(&mut BytesMut::new(), Wanted::all(7)), usize::MAX);
+        }
     }
 }

@@ -169,7 +169,7 @@ async fn a_server_that_cannot_be_agreed_with_is_told_apart_from_one_that_is_not_
     }
     for answer in [(|_| Close) as fn(&str) -> Answer, |_| Reset] {
         let e = Client::connect(&serve(answer).await, hasty()).await.unwrap_err();
-        assert!(matches!(e, Error::Lost(Loss::Closed)), "{e}");
+        assert!(matches!(e, Error::Lost(Loss::Wordless)), "{e}");
     }
     let patience = Duration::from_millis(200);
     let options = Options { timeout: Some(patience), ..Options::default() };

@@ -347,7 +347,7 @@ impl OpenFile {
             Flow::Plain { buffered: true, nowait_write, direct, .. }
                 if !nowait_write.load(Ordering::Relaxed) && !direct.load(Ordering::Relaxed) =>
             {
-                Answer::in_place(write)
+                Answer::briefly(write)
             }
             _ => Answer::blocking(write),
         }

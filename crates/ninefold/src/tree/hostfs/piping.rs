@@ -17,7 +17,7 @@ use crate::transport::Piped;
 /// Bytes from which on a read is worth a pipe.
 const LEAST: usize = 16 * 1024;
 
-/// The page cache is asked for a byte in each so many. It is filled in such pieces (the read-ahead of a disk), and emptied in
+/// The page cache is asked for a byte in each so many, where none before tells of them. It is filled in such pieces (the read-ahead of a disk), and emptied in
 /// larger ones, mostly.
 const STEP: u64 = 128 * 1024;
 
@@ -91,7 +91,8 @@ impl OpenFile {
     }
 
     /// Whether a read need not wait, as far as a few bytes tell: splice(2) itself has no flag that forbids waiting. Which
-    /// bytes is left to chance, so that nobody can have read just those before.
+    /// bytes but the last is left to chance, so that nobody can have read just those before. Who is told wrong waits once: then the
+    /// connection is wary.
     fn is_cached(&self, offset: u64, count: usize) -> bool {
         let Flow::Plain { read_to, .. } = &self.flow else { return false };
         let end = offset + count as u64;
