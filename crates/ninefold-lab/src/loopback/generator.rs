@@ -1,5 +1,8 @@
 //! A closed loop: each connection keeps so many operations in flight, and a reply brings the next request at once.
 //!
+//! All operations of a run begin together, and where there are thousands in flight they stay so: all walk, then all open. So what is counted are whole
+//! rounds, in each of which as many operations end as are in flight.
+//!
 //! On a core of its own it does not sleep: to be woken takes a virtual machine longer than most servers take for a batch of small requests,
 //! some microseconds of which are the server's, so that figures would be of the machine's wake-ups.
 
@@ -21,8 +24,11 @@ use super::wire::{PATIENCE, Wire};
 /// Bytes that one read takes: as many as stay in a core's own cache. The pump's receiver takes as many.
 pub const TAKE: usize = 256 << 10;
 
-/// Of a measurement's time: before it counts.
+/// Of a measurement's time: before it counts. It is longer where the first round is.
 pub const WARM_UP: f64 = 0.25;
+
+/// Rounds that count at least.
+const ROUNDS: u64 = 2;
 
 /// Types of replies that bring data or an error.
 const RLERROR: u8 = 7;
@@ -82,6 +88,8 @@ fn measure_inner(run: &Run, peer: &Peer, msize: u32) -> Result<Outcome> {
         connection.flush(&data, &poll, n)?;
     }
     let warm = began + run.time.mul_f64(WARM_UP);
+    let in_flight = run.connections as u64 * u64::from(run.depth);
+    let mut round = RoundEnd { in_flight, at: None };
     let mut counted: Option<(Instant, Duration)> = None;
     let mut outcome = Outcome::default();
     let mut over = None;
@@ -99,11 +107,16 @@ fn measure_inner(run: &Run, peer: &Peer, msize: u32) -> Result<Outcome> {
         }
         came = now;
         match counted {
-            None if now >= warm => {
+            None if now >= warm && round.is_reached(outcome.operations, 1) => {
                 counted = Some((now, peer.cpu()?));
                 outcome = Outcome::default();
+                round.at = None;
             }
-            Some((from, cpu)) if over.is_none() && now >= from + run.time => {
+            Some((from, cpu))
+                if over.is_none()
+                    && now >= from + run.time
+                    && round.is_reached(outcome.operations, ROUNDS * in_flight) =>
+            {
                 outcome.elapsed = now - from;
                 outcome.cpu = peer.cpu()?.saturating_sub(cpu);
                 outcome.latencies.sort_unstable();
@@ -127,6 +140,21 @@ fn measure_inner(run: &Run, peer: &Peer, msize: u32) -> Result<Outcome> {
         {
             return Ok(outcome);
         }
+    }
+}
+
+/// The end of a round of operations.
+struct RoundEnd {
+    in_flight: u64,
+    /// How many operations have ended by then; set when it is first asked for.
+    at: Option<u64>,
+}
+
+impl RoundEnd {
+    /// Whether the round has ended that the first call fell into, with at least so many operations.
+    fn is_reached(&mut self, operations: u64, least: u64) -> bool {
+        let in_flight = self.in_flight;
+        operations >= *self.at.get_or_insert_with(|| operations.max(least).div_ceil(in_flight) * in_flight)
     }
 }
 

@@ -112,7 +112,7 @@ pub(super) async fn wait_until_taken(socket: &Arc<Socket>, copied: u64, bounds: 
         _ => return gone(tcp).map(|()| false),
     };
     loop {
-        let look = Answer::in_place(move || Ok(sock_diag::untaken(local, peer).ok().flatten()));
+        let look = Answer::briefly(move || Ok(sock_diag::untaken(local, peer).ok().flatten()));
         // One that it has known and knows no more has nothing left.
         let left = match look.wait().await? {
             None if least.is_none() => return gone(tcp).map(|()| false),
@@ -171,7 +171,9 @@ async fn send_all(
         bounds.wait(socket.ready(Interest::WRITABLE)).await?;
         let mut left = end - at;
         if copied.is_none() {
-            let tail = if copies == Copies::End { tail(socket) } else { 0 };
+            // Asked for where the next call may come to it.
+            let is_near = left <= TAIL + SENT as u64;
+            let tail = if copies == Copies::End && is_near { tail(socket) } else { 0 };
             match left.checked_sub(tail) {
                 None | Some(0) => (copied, copied_from) = (Some(Copied::default()), at),
                 Some(pages) => left = pages,
@@ -342,7 +344,7 @@ async fn take_all(
         let turn = match &**file {
             file if file.is_slow() => Answer::blocking(turn),
             file if file.is_in_memory() => Answer::Now(turn()),
-            _ => Answer::in_place(turn),
+            _ => Answer::briefly(turn),
         };
         let Turn { moved, is_dry, is_over, by_memory: cannot_move } = turn.wait().await?;
         at += moved as u64;

@@ -30,6 +30,8 @@ mod extent;
 mod file;
 mod ids;
 mod io;
+mod lately;
+mod mount_watch;
 mod mounts;
 mod names;
 mod node;

@@ -9,9 +9,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 
 use ninefold_proto::{Errno, Error};
-use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags, open, readlinkat_raw, seek};
 
+use super::mount_watch::{MountWatch, has_changed};
 use super::own::{is_reached_by, server};
 use super::{lock, os};
 use crate::transport::{Address, Place};
@@ -26,6 +26,7 @@ pub(super) struct Mounts {
     /// Where this server itself answers.
     own: Mutex<Vec<Place>>,
     table: Mutex<Table>,
+    pub(super) watch: MountWatch,
 }
 
 #[derive(Debug)]
@@ -59,7 +60,7 @@ impl Mounts {
     pub(super) fn new() -> Result<Mounts, Error> {
         let file = open("/proc/self/mountinfo", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(os)?;
         let table = Table { file, read: false, mounts: HashMap::new(), points: HashMap::new() };
-        Ok(Mounts { own: Mutex::default(), table: Mutex::new(table) })
+        Ok(Mounts { own: Mutex::default(), table: Mutex::new(table), watch: MountWatch::new()? })
     }
 
     pub(super) fn set_own(&self, addresses: Vec<String>) {
@@ -103,8 +104,7 @@ impl Mounts {
 impl Table {
     fn refresh(&mut self) -> Result<(), Error> {
         let file = self.file.as_fd();
-        let mut fds = [PollFd::from_borrowed_fd(file, PollFlags::PRI)];
-        let changed = poll(&mut fds, Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 })).map_err(os)? > 0;
+        let changed = has_changed(file);
         if self.read && !changed {
             return Ok(());
         }

@@ -17,15 +17,16 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crossbeam_queue::SegQueue;
 use ninefold_proto::{Errno, Error, Name};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, openat2, statx};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Statx, StatxAttributes, StatxFlags, openat2, statx};
 
 use super::changes::{Change, Changes, NameKey};
 use super::creds::Identity;
+use super::lately::Lately;
 use super::mounts::Mounts;
 use super::open::drop_elsewhere;
 use super::{Pace, lock, os, qid};
@@ -49,6 +50,12 @@ pub(super) struct Node {
     pub(super) kind: FileType,
     /// Its file system answers from another program or machine.
     pub(super) slow: bool,
+    /// On the mount that the root is on.
+    pub(super) at_home: bool,
+    /// Names from the root to it, when it was walked to.
+    pub(super) depth: u32,
+    /// How many changes of the mount table had been seen when nothing was mounted on its name; [`NEVER`] where that was never looked at.
+    bare_at: AtomicU64,
     /// Used since the ring's hand passed.
     used: AtomicBool,
     held: Mutex<Held>,
@@ -56,6 +63,9 @@ pub(super) struct Node {
     opened: Mutex<Vec<Weak<OwnedFd>>>,
     links: Mutex<Links>,
 }
+
+/// No count of changes.
+const NEVER: u64 = u64::MAX;
 
 /// A node's descriptor.
 #[derive(Debug)]
@@ -80,11 +90,14 @@ struct Links {
 }
 
 impl Node {
-    fn new(id: FileId, kind: FileType, slow: bool, parent: Option<Arc<Node>>, name: Arc<[u8]>) -> Node {
+    fn new(id: FileId, kind: FileType, way: Way, parent: Option<Arc<Node>>, name: Arc<[u8]>) -> Node {
         Node {
             id,
             kind,
-            slow,
+            slow: way.slow || parent.as_ref().is_some_and(|parent| parent.slow),
+            at_home: !way.is_mounted && parent.as_ref().is_none_or(|parent| parent.at_home),
+            depth: parent.as_ref().map_or(0, |parent| parent.depth.saturating_add(1)),
+            bare_at: AtomicU64::new(NEVER),
             used: AtomicBool::new(false),
             held: Mutex::new(Held::None),
             opened: Mutex::default(),
@@ -206,7 +219,16 @@ pub(super) struct Found {
 pub(super) struct Entry {
     pub(super) fd: OwnedFd,
     pub(super) stx: Statx,
-    pub(super) slow: bool,
+    way: Way,
+}
+
+/// How a directory's entry was come to.
+#[derive(Clone, Copy, Default)]
+struct Way {
+    /// Something is mounted on it.
+    is_mounted: bool,
+    /// Whose answers come from another program or machine.
+    slow: bool,
 }
 
 /// All nodes of an export, and the descriptors they hold.
@@ -224,6 +246,7 @@ pub(super) struct Tree {
     cached: SegQueue<Weak<Node>>,
     /// Nodes that hold a pinned descriptor.
     pinned: Mutex<VecDeque<Weak<Node>>>,
+    lately: Lately,
     /// Descriptors in each ring.
     limit: usize,
 }
@@ -234,7 +257,8 @@ impl Tree {
         let mount = mounts.check(root_fd.as_fd()).unwrap_or_default();
         let births = !mount.copies_up;
         let stx = look(root_fd.as_fd())?;
-        let root = Arc::new(Node::new(file_id(&stx, births), FileType::Directory, mount.slow, None, Arc::from([])));
+        let way = Way { is_mounted: false, slow: mount.slow };
+        let root = Arc::new(Node::new(file_id(&stx, births), FileType::Directory, way, None, Arc::from([])));
         let root_fd = Arc::new(root_fd);
         *lock(&root.held) = Held::Pinned(root_fd.clone());
         Ok(Tree {
@@ -246,6 +270,7 @@ impl Tree {
             changes: Changes::default(),
             cached: SegQueue::new(),
             pinned: Mutex::default(),
+            lately: Lately::default(),
             limit: limit.max(1),
         })
     }
@@ -401,7 +426,7 @@ impl Tree {
         match open(resolve) {
             Ok(fd) => {
                 let stx = look(fd.as_fd())?;
-                Ok(Entry { fd, stx, slow: false })
+                Ok(Entry { fd, stx, way: Way::default() })
             }
             Err(rustix::io::Errno::INVAL) if pace == Pace::Inline => {
                 self.cached_lookups.store(false, Ordering::Relaxed);
@@ -412,7 +437,7 @@ impl Tree {
                 let fd = open(within).map_err(os)?;
                 let slow = self.mounts.check(fd.as_fd())?.slow;
                 let stx = look(fd.as_fd())?;
-                Ok(Entry { fd, stx, slow })
+                Ok(Entry { fd, stx, way: Way { is_mounted: true, slow } })
             }
             Err(error) => Err(os(error)),
         }
@@ -432,6 +457,12 @@ impl Tree {
             let mark = self.changes.mark(key, pace)?;
             let dir_fd = self.fd(dir, pace)?;
             who.assume()?;
+            let mounts_seen = self.mounts.watch.seen();
+            if let Some(found) = self.look_again(dir, dir_fd.as_fd(), name, mounts_seen)
+                && !self.changes.since(mark, key)
+            {
+                return Ok(found);
+            }
             let entry = match self.open_entry(dir_fd.as_fd(), name, pace) {
                 Err(error)
                     if error.errno == Errno::ENOENT && self.changes.since(mark, key) && attempt < LOOKUP_TRIES =>
@@ -442,7 +473,11 @@ impl Tree {
             };
             // After so many tries the name changes faster than it can be seen; any of its files will do.
             let mark = (attempt < LOOKUP_TRIES).then_some(mark);
-            if let Some(node) = self.adopt(dir, name, &entry.stx, entry.slow, mark) {
+            if let Some(node) = self.adopt(dir, name, &entry.stx, entry.way, mark) {
+                node.bare_at.store(if entry.way.is_mounted { NEVER } else { mounts_seen }, Ordering::Relaxed);
+                if !entry.way.is_mounted {
+                    self.lately.keep(&node);
+                }
                 let fd = self.hold(&node, entry.fd);
                 return Ok(Found { node, fd, stx: entry.stx });
             }
@@ -450,13 +485,27 @@ impl Tree {
         Err(Errno::ESTALE.into())
     }
 
+    /// The node that has the name, where it is held and nothing was mounted on it, by one question: is it that file still? It waits for
+    /// nothing, since the kernel has the entries in memory that lead to held files. Who mounted something on the name a moment ago may be asked about
+    /// it, once.
+    fn look_again(&self, dir: &Node, dir_fd: BorrowedFd<'_>, name: &[u8], mounts_seen: u64) -> Option<Found> {
+        let node = self.child(dir, name).filter(|node| node.bare_at.load(Ordering::Relaxed) == mounts_seen)?;
+        let fd = node.held()?;
+        let stx = look_at(dir_fd, name).ok()?;
+        if stx.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) || self.id(&stx) != node.id {
+            return None;
+        }
+        self.lately.keep(&node);
+        Some(Found { node, fd, stx })
+    }
+
     /// A node for a file that was just made and opened under a name held by the caller's [`Change`].
     pub(super) fn made(&self, dir: &Arc<Node>, name: &[u8], stx: &Statx) -> Arc<Node> {
-        self.adopt(dir, name, stx, false, None).expect("unconditional")
+        self.adopt(dir, name, stx, Way::default(), None).expect("unconditional")
     }
 
     /// The node for an entry that was looked up; None when the name was changed since it was marked `unless`.
-    fn adopt(&self, dir: &Arc<Node>, name: &[u8], stx: &Statx, slow: bool, unless: Option<u64>) -> Option<Arc<Node>> {
+    fn adopt(&self, dir: &Arc<Node>, name: &[u8], stx: &Statx, way: Way, unless: Option<u64>) -> Option<Arc<Node>> {
         let id = self.id(stx);
         // Declared first so that it is dropped after the locks.
         let existing;
@@ -471,7 +520,7 @@ impl Tree {
         }
         let name: Arc<[u8]> = name.into();
         let kind = qid::file_type(stx);
-        let node = Arc::new(Node::new(id, kind, slow || dir.slow, Some(dir.clone()), name.clone()));
+        let node = Arc::new(Node::new(id, kind, way, Some(dir.clone()), name.clone()));
         children.insert(name, Arc::downgrade(&node));
         Some(node)
     }
@@ -504,6 +553,7 @@ impl Tree {
             }
         }
         lock(&node.links).gone = true;
+        self.lately.forget(node);
         if let Some(fd) = fd {
             self.pin(node, fd);
         }

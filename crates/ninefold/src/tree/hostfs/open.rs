@@ -6,6 +6,7 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
 
 use ninefold_proto::open::{Access, Open, lflags};
 use ninefold_proto::stat::dm;
@@ -19,6 +20,9 @@ use super::file::HostFile;
 use super::node::{FileId, look};
 use super::{Export, Pace, lock, os};
 
+/// How long a file that is opened is taken to keep its name.
+const MOMENT: Duration = Duration::from_secs(1);
+
 /// An open file.
 pub(super) struct OpenFile {
     pub(super) fd: Arc<OwnedFd>,
@@ -27,6 +31,8 @@ pub(super) struct OpenFile {
     pub(super) flow: Flow,
     /// Its file system answers from another program or machine.
     pub(super) slow: bool,
+    /// When it was seen to have a name.
+    seen: Instant,
     /// Held while the descriptor's position is moved and asked for. Reads and writes have offsets of their own.
     pub(super) position: Mutex<()>,
     /// A directory's entries.
@@ -36,9 +42,10 @@ pub(super) struct OpenFile {
 }
 
 impl OpenFile {
-    /// Whether closing it may take as long as a disk or another machine does.
+    /// Whether closing it may take as long as a disk or another machine does. Of a file that was opened a moment ago it is not asked
+    /// whether somebody on the host has removed it since: many are open for no longer.
     pub(super) fn closes_slowly(&self) -> bool {
-        self.slow || look(self.fd.as_fd()).is_ok_and(|stx| stx.stx_nlink == 0)
+        self.slow || self.seen.elapsed() >= MOMENT && look(self.fd.as_fd()).is_ok_and(|stx| stx.stx_nlink == 0)
     }
 }
 
@@ -245,7 +252,8 @@ impl HostFile {
         // What another program or machine would have to bring is not asked for before it is wanted.
         let dir = (kind == FileType::Directory).then(|| DirStream::new(fast, &self.session.ahead));
         let position = Mutex::default();
-        let open = OpenFile { fd, holder, flow, slow: self.node.slow, position, dir, _exclusive: exclusive };
+        let seen = Instant::now();
+        let open = OpenFile { fd, holder, flow, slow: self.node.slow, seen, position, dir, _exclusive: exclusive };
         self.open.set(open)
     }
 }

@@ -1,5 +1,6 @@
 //! A directory of the host driven through the contract, as the server would.
 
+mod again;
 mod dirs;
 mod entries;
 mod extents;
@@ -124,7 +125,7 @@ fn somebody(uid: u32) -> User {
 }
 
 /// Whether the test can go on. If not, the reason is counted where the caller of the tests wants it.
-fn have(facility: &str, there: bool) -> bool {
+pub(super) fn have(facility: &str, there: bool) -> bool {
     if !there && let Some(file) = std::env::var_os("NINEFOLD_SKIPS") {
         use std::io::Write;
         let mut file = std::fs::OpenOptions::new().append(true).create(true).open(file).unwrap();

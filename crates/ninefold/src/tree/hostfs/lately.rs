@@ -1,0 +1,55 @@
+//! The directories that were walked through lately. They stay nodes, with their descriptors, while no fid stands on them: paths that
+//! are walked again and again have most of their names in common, and who holds a name's file asks the kernel one thing about it where
+//! it takes three to open it anew ([`Tree::lookup`](super::node::Tree::lookup)).
+//!
+//! Only directories, since a removed file that is held keeps its blocks; only those of the mount that the export's root keeps busy anyway, so that
+//! what is mounted below it can be unmounted; and none so deep that the nodes above them are many.
+
+use std::sync::{Arc, Mutex};
+
+use super::lock;
+use super::node::{FileId, Node};
+
+/// So many, each in a place that its number gives it.
+const PLACES: usize = 256;
+
+/// A directory has at most so many names above it: 4 MB of nodes in all.
+pub(super) const DEEPEST: u32 = 64;
+
+#[derive(Debug)]
+pub(super) struct Lately(Box<[Mutex<Option<Arc<Node>>>]>);
+
+impl Default for Lately {
+    fn default() -> Lately {
+        Lately((0..PLACES).map(|_| Mutex::default()).collect())
+    }
+}
+
+impl Lately {
+    fn place(&self, id: FileId) -> &Mutex<Option<Arc<Node>>> {
+        // Numbers of files that were made together follow each other.
+        &self.0[id.ino as usize % PLACES]
+    }
+
+    /// The file was walked to. What is no directory to be kept is not.
+    pub(super) fn keep(&self, node: &Arc<Node>) {
+        if !node.is_dir() || !node.at_home || node.depth > DEEPEST {
+            return;
+        }
+        let mut kept = lock(self.place(node.id));
+        if !kept.as_ref().is_some_and(|kept| Arc::ptr_eq(kept, node)) {
+            let before = kept.replace(node.clone());
+            // Its drop takes other locks.
+            drop(kept);
+            drop(before);
+        }
+    }
+
+    /// No name leads to it any more.
+    pub(super) fn forget(&self, node: &Arc<Node>) {
+        let mut kept = lock(self.place(node.id));
+        let was = kept.take_if(|kept| Arc::ptr_eq(kept, node));
+        drop(kept);
+        drop(was);
+    }
+}
