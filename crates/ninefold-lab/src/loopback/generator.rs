@@ -89,7 +89,9 @@ fn measure_inner(run: &Run, peer: &Peer, msize: u32) -> Result<Outcome> {
     }
     let warm = began + run.time.mul_f64(WARM_UP);
     let in_flight = run.connections as u64 * u64::from(run.depth);
-    let mut round = RoundEnd { in_flight, at: None };
+    let mut round = Rounds { in_flight, ended: 0, at: None };
+    // Operations that do not count.
+    let mut before = 0;
     let mut counted: Option<(Instant, Duration)> = None;
     let mut outcome = Outcome::default();
     let mut over = None;
@@ -107,15 +109,13 @@ fn measure_inner(run: &Run, peer: &Peer, msize: u32) -> Result<Outcome> {
         }
         came = now;
         match counted {
-            None if now >= warm && round.is_reached(outcome.operations, 1) => {
+            None if now >= warm && round.has_ended(outcome.operations, 1) => {
                 counted = Some((now, peer.cpu()?));
+                before = outcome.operations;
                 outcome = Outcome::default();
-                round.at = None;
             }
             Some((from, cpu))
-                if over.is_none()
-                    && now >= from + run.time
-                    && round.is_reached(outcome.operations, ROUNDS * in_flight) =>
+                if over.is_none() && now >= from + run.time && round.has_ended(before + outcome.operations, ROUNDS) =>
             {
                 outcome.elapsed = now - from;
                 outcome.cpu = peer.cpu()?.saturating_sub(cpu);
@@ -143,18 +143,25 @@ fn measure_inner(run: &Run, peer: &Peer, msize: u32) -> Result<Outcome> {
     }
 }
 
-/// The end of a round of operations.
-struct RoundEnd {
+/// The rounds of a run: each has as many operations as are in flight.
+struct Rounds {
     in_flight: u64,
-    /// How many operations have ended by then; set when it is first asked for.
+    /// So many operations there were at the end that was waited for before.
+    ended: u64,
+    /// And so many there will be at the one that is waited for now.
     at: Option<u64>,
 }
 
-impl RoundEnd {
-    /// Whether the round has ended that the first call fell into, with at least so many operations.
-    fn is_reached(&mut self, operations: u64, least: u64) -> bool {
-        let in_flight = self.in_flight;
-        operations >= *self.at.get_or_insert_with(|| operations.max(least).div_ceil(in_flight) * in_flight)
+impl Rounds {
+    /// Whether the round has ended that was under way when this was first asked since it last had, and at least `least` rounds.
+    fn has_ended(&mut self, operations: u64, least: u64) -> bool {
+        let under_way = operations.max(self.ended + least * self.in_flight);
+        let at = *self.at.get_or_insert(under_way.div_ceil(self.in_flight) * self.in_flight);
+        let has = operations >= at;
+        if has {
+            (self.ended, self.at) = (at, None);
+        }
+        has
     }
 }
 
@@ -331,5 +338,23 @@ impl Connection {
             self.go_on(slot, data);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_counts_are_whole_rounds_however_late_their_ends_are_seen() {
+        let mut rounds = Rounds { in_flight: 100, ended: 0, at: None };
+        let ended = |rounds: &mut Rounds, counts: &[u64], least| {
+            counts.iter().copied().find(|&count| rounds.has_ended(count, least))
+        };
+        assert_eq!(ended(&mut rounds, &[0, 99, 103, 110], 1), Some(103), "the first, though nothing was done of it");
+        // Two more, from the first one's end and not from where that was seen.
+        assert_eq!(ended(&mut rounds, &[180, 299, 300], 2), Some(300));
+        assert_eq!(ended(&mut rounds, &[650, 699, 712], 2), Some(712), "the one that was under way");
+        assert_eq!(rounds.ended, 700);
     }
 }

@@ -49,19 +49,15 @@ const LEAST: u64 = 1 << 20;
 /// with the room of all that have ended. What it sends too much before it knows the way is lost to all of them.
 const TRIPS: u32 = 20;
 
-/// The shortest and the longest piece of several, and what part of all that is left the connections bring by their next ones: each stream
-/// costs the server as much as 2 MB cost it to send.
+/// The shortest and the longest piece of several, and of what is left in how many pieces each connection should bring it.
 const PIECE: std::ops::RangeInclusive<u64> = 512 << 10..=64 << 20;
-const SHARE: (u64, u64) = (5, 6);
+const SHARE: u64 = 2;
 
 /// Bytes that are worth a stream of a connection that there is.
 const EVEN_LEAST: u64 = 128 << 10;
 
-/// Round trips that a piece takes at least on a fast way: the next one is asked for one before.
-const PIECE_TRIPS: u32 = 4;
-
-/// What takes all connections so many round trips on a fast way is parted evenly.
-const EVEN_TRIPS: u32 = 2;
+/// Round trips that a piece takes at least on a fast way: the next one is asked for that long before.
+const PIECE_TRIPS: u32 = 1;
 
 /// Round trips that are asked for one after another where it is not known what one takes by now.
 const TRIPS_ASKED: usize = 3;
@@ -72,8 +68,8 @@ const LINE: usize = 4;
 /// Bytes a second of a way of which nothing is known yet.
 const FAST: f64 = 125e6;
 
-/// Round trips before the end from which on copies come: as long as the look at the file takes. To copy costs the server more than to send pages.
-const SETTLING: u32 = 1;
+/// Round trips before the end from which on copies come: one for the look at the file, and one more for those that are late.
+const SETTLING: u32 = 2;
 
 /// How often connections are given up for being slow, for each that there may be, and once more for each of the longest pieces that came: the
 /// way may be one on which all become so, one after another.
@@ -132,9 +128,9 @@ pub struct Ranges {
     failed: Option<Error>,
 }
 
-/// Bytes that so many streams bring each in so many round trips on a fast way, as those of a piece.
-fn piece_of(trip: Duration, trips: u32, streams: u64) -> u64 {
-    let bytes = FAST * (trip * trips).as_secs_f64() / streams.max(1) as f64;
+/// Bytes of the shortest piece where so many streams bring one behind another.
+fn least_piece(trip: Duration, streams: u64) -> u64 {
+    let bytes = FAST * (trip * PIECE_TRIPS).as_secs_f64() / streams.max(1) as f64;
     (bytes as u64).clamp(*PIECE.start(), *PIECE.end())
 }
 
@@ -255,7 +251,7 @@ impl File {
         }
         // What is come to the end of while all connections still grow is parted evenly.
         let left = ranges.queued();
-        if left <= streams as u64 * piece_of(trip, EVEN_TRIPS, streams as u64) {
+        if left <= 2 * streams as u64 * least_piece(trip, streams as u64) {
             ranges.even = Some(left.div_ceil(streams as u64).max(EVEN_LEAST));
         }
         // What is asked for together waits for its connections together.
@@ -291,9 +287,9 @@ impl Ranges {
         let first = self.queue.front_mut()?;
         let mut length = if self.in_pieces && !self.is_in_band {
             let streams = streams.max(1) as u64;
-            let least = piece_of(self.trip, PIECE_TRIPS, streams);
+            let least = least_piece(self.trip, streams);
             let most = self.width.trial().map_or(*PIECE.end(), |trial| trial.clamp(least, *PIECE.end()));
-            self.even.unwrap_or((left / (streams * SHARE.1) * SHARE.0).clamp(least, most))
+            self.even.unwrap_or((left / (streams * SHARE)).clamp(least, most))
         } else {
             u64::MAX
         };

@@ -336,6 +336,17 @@ async fn a_long_file_comes_in_pieces_one_behind_another_on_each_connection() {
 
 #[tokio::test]
 async fn a_change_while_the_last_of_a_long_file_comes_is_told_by_its_streams() {
+    // On a busy machine what was asked for before the copies may come behind them, and then nobody can change the file in between.
+    for _ in 0..10 {
+        if changed_while_the_last_came().await {
+            return;
+        }
+    }
+    panic!("only copies come in the end");
+}
+
+/// Whether the file could be changed while only copies were on the way.
+async fn changed_while_the_last_came() -> bool {
     let scene = Scene::of(LONG).await;
     let client = client(scene.half_far().await, Version::N1).await;
     let file = std::fs::OpenOptions::new().write(true).open(scene.dir.path().join("f")).unwrap();
@@ -350,10 +361,11 @@ async fn a_change_while_the_last_of_a_long_file_comes_is_told_by_its_streams() {
         }
     }
     assert_eq!(came, LONG);
-    let at_change = at_change.expect("only copies came in the end");
+    let Some(at_change) = at_change else { return false };
     // A stream that began or ended behind it has seen it. Where none did, all of the file had left before.
     assert_eq!(ranges.is_settled(), !ranges.is_changed());
     assert!(ranges.is_changed() || asked(&client) == at_change);
+    true
 }
 
 #[tokio::test]

@@ -27,6 +27,9 @@ use crate::transport::{PipeShare, Piped, Socket};
 /// Bytes that are moved in one turn, some milliseconds at the speed of memory: to give way costs other threads their sleep.
 const TURN: usize = 4 << 20;
 
+/// Bytes that are written in one turn: as long as a copy of the largest message takes, for which no other worker is woken.
+const WRITTEN: usize = 1 << 20;
+
 /// Bytes that are sent by one call, and looked for in the page cache at a time.
 const SENT: usize = 2 << 20;
 
@@ -329,7 +332,7 @@ async fn take_all(
     let (mut at, mut by_memory) = (offset, false);
     while at < end {
         bounds.wait(socket.ready(Interest::READABLE)).await?;
-        let want = usize::try_from(end - at).unwrap_or(usize::MAX).min(TURN);
+        let want = usize::try_from(end - at).unwrap_or(usize::MAX).min(WRITTEN);
         let turn = {
             let (file, socket) = (file.clone(), socket.clone());
             move || {

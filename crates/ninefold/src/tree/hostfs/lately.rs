@@ -3,17 +3,19 @@
 //! it takes three to open it anew ([`Tree::lookup`](super::node::Tree::lookup)).
 //!
 //! Only directories, since a removed file that is held keeps its blocks; only those of the mount that the export's root keeps busy anyway, so that
-//! what is mounted below it can be unmounted; and none so deep that the nodes above them are many.
+//! what is mounted below it can be unmounted; none of a file system that answers from elsewhere, where a number may be another file's by now
+//! although this one is held; and none so deep that the nodes above them, which stay with them, are many.
 
 use std::sync::{Arc, Mutex};
 
 use super::lock;
 use super::node::{FileId, Node};
 
-/// So many, each in a place that its number gives it.
-const PLACES: usize = 256;
+/// So many, each in a place that its numbers give it: two to the power of [`BITS`].
+const PLACES: usize = 1 << BITS;
+const BITS: u32 = 8;
 
-/// A directory has at most so many names above it: 4 MB of nodes in all.
+/// A directory has at most so many names above it when it is walked to: 4 MB of nodes in all, unless clients move what is kept below what is deeper.
 pub(super) const DEEPEST: u32 = 64;
 
 #[derive(Debug)]
@@ -27,13 +29,13 @@ impl Default for Lately {
 
 impl Lately {
     fn place(&self, id: FileId) -> &Mutex<Option<Arc<Node>>> {
-        // Numbers of files that were made together follow each other.
-        &self.0[id.ino as usize % PLACES]
+        // Some file systems give numbers that differ in few bits only (Fibonacci hashing).
+        &self.0[((id.ino ^ id.dev).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - BITS)) as usize]
     }
 
     /// The file was walked to. What is no directory to be kept is not.
     pub(super) fn keep(&self, node: &Arc<Node>) {
-        if !node.is_dir() || !node.at_home || node.depth > DEEPEST {
+        if !node.is_dir() || !node.at_home || node.slow || node.depth > DEEPEST {
             return;
         }
         let mut kept = lock(self.place(node.id));
@@ -42,6 +44,10 @@ impl Lately {
             // Its drop takes other locks.
             drop(kept);
             drop(before);
+            // Its name may have been removed meanwhile, and this place been looked at before.
+            if node.is_gone() {
+                self.forget(node);
+            }
         }
     }
 

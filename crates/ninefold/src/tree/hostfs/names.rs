@@ -146,7 +146,7 @@ impl HostFile {
         let node = export.tree.made(&self.node, name, &stx);
         drop(change);
         let file = HostFile::new(self.session.clone(), node);
-        file.opened_as(fd, kind, &made.open, claim)?;
+        file.opened_as(fd, &stx, &made.open, claim)?;
         let qid = export.qids.qid(&stx, marks, self.session.dialect);
         Ok(Created { qid, file: Arc::new(file) })
     }

@@ -12,7 +12,7 @@
 //! **Names that change** are held meanwhile ([`Tree::change`]): see [`super::changes`].
 //!
 //! **Lock order.** One part of `changes`, or two in the order of their numbers, or the lock of moves
-//! ([`Changes::alone`]) and no part; then one node's `links`; a node's `held` and `opened`, and `pinned`, alone. No system
+//! ([`Changes::alone`]) and no part; then one node's `links`; a node's `held` and `opened`, `pinned`, and a place of `lately`, alone. No system
 //! call is made under any of them, and no `Arc<Node>` is dropped under `links`: its drop takes them.
 
 use std::collections::{HashMap, VecDeque};
@@ -328,7 +328,9 @@ impl Tree {
             if self.id(&entry.stx) != next.id {
                 return Err(Errno::ESTALE.into());
             }
-            fd = self.hold(&next, entry.fd);
+            // What is bound on itself is the same file: a node that may be kept does not keep that mount busy.
+            let is_bound = entry.way.is_mounted && next.at_home;
+            fd = if is_bound { Arc::new(entry.fd) } else { self.hold(&next, entry.fd) };
         }
         Ok(fd)
     }
@@ -461,6 +463,7 @@ impl Tree {
             if let Some(found) = self.look_again(dir, dir_fd.as_fd(), name, mounts_seen)
                 && !self.changes.since(mark, key)
             {
+                self.lately.keep(&found.node);
                 return Ok(found);
             }
             let entry = match self.open_entry(dir_fd.as_fd(), name, pace) {
@@ -485,18 +488,19 @@ impl Tree {
         Err(Errno::ESTALE.into())
     }
 
-    /// The node that has the name, where it is held and nothing was mounted on it, by one question: is it that file still? It waits for
-    /// nothing, since the kernel has the entries in memory that lead to held files. Who mounted something on the name a moment ago may be asked about
-    /// it, once.
+    /// The node that has the name, where it is held and nothing was mounted on it, by one question: is it that file still? The kernel has the entries in
+    /// memory that lead to held files, and need not wait; only where somebody on the host has just taken the name away it may look into the directory
+    /// once. Who mounted something on the name a moment ago may be asked about it, once.
     fn look_again(&self, dir: &Node, dir_fd: BorrowedFd<'_>, name: &[u8], mounts_seen: u64) -> Option<Found> {
-        let node = self.child(dir, name).filter(|node| node.bare_at.load(Ordering::Relaxed) == mounts_seen)?;
-        let fd = node.held()?;
-        let stx = look_at(dir_fd, name).ok()?;
-        if stx.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) || self.id(&stx) != node.id {
+        // Where the answers come from elsewhere a number may be another file's although this one is held.
+        if dir.slow {
             return None;
         }
-        self.lately.keep(&node);
-        Some(Found { node, fd, stx })
+        let node = self.child(dir, name).filter(|node| node.bare_at.load(Ordering::Relaxed) == mounts_seen)?;
+        let fd = node.held()?;
+        let stx = look_at_with(dir_fd, name, AtFlags::STATX_DONT_SYNC).ok()?;
+        let is_it = !stx.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) && self.id(&stx) == node.id;
+        is_it.then_some(Found { node, fd, stx })
     }
 
     /// A node for a file that was just made and opened under a name held by the caller's [`Change`].
@@ -525,7 +529,7 @@ impl Tree {
         Some(node)
     }
 
-    /// The node that stands for `name` in `dir`, if a fid holds one.
+    /// The node that stands for `name` in `dir`, if there is one.
     pub(super) fn child(&self, dir: &Node, name: &[u8]) -> Option<Arc<Node>> {
         let links = lock(&dir.links);
         let child = links.children.as_ref()?.get(name).and_then(Weak::upgrade);
@@ -554,7 +558,8 @@ impl Tree {
         }
         lock(&node.links).gone = true;
         self.lately.forget(node);
-        if let Some(fd) = fd {
+        // Where none but the caller has it, nobody will ask for it.
+        if let Some(fd) = fd.filter(|_| Arc::strong_count(node) > 1) {
             self.pin(node, fd);
         }
     }
@@ -571,11 +576,15 @@ impl Tree {
             let _alone = self.changes.alone();
             moved = take_child(from, old)?;
             match put_child(&moved, to, new) {
-                Ok(parent) => _parent = parent,
-                Err(Within) => return Some(moved),
+                Ok(parent) => {
+                    _parent = parent;
+                    return None;
+                }
+                Err(Within) => {}
             }
         }
-        None
+        self.lately.forget(&moved);
+        Some(moved)
     }
 
     /// The names `one` and `two` were exchanged. Answers those of the nodes that had them that can no longer be found by name, as
@@ -591,6 +600,9 @@ impl Tree {
                 .map(|(node, (dir, name))| node.as_ref().map(|node| put_child(node, dir, name)));
         }
         let lost = placed.each_ref().map(|placed| matches!(placed, Some(Err(Within))));
+        for lost in moved.iter().zip(lost).filter_map(|(node, lost)| node.as_ref().filter(|_| lost)) {
+            self.lately.forget(lost);
+        }
         let [first, second] = moved;
         [first.filter(|_| lost[0]), second.filter(|_| lost[1])]
     }
@@ -602,7 +614,7 @@ impl Tree {
     }
 }
 
-/// Takes the node off its name, if a fid holds one.
+/// Takes the node off its name, if there is one.
 fn take_child(dir: &Node, name: &[u8]) -> Option<Arc<Node>> {
     lock(&dir.links).children.as_mut().and_then(|children| children.remove(name))?.upgrade()
 }
@@ -657,5 +669,9 @@ pub(super) fn look(fd: BorrowedFd<'_>) -> Result<Statx, Error> {
 /// The same of a directory's entry, as whom the thread acts. It follows no link and mounts nothing, but what is mounted on the entry
 /// already it tells of in the entry's place, as a MOUNT_ROOT.
 pub(super) fn look_at(dir: BorrowedFd<'_>, name: &[u8]) -> Result<Statx, Error> {
-    statx(dir, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT, ASKED).map_err(os)
+    look_at_with(dir, name, AtFlags::empty())
+}
+
+fn look_at_with(dir: BorrowedFd<'_>, name: &[u8], flags: AtFlags) -> Result<Statx, Error> {
+    statx(dir, name, flags | AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT, ASKED).map_err(os)
 }

@@ -11,13 +11,14 @@ use std::time::{Duration, Instant};
 use ninefold_proto::open::{Access, Open, lflags};
 use ninefold_proto::stat::dm;
 use ninefold_proto::{Dialect, Errno, Error, Qid};
-use rustix::fs::{FileType, Mode, OFlags, fcntl_getfl, fcntl_setfl, openat};
+use rustix::fs::{FileType, Mode, OFlags, Statx, fcntl_getfl, fcntl_setfl, openat};
 use tokio::io::unix::AsyncFd;
 
 use super::creds::Identity;
 use super::dir_stream::DirStream;
 use super::file::HostFile;
 use super::node::{FileId, look};
+use super::qid::file_type;
 use super::{Export, Pace, lock, os};
 
 /// How long a file that is opened is taken to keep its name.
@@ -31,8 +32,8 @@ pub(super) struct OpenFile {
     pub(super) flow: Flow,
     /// Its file system answers from another program or machine.
     pub(super) slow: bool,
-    /// When it was seen to have a name.
-    seen: Instant,
+    /// When it was opened, if it had a name then.
+    named_at: Option<Instant>,
     /// Held while the descriptor's position is moved and asked for. Reads and writes have offsets of their own.
     pub(super) position: Mutex<()>,
     /// A directory's entries.
@@ -43,9 +44,10 @@ pub(super) struct OpenFile {
 
 impl OpenFile {
     /// Whether closing it may take as long as a disk or another machine does. Of a file that was opened a moment ago it is not asked
-    /// whether somebody on the host has removed it since: many are open for no longer.
+    /// whether somebody on the host has removed it since, as many are open for no longer: who closes it frees its blocks then.
     pub(super) fn closes_slowly(&self) -> bool {
-        self.slow || self.seen.elapsed() >= MOMENT && look(self.fd.as_fd()).is_ok_and(|stx| stx.stx_nlink == 0)
+        let is_fresh = self.named_at.is_some_and(|at| at.elapsed() < MOMENT);
+        self.slow || !is_fresh && look(self.fd.as_fd()).is_ok_and(|stx| stx.stx_nlink == 0)
     }
 }
 
@@ -179,7 +181,7 @@ impl HostFile {
         self.session.who.assume()?;
         let fd = self.reopen(path_fd.as_fd(), &how, flags)?;
         let stx = if how.has(lflags::TRUNC) { look(fd.as_fd())? } else { stx };
-        self.opened_as(fd, self.node.kind, &how, exclusive)?;
+        self.opened_as(fd, &stx, &how, exclusive)?;
         Ok(self.session.export.qids.qid(&stx, marks, self.session.dialect))
     }
 
@@ -220,10 +222,11 @@ impl HostFile {
     pub(super) fn opened_as(
         &self,
         fd: OwnedFd,
-        kind: FileType,
+        stx: &Statx,
         how: &Open,
         exclusive: Option<Exclusive>,
     ) -> Result<(), Error> {
+        let kind = file_type(stx);
         let fd = Arc::new(fd);
         let fast = !self.node.slow;
         let flow = match kind {
@@ -252,8 +255,8 @@ impl HostFile {
         // What another program or machine would have to bring is not asked for before it is wanted.
         let dir = (kind == FileType::Directory).then(|| DirStream::new(fast, &self.session.ahead));
         let position = Mutex::default();
-        let seen = Instant::now();
-        let open = OpenFile { fd, holder, flow, slow: self.node.slow, seen, position, dir, _exclusive: exclusive };
+        let named_at = (stx.stx_nlink > 0).then(Instant::now);
+        let open = OpenFile { fd, holder, flow, slow: self.node.slow, named_at, position, dir, _exclusive: exclusive };
         self.open.set(open)
     }
 }
