@@ -568,23 +568,19 @@ impl Tree {
     /// found by name, and so needs its descriptor pinned: somebody on the host moved `to`, which these nodes
     /// still have below it.
     pub(super) fn renamed(&self, from: &Arc<Node>, old: &[u8], to: &Arc<Node>, new: &[u8]) -> Option<Arc<Node>> {
-        // Dropped after the locks.
+        // Dropped after the locks, as is the directory that it was in.
         let moved;
-        let _parent;
-        {
+        let placed = {
             // One at a time: two together could make the circle that neither makes alone.
             let _alone = self.changes.alone();
             moved = take_child(from, old)?;
-            match put_child(&moved, to, new) {
-                Ok(parent) => {
-                    _parent = parent;
-                    return None;
-                }
-                Err(Within) => {}
-            }
+            put_child(&moved, to, new)
+        };
+        if let Err(Within) = placed {
+            self.lately.forget(&moved);
+            return Some(moved);
         }
-        self.lately.forget(&moved);
-        Some(moved)
+        None
     }
 
     /// The names `one` and `two` were exchanged. Answers those of the nodes that had them that can no longer be found by name, as
