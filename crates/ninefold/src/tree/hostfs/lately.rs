@@ -2,8 +2,8 @@
 //! are walked again and again have most of their names in common, and who holds a name's file asks the kernel one thing about it where
 //! it takes three to open it anew ([`Tree::lookup`](super::node::Tree::lookup)).
 //!
-//! Only directories, since a removed file that is held keeps its blocks; only those of the mount that the export's root keeps busy anyway, so that
-//! what is mounted below it can be unmounted; none of a file system that answers from elsewhere, where a number may be another file's by now
+//! Only directories, since a removed file that is held keeps its blocks; only those of the mount and the device that the export's root keeps busy anyway, so that
+//! what is mounted below it can be unmounted, and subvolumes removed; none of a file system that answers from elsewhere, where a number may be another file's by now
 //! although this one is held; and none so deep that the nodes above them, which stay with them, are many.
 
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ use super::node::{FileId, Node};
 const PLACES: usize = 1 << BITS;
 const BITS: u32 = 8;
 
-/// A directory has at most so many names above it when it is walked to: 4 MB of nodes in all, unless clients move what is kept below what is deeper.
+/// A directory has at most so many names above it: 4 MB of nodes in all.
 pub(super) const DEEPEST: u32 = 64;
 
 #[derive(Debug)]
@@ -48,6 +48,14 @@ impl Lately {
             if node.is_gone() {
                 self.forget(node);
             }
+        }
+    }
+
+    /// A directory got other names above it: how many is not known of those below it, which may be here.
+    pub(super) fn forget_all(&self) {
+        for place in &self.0 {
+            let was = lock(place).take();
+            drop(was);
         }
     }
 

@@ -12,7 +12,7 @@ use rustix::fs::{Mode, OFlags, open};
 use super::os;
 
 /// Two looks are at least so far apart.
-const APART: Duration = Duration::from_millis(1);
+const APART: Duration = Duration::from_micros(100);
 
 /// A count of the changes of the mount table.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ impl MountWatch {
         })
     }
 
-    /// How many changes were seen so far. One of the last millisecond, or a little more where the thread that looks is held up, may not have been.
+    /// How many changes were seen so far. One of the last 100 microseconds, or a little more where the thread that looks is held up, may not have been.
     pub(super) fn seen(&self) -> u64 {
         let now = self.began.elapsed().as_micros() as u64;
         if now.saturating_sub(self.looked.load(Ordering::Relaxed)) >= APART.as_micros() as u64

@@ -3,8 +3,8 @@
 //! A mount of this very server inside its own export would make a walk wait for itself. Such a mount is
 //! known by its source, one of the server's own addresses (`own.rs`), and refused with ELOOP **before** any
 //! call that its file system would have to answer: opening with O_PATH does not ask it, stat(2) would. Only on the name of a held file the
-//! kernel may be asked about a mount that is a millisecond old ([`MountWatch`]), by a statx(2) for which most file systems need not ask
-//! anybody (AT_STATX_DONT_SYNC).
+//! kernel may be asked about a mount that is 100 microseconds old ([`MountWatch`]), by a statx(2) for which FUSE and NFS need not ask
+//! anybody (AT_STATX_DONT_SYNC); Linux's 9P client without a cache does.
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

@@ -50,7 +50,7 @@ pub(super) struct Node {
     pub(super) kind: FileType,
     /// Its file system answers from another program or machine.
     pub(super) slow: bool,
-    /// On the mount that the root is on.
+    /// On the mount that the root is on, and on its device.
     pub(super) at_home: bool,
     /// Names from the root to it, when it was walked to.
     pub(super) depth: u32,
@@ -95,7 +95,7 @@ impl Node {
             id,
             kind,
             slow: way.slow || parent.as_ref().is_some_and(|parent| parent.slow),
-            at_home: !way.is_mounted && parent.as_ref().is_none_or(|parent| parent.at_home),
+            at_home: parent.as_ref().is_none_or(|parent| is_at_home(parent, id, way)),
             depth: parent.as_ref().map_or(0, |parent| parent.depth.saturating_add(1)),
             bare_at: AtomicU64::new(NEVER),
             used: AtomicBool::new(false),
@@ -201,6 +201,11 @@ impl Drop for Node {
             up = Arc::into_inner(parent).and_then(|mut node| take_place(&mut node));
         }
     }
+}
+
+/// Whether a file is at home that was come to from a directory.
+fn is_at_home(dir: &Node, id: FileId, way: Way) -> bool {
+    dir.at_home && !way.is_mounted && id.dev == dir.id.dev
 }
 
 fn take_place(node: &mut Node) -> Option<(Arc<Node>, Arc<[u8]>)> {
@@ -322,14 +327,15 @@ impl Tree {
             }
         };
         Identity::of_server().assume()?;
+        let mut is_bound = false;
         while let Some(next) = chain.pop() {
             let (_, name) = next.place()?;
             let entry = self.open_entry(fd.as_fd(), &name, pace)?;
             if self.id(&entry.stx) != next.id {
                 return Err(Errno::ESTALE.into());
             }
-            // What is bound on itself is the same file: a node that may be kept does not keep that mount busy.
-            let is_bound = entry.way.is_mounted && next.at_home;
+            // What was bound on itself since is the same file: a node that may be kept does not keep that mount busy.
+            is_bound |= entry.way.is_mounted && next.at_home;
             fd = if is_bound { Arc::new(entry.fd) } else { self.hold(&next, entry.fd) };
         }
         Ok(fd)
@@ -517,8 +523,10 @@ impl Tree {
         let mut links = lock(&dir.links);
         let children = links.children.get_or_insert_default();
         existing = children.get(name).and_then(Weak::upgrade);
+        // What is bound on itself is the same file, but another mount.
         if let Some(node) = &existing
             && node.id == id
+            && node.at_home == is_at_home(dir, id, way)
         {
             return Some(node.clone());
         }
@@ -576,11 +584,8 @@ impl Tree {
             moved = take_child(from, old)?;
             put_child(&moved, to, new)
         };
-        if let Err(Within) = placed {
-            self.lately.forget(&moved);
-            return Some(moved);
-        }
-        None
+        self.have_moved(&moved, from, to);
+        matches!(placed, Err(Within)).then_some(moved)
     }
 
     /// The names `one` and `two` were exchanged. Answers those of the nodes that had them that can no longer be found by name, as
@@ -596,11 +601,18 @@ impl Tree {
                 .map(|(node, (dir, name))| node.as_ref().map(|node| put_child(node, dir, name)));
         }
         let lost = placed.each_ref().map(|placed| matches!(placed, Some(Err(Within))));
-        for lost in moved.iter().zip(lost).filter_map(|(node, lost)| node.as_ref().filter(|_| lost)) {
-            self.lately.forget(lost);
+        for node in moved.iter().flatten() {
+            self.have_moved(node, one.0, two.0);
         }
         let [first, second] = moved;
         [first.filter(|_| lost[0]), second.filter(|_| lost[1])]
+    }
+
+    /// A node came from one directory to another, which may be the same.
+    fn have_moved(&self, node: &Arc<Node>, from: &Arc<Node>, to: &Arc<Node>) {
+        if node.is_dir() && !Arc::ptr_eq(from, to) {
+            self.lately.forget_all();
+        }
     }
 
     /// Descriptors held for files that are not open.

@@ -44,7 +44,7 @@ pub(super) struct OpenFile {
 
 impl OpenFile {
     /// Whether closing it may take as long as a disk or another machine does. Of a file that was opened a moment ago it is not asked
-    /// whether somebody on the host has removed it since, as many are open for no longer: who closes it frees its blocks then.
+    /// whether it was removed since, on the host or by another name, as many are open for no longer: who closes it frees its blocks then.
     pub(super) fn closes_slowly(&self) -> bool {
         let is_fresh = self.named_at.is_some_and(|at| at.elapsed() < MOMENT);
         self.slow || !is_fresh && look(self.fd.as_fd()).is_ok_and(|stx| stx.stx_nlink == 0)

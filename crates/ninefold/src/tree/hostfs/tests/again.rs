@@ -107,6 +107,16 @@ async fn a_clunk_soon_behind_the_open_waits_for_nobody_unless_the_file_had_no_na
         host.open(fid, 0).await.unwrap();
     }
     assert!(matches!(fresh.clunk(&host.cx), Answer::Now(Ok(()))));
+    host.put("f", b"f");
+    let soon = host.at(&root, "f").await;
+    let before = std::time::Instant::now();
+    host.open(&soon, 0).await.unwrap();
+    std::fs::remove_file(host.path("f")).unwrap();
+    let clunked = soon.clunk(&host.cx);
+    // Else the test was held up.
+    if before.elapsed() < std::time::Duration::from_secs(1) {
+        assert!(matches!(clunked, Answer::Now(Ok(()))));
+    }
     let clunked = removed.clunk(&host.cx);
     assert!(!matches!(clunked, Answer::Now(_)), "what frees blocks is closed elsewhere");
     clunked.wait().await.unwrap();
@@ -125,6 +135,24 @@ async fn a_directory_that_was_removed_or_renamed_is_not_kept_under_its_name() {
     assert_eq!((host.descriptors("d"), host.descriptors("g")), (0, 1));
     assert_eq!(errno(host.walk(&root, "d").await), Errno::ENOENT);
     host.walk(&root, "g").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_kept_directory_that_is_bound_on_itself_is_another_one_from_then_on() {
+    let host = Host::new();
+    host.mkdir("d/x");
+    let root = host.root().await;
+    host.walk(&root, "d/x").await.unwrap();
+    if !have("permission to mount", rustix::mount::mount_bind(host.path("d"), host.path("d")).is_ok()) {
+        return;
+    }
+    mount("over", host.path("d/x"), "tmpfs", MountFlags::empty(), None::<&CStr>).unwrap();
+    host.put("d/x/f", b"mounted");
+    let contents = host.contents(&root, "d/x/f").await;
+    let unmounted = unmount(host.path("d/x"), UnmountFlags::DETACH).and(unmount(host.path("d"), UnmountFlags::DETACH));
+    unmounted.unwrap();
+    assert_eq!(contents.unwrap(), b"mounted");
+    assert!(host.contents(&root, "d/x/f").await.is_err());
 }
 
 #[tokio::test]
