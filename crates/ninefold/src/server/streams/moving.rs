@@ -24,7 +24,7 @@ use super::life::{Bounds, cut_short, of_peer};
 use crate::server::{Answer, sock_diag};
 use crate::transport::{PipeShare, Piped, Socket};
 
-/// Bytes that are moved in one turn, some milliseconds at the speed of memory: to give way costs other threads their sleep.
+/// Bytes that are sent in one turn, some milliseconds at the speed of memory: to give way costs other threads their sleep.
 const TURN: usize = 4 << 20;
 
 /// Bytes that are written in one turn: as long as a copy of the largest message takes, for which no other worker is woken.

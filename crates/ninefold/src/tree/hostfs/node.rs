@@ -251,7 +251,7 @@ pub(super) struct Tree {
     cached: SegQueue<Weak<Node>>,
     /// Nodes that hold a pinned descriptor.
     pinned: Mutex<VecDeque<Weak<Node>>>,
-    lately: Lately,
+    pub(super) lately: Lately,
     /// Descriptors in each ring.
     limit: usize,
 }

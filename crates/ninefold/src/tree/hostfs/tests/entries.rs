@@ -310,6 +310,8 @@ async fn the_last_fid_of_a_deep_tree_takes_all_nodes_with_it() {
     let below = |node: &Arc<Node>| tree.child(node, b"d");
     let kept = std::iter::successors(below(&tree.root), below).count();
     assert!((1..=DEEPEST as usize).contains(&kept), "{kept}");
+    tree.lately.forget_all();
+    assert!(below(&tree.root).is_none(), "and nothing else does");
     // Deeper than remove_dir_all's paths go: by the same way back.
     let mut dirs = vec![root.clone()];
     while let Ok((_, next)) = host.walk(dirs.last().unwrap(), "d").await {
