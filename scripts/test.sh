@@ -34,6 +34,7 @@ failed=0
 skipped=0
 excluded=0
 finished=no
+began=$(date +%s)
 group= # the process group that runs now
 shown= # what prints its output
 tmp=$(mktemp -d)
@@ -105,11 +106,16 @@ fault() {
     failed=$((failed + 1))
 }
 
+# heading NAME: what begins, and how many seconds after the script.
+heading() {
+    echo "== $1 ($(($(date +%s) - began)) s)"
+}
+
 # stage NAME COMMAND...: one that has no counts of its own.
 stage() {
     local name=$1
     shift
-    echo "== $name"
+    heading "$name"
     if ! bounded "$CARGO_BOUND" "$tmp/stage.log" "$tmp/stage.log" "$@"; then
         fault "$name"
     fi
@@ -118,7 +124,7 @@ stage() {
 # judge NAME BOUND COMMAND...: one that prints ok, not ok, skip and excluded lines.
 judge() {
     local name=$1 bound=$2 status=0 before=$failed good bad skips apart sum told
-    echo "== $name"
+    heading "$name"
     bounded "$bound" "$tmp/judge.out" "$tmp/judge.err" "${@:3}" || status=$?
     good=$(lines '^ok( |$)' "$tmp/judge.out")
     bad=$(lines '^not ok( |$)' "$tmp/judge.out")
@@ -213,7 +219,7 @@ stage build-all cargo build --locked --workspace --all-targets
 target=$(cargo metadata --format-version 1 --no-deps --locked | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')
 export NINEFOLD_LIBRARY_DIR=$target/debug
 
-echo "== cargo test"
+heading "cargo test"
 export NINEFOLD_SKIPS=$tmp/skips
 # Nothing is remembered from one test to another, whose servers may have the same port.
 export XDG_CACHE_HOME=/dev/null/none

@@ -11,7 +11,7 @@ use ninefold_proto::dialect::Version;
 use ninefold_proto::message::{R, T};
 use ninefold_proto::server::{
     Begun, Done, Event, FarewellId, Holder, Limits, Member, Op, Outbox, RecordEnd, RequestId, Session, Streaming,
-    Violation,
+    Violation, WRITE_HEAD,
 };
 use ninefold_proto::stat::{Stat, StatBuf};
 use ninefold_proto::types::{Fid, Qid, QidType, StreamToken};
@@ -26,6 +26,9 @@ use ninefold_fuzz::model::{Expected, File, Model, Outcome, Place, Room, What};
 const MAX_FIDS: usize = frames::FIDS as usize - 1;
 
 const MSIZE: u32 = 8192;
+
+/// Where in a frame its tag's first byte is.
+const TAG: usize = 5;
 
 /// Operations of one program, and requests at one time: more finds nothing new and costs speed.
 const STEPS: usize = 400;
@@ -91,6 +94,7 @@ fn ask(op: &Op<'_, File>) -> Ask {
         Op::Stream { .. } => Ask::Stream,
         Op::StreamEnd { .. } => Ask::StreamEnd,
         Op::Write { data, .. } => Ask::Write(data.len() as u32),
+        Op::WriteOutside { len, .. } => Ask::Write(len),
         Op::Stat { .. } => Ask::Stat,
         Op::Statfs { .. } => Ask::Statfs,
         Op::Symlink { .. } | Op::Mknod { .. } | Op::Mkdir { .. } => Ask::Qid,
@@ -357,7 +361,12 @@ impl<'i> Run<'i> {
             None => {
                 self.model.arrives();
                 let parked = &self.parked;
-                self.session.handle_frame(&frame, &|id| parked.contains(&id), &mut self.out)
+                // The data of some writes are elsewhere.
+                let head = frame.get(..WRITE_HEAD).filter(|head| head[TAG] & 1 == 1);
+                match head.and_then(|head| self.session.handle_write(head)) {
+                    Some(request) => Ok(Event::Execute(request)),
+                    None => self.session.handle_frame(&frame, &|id| parked.contains(&id), &mut self.out),
+                }
             }
         };
         let event = match handed {

@@ -229,6 +229,7 @@ fn files_of(op: &Op<'_, File>) -> Vec<File> {
         | Op::CreateSpecial { file, .. }
         | Op::Read { file, .. }
         | Op::Write { file, .. }
+        | Op::WriteOutside { file, .. }
         | Op::ReadStats { file, .. }
         | Op::Stat { file }
         | Op::Wstat { file, .. }

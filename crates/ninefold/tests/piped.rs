@@ -1,4 +1,4 @@
-//! Large reads over sockets, whose data go from the page cache to the socket through pipes. A process of its own: the pipes
+//! Large reads and writes over sockets, whose data go from the page cache to the socket, and back, through pipes. A process of its own: the pipes
 //! are the process's, and are counted.
 
 use std::fs;
@@ -7,14 +7,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::future::join_all;
 use ninefold::client::{Attach, Client, File, Follow, Mode, Options};
-use ninefold::proto::Dialect;
+use ninefold::proto::attr::Attr;
+use ninefold::proto::open::Open;
 use ninefold::proto::print::parse;
-use ninefold::server::Server;
+use ninefold::proto::stat::StatBuf;
+use ninefold::proto::types::WalkElem;
+use ninefold::proto::{Dialect, Qid, QidType};
+use ninefold::server::{self, Answer, Cx, Data, FileServer, Server, Walked};
 use ninefold::transport::{Peer, Stream};
 use ninefold::tree::hostfs::HostFs;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::Mutex;
 
@@ -242,4 +247,200 @@ async fn a_file_that_is_cut_off_while_it_is_read_gives_whole_replies() {
     done.store(true, Ordering::Relaxed);
     assert!(cutter.join().unwrap() > 0);
     println!("{short} short replies");
+}
+
+/// Bytes of a Twrite before its data.
+const HEAD: usize = 23;
+
+/// A Twrite.
+fn twrite(tag: u16, fid: u32, offset: usize, data: &[u8]) -> Vec<u8> {
+    let mut frame = ((HEAD + data.len()) as u32).to_le_bytes().to_vec();
+    frame.push(118);
+    frame.extend(tag.to_le_bytes());
+    frame.extend(fid.to_le_bytes());
+    frame.extend((offset as u64).to_le_bytes());
+    frame.extend((data.len() as u32).to_le_bytes());
+    frame.extend(data);
+    frame
+}
+
+async fn reply(from: &mut (impl AsyncRead + Unpin)) -> Vec<u8> {
+    let mut size = [0; 4];
+    tokio::time::timeout(SOON, from.read_exact(&mut size)).await.unwrap().unwrap();
+    let mut rest = vec![0; u32::from_le_bytes(size) as usize - 4];
+    tokio::time::timeout(SOON, from.read_exact(&mut rest)).await.unwrap().unwrap();
+    [&size[..], &rest].concat()
+}
+
+/// A session of ours, in which fid 0 is a new file with this name and `flags`.
+async fn created(server: &Arc<Server>, stream: impl Into<Stream>, near: &mut Stream, peer: Peer, flags: u32) {
+    tokio::spawn(server.serve(stream.into(), peer));
+    for line in [
+        "Tversion tag -1 msize 1048600 version '9P2000.L'",
+        "Tattach tag 0 fid 0 afid -1 uname 'u' aname '' n_uname -1",
+        &format!("Tlcreate tag 0 fid 0 name 'f' flags {flags:#o} mode 0600 gid 0").replace("0o", "0"),
+    ] {
+        near.write_all(&parse(line, Dialect::Linux).unwrap()).await.unwrap();
+        assert_ne!(reply(near).await[4], 7, "{line}");
+    }
+}
+
+const HERE: Peer = Peer::Unix { uid: 0, gid: 0, pid: 0 };
+const WRONLY: u32 = 1;
+const APPEND: u32 = 0o2000;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_written_at_once_in_whatever_pieces_is_the_file() {
+    let _alone = ALONE.lock().await;
+    pipe_ends();
+    let sizes = [200_000, 1 << 20, 1 << 20, 5, 1 << 20, 131_049, 131_050, 300_000, 300_000, 0, 1 << 20, 1 << 20];
+    let bytes = content(sizes.iter().sum());
+    for (peer, flags, pieces) in [
+        (Peer::Stdio, WRONLY, &[10 << 20][..]),
+        (HERE, WRONLY, &[10 << 20]),
+        (HERE, WRONLY, &[3, 100_000, 1, 900, 2_000_000, 20, 65_536]),
+        (HERE, WRONLY, &[700]),
+        (HERE, WRONLY | APPEND, &[10 << 20]),
+    ] {
+        for unix in [false, true] {
+            let dir = tempfile::tempdir().unwrap();
+            let server = serve(&dir);
+            let (mut near, far): (Stream, Stream) = if unix {
+                let (near, far) = UnixStream::pair().unwrap();
+                (near.into(), far.into())
+            } else {
+                let (near, far) = tcp().await;
+                near.set_nodelay(true).unwrap();
+                (near.into(), far.into())
+            };
+            created(&server, far, &mut near, peer.clone(), flags).await;
+            let mut all = Vec::new();
+            let mut at = 0;
+            for (tag, size) in (1..).zip(sizes) {
+                // Where it is to be appended the offset does not count.
+                let offset = if flags & APPEND == 0 { at } else { 0 };
+                all.extend(twrite(tag, 0, offset, &bytes[at..at + size]));
+                at += size;
+            }
+            let (mut from, mut to) = tokio::io::split(near);
+            let writes = async {
+                let (mut left, mut pieces) = (&all[..], pieces.iter().cycle());
+                while !left.is_empty() {
+                    let (now, then) = left.split_at(left.len().min(*pieces.next().unwrap()));
+                    to.write_all(now).await.unwrap();
+                    left = then;
+                }
+            };
+            let reads = async {
+                for (tag, size) in (1_u16..).zip(sizes) {
+                    let reply = reply(&mut from).await;
+                    assert_eq!((reply[4], u16::from_le_bytes([reply[5], reply[6]])), (119, tag));
+                    assert_eq!(u32::from_le_bytes(reply[7..].try_into().unwrap()), size as u32);
+                }
+            };
+            tokio::join!(writes, reads);
+            assert!(fs::read(dir.path().join("f")).unwrap() == bytes, "{peer} {flags:#o} {pieces:?} {unix}");
+        }
+    }
+}
+
+/// A file that remembers how the data of its writes came: how many bytes, and whether in a pipe.
+#[derive(Clone, Default)]
+struct Told(Arc<std::sync::Mutex<Vec<(usize, bool)>>>);
+
+const QID: Qid = Qid { kind: QidType::FILE, version: 0, path: 1 };
+
+impl FileServer for Told {
+    fn attach(&self, _: &Cx, _: &server::Attach) -> Answer<(Qid, Arc<dyn server::File>)> {
+        Answer::ok((QID, Arc::new(self.clone())))
+    }
+}
+
+impl server::File for Told {
+    fn walk(&self, _: &Cx, _: &[WalkElem<'_>]) -> Answer<Walked> {
+        Answer::ok(Walked { qids: Vec::new(), file: Some(Arc::new(self.clone())) })
+    }
+
+    fn open(&self, _: &Cx, _: Open) -> Answer<Qid> {
+        Answer::ok(QID)
+    }
+
+    fn stat(&self, _: &Cx) -> Answer<StatBuf> {
+        Answer::ok(StatBuf::default())
+    }
+
+    fn getattr(&self, _: &Cx, _: u64) -> Answer<Attr> {
+        Answer::ok(Attr::default())
+    }
+
+    fn write(&self, cx: &Cx, offset: u64, data: Bytes) -> Answer<u32> {
+        self.write_data(cx, offset, data.into())
+    }
+
+    fn takes_pipes(&self) -> bool {
+        true
+    }
+
+    fn write_data(&self, _: &Cx, _: u64, data: Data) -> Answer<u32> {
+        let (length, is_piped) = (data.len(), data.is_piped());
+        self.0.lock().unwrap().push((length, is_piped));
+        let bytes = data.into_bytes().unwrap();
+        assert!(bytes.len() == length && bytes.iter().all(|byte| *byte == 7));
+        Answer::ok(length as u32)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_writes_of_a_peer_on_this_machine_come_in_pipes_behind_the_first() {
+    let _alone = ALONE.lock().await;
+    let sizes = [1 << 20, 1 << 20, 200_000, 200_000, 65_536, 1 << 20, 1 << 20];
+    for (peer, come) in [(HERE, [false, true, true, true, false, false, true]), (Peer::Stdio, [false; 7])] {
+        let told = Told::default();
+        let server = Server::builder().export("", Arc::new(told.clone()), false).build();
+        let (near, far) = tcp().await;
+        let mut near = Stream::from(near);
+        tokio::spawn(server.serve(far, peer));
+        for line in [
+            "Tversion tag -1 msize 1048600 version '9P2000.L'",
+            "Tattach tag 0 fid 0 afid -1 uname 'u' aname '' n_uname -1",
+            "Tlopen tag 0 fid 0 flags 2",
+        ] {
+            near.write_all(&parse(line, Dialect::Linux).unwrap()).await.unwrap();
+            assert_ne!(reply(&mut near).await[4], 7, "{line}");
+        }
+        for (tag, size) in (1..).zip(sizes) {
+            near.write_all(&twrite(tag, 0, 0, &vec![7; size])).await.unwrap();
+            assert_eq!(reply(&mut near).await[4], 119);
+        }
+        let came: Vec<_> = sizes.into_iter().zip(come).collect();
+        assert_eq!(*told.0.lock().unwrap(), came);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_a_write_that_is_cut_off_nothing_is_written_and_its_pipe_is_free_again() {
+    let _alone = ALONE.lock().await;
+    pipe_ends();
+    let mut bytes = content(4 << 20);
+    bytes.truncate(1 << 20);
+    // More often than there are pipes.
+    for rest in [1, 500_000, 1 << 20].repeat(PIPES / 2) {
+        let dir = tempfile::tempdir().unwrap();
+        let server = serve(&dir);
+        let (near, far) = tcp().await;
+        let mut near = Stream::from(near);
+        created(&server, far, &mut near, HERE, WRONLY).await;
+        // The second one is expected.
+        near.write_all(&twrite(1, 0, 0, &bytes)).await.unwrap();
+        assert_eq!(reply(&mut near).await[4], 119);
+        let cut = twrite(2, 0, bytes.len(), &bytes);
+        near.write_all(&cut[..cut.len() - rest]).await.unwrap();
+        near.shutdown().await.unwrap();
+        let mut none = Vec::new();
+        tokio::time::timeout(SOON, near.read_to_end(&mut none)).await.unwrap().unwrap();
+        assert!(none.is_empty());
+        tokio::time::timeout(SOON, server.drain()).await.unwrap();
+        assert!(fs::read(dir.path().join("f")).unwrap() == bytes, "{rest}");
+        assert!(pipe_ends() < 2 * PIPES, "{}", pipe_ends());
+    }
 }

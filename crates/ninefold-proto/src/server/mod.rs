@@ -6,7 +6,8 @@
 //! 1. hands every whole frame to [`Session::handle_frame`], and does what the [`Event`] says:
 //!    carry out a [`Request`], cancel requests, or hold the frame back and hand it in again after the next completion, and
 //!    when a request comes to be parked; of a frame over [`Session::msize`] only the header, to
-//!    [`Session::handle_large`];
+//!    [`Session::handle_large`]; and of a Twrite whose data it has elsewhere only what is before these, to
+//!    [`Session::handle_write`];
 //! 2. brings each request's result to [`Session::complete`];
 //! 3. after any of 1, 2 and 4 takes [`Session::poll_member`] until there is none: requests whose turn has come among those of
 //!    their tag, for [`Session::handle_member`], which says what [`Session::handle_frame`] does;
@@ -28,6 +29,7 @@ mod limits;
 mod n1;
 mod op;
 mod outbox;
+mod outside;
 mod reply;
 mod request;
 mod session;
@@ -40,6 +42,7 @@ pub use op::{
     XattrWrite,
 };
 pub use outbox::{Bulk, Chunk, Outbox};
+pub use outside::WRITE_HEAD;
 pub use session::{Event, Parked, Session, Violation};
 
 #[cfg(test)]

@@ -105,6 +105,12 @@ pub enum Op<'a, F> {
         offset: u64,
         data: &'a [u8],
     },
+    /// The same of [`Session::handle_write`](super::Session::handle_write): the driver has the `len` bytes.
+    WriteOutside {
+        file: F,
+        offset: u64,
+        len: u32,
+    },
     ReadStats {
         file: F,
         at: u64,

@@ -177,7 +177,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         self.woken != Some(fid) && self.groups.as_ref().is_some_and(|groups| groups.has_queue(fid))
     }
 
-    fn begin<'a>(&mut self, tag: Tag, checked: Checked<'a, F>) -> Request<'a, F> {
+    pub(super) fn begin<'a>(&mut self, tag: Tag, checked: Checked<'a, F>) -> Request<'a, F> {
         let Checked { op, after, handles, exclusive, reserve } = checked;
         let id = self.admit(tag, after, handles);
         if let Some(handle) = handles[0].filter(|_| exclusive).and_then(|h| self.fids.get(h)) {
@@ -270,6 +270,27 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         Ok(count)
     }
 
+    /// A Twrite of `len` bytes; `op` is made of its file.
+    pub(super) fn check_write<'a>(
+        &mut self,
+        fid: Fid,
+        offset: u64,
+        len: u32,
+        op: impl FnOnce(F) -> Op<'a, F>,
+    ) -> Result<Checked<'a, F>, Stop> {
+        let (id, file) = self.file(fid)?;
+        let Some(handle) = self.fids.get(id) else { return Err(Errno::EBADF.into()) };
+        if !handle.access()?.can_write() {
+            return refused(Errno::EBADF, "fid is not open for writing");
+        }
+        let end = offset.checked_add(len.into());
+        if end.is_none_or(|end| end > i64::MAX as u64) {
+            return refused(Errno::EINVAL, "offset and count overflow");
+        }
+        let handles = [Some(id), None];
+        Ok(Checked { op: op(file), after: After::Write { len }, handles, exclusive: false, reserve: None })
+    }
+
     fn check<'a>(&mut self, message: T<'a>) -> Result<Checked<'a, F>, Stop> {
         let number = message.number();
         let plain = |op, first: HandleId, second: Option<HandleId>| Checked {
@@ -324,18 +345,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
                 Checked { after: After::Readdir { count }, ..plain(op, id, None) }
             }
             T::Write { fid, offset, data } => {
-                let (id, file) = self.file(fid)?;
-                let Some(handle) = self.fids.get(id) else { return Err(Errno::EBADF.into()) };
-                if !handle.access()?.can_write() {
-                    return refused(Errno::EBADF, "fid is not open for writing");
-                }
-                let len = data.0.len() as u32;
-                let end = offset.checked_add(len.into());
-                if end.is_none_or(|end| end > i64::MAX as u64) {
-                    return refused(Errno::EINVAL, "offset and count overflow");
-                }
-                let op = Op::Write { file, offset, data: data.0 };
-                Checked { after: After::Write { len }, ..plain(op, id, None) }
+                self.check_write(fid, offset, data.0.len() as u32, |file| Op::Write { file, offset, data: data.0 })?
             }
             T::Stat { fid } => {
                 let (id, file) = self.file(fid)?;

@@ -338,8 +338,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         parked: Parked<'_>,
         out: &mut Outbox<P>,
     ) -> Result<Event<'a, F>, Violation> {
-        self.serial = self.frames;
-        self.frames += 1;
+        self.next_serial();
         self.take(frame, Turn::Arrived, parked, out)
     }
 
@@ -366,8 +365,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
         if size > self.msize || kind == TVERSION {
             return Err(Violation::Frame(DecodeError::SizeTooLarge { size, msize: self.msize() }));
         }
-        self.serial = self.frames;
-        self.frames += 1;
+        self.next_serial();
         if self.joins(tag) {
             return self.wait_in_turn(tag, None, Refused::Other, parked);
         }
@@ -518,6 +516,17 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
     fn has_many_guards(&self, turn: Turn) -> bool {
         let most = if turn == Turn::Arrived { self.limits.waiting } else { 2 * self.limits.waiting };
         self.groups.as_ref().is_some_and(|groups| groups.guards() >= most)
+    }
+
+    /// A frame is taken.
+    pub(super) fn next_serial(&mut self) {
+        self.serial = self.frames;
+        self.frames += 1;
+    }
+
+    /// Whether a request with this tag would be looked at when it came, and for nothing but what it asks.
+    pub(super) fn is_clear(&self, tag: Tag) -> bool {
+        self.state == State::Agreed && self.is_free(tag) && !self.is_cancelled(tag)
     }
 
     /// Whether a request with this tag is one of a group of which others are not answered.

@@ -3,6 +3,7 @@
 mod groups;
 mod guards;
 mod n1;
+mod outside;
 mod random_groups;
 mod stream;
 

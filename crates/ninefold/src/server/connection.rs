@@ -18,7 +18,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use ninefold_proto::Error;
-use ninefold_proto::server::{Done, Event, FarewellId, Op, Outbox, Request, RequestId, Session, Violation};
+use ninefold_proto::server::{Done, Event, FarewellId, Op, Outbox, Request, RequestId, Session, Violation, WRITE_HEAD};
 use ninefold_proto::wire::{DecodeError, HEADER, frame_size};
 use tokio::io::AsyncWrite;
 use tokio::time::{Instant, Sleep};
@@ -27,9 +27,10 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 use tracing::{debug, warn};
 
 use super::cx::{Cancel, Parking};
-use super::dispatch::{self, Handle};
+use super::dispatch::{self, Carried, Handle};
 use super::early::Early;
 use super::held::{AHEAD, Held, tflush};
+use super::incoming::Incoming;
 use super::large::{Large, Wanted};
 use super::outlet::Outlet;
 use super::streams::OfConnection;
@@ -98,6 +99,8 @@ pub(super) struct Connection {
     outlet: Outlet,
     arrived: BytesMut,
     large: Large,
+    /// The data of a frame of which `arrived` has what is before them.
+    incoming: Incoming,
     /// A frame that waits for a request to complete, and those behind it.
     held: Held,
     /// Bytes to come of a frame that is not kept.
@@ -168,6 +171,7 @@ impl Connection {
         let share = PipeShare::default();
         let pipes = stream.takes_pipes().then(|| share.clone());
         let is_here = peer.is_here();
+        let incoming = Incoming::new(pipes.clone().filter(|_| is_here));
         Connection {
             _membership: Membership { server: server.clone(), connection: id, streams: streams.clone() },
             server,
@@ -179,6 +183,7 @@ impl Connection {
             outlet: Outlet::new(share),
             arrived,
             large: Large::default(),
+            incoming,
             held: Held::default(),
             skip: 0,
             running: FuturesUnordered::new(),
@@ -331,6 +336,14 @@ impl Connection {
     fn poll_frames(&mut self, task: &mut Context<'_>, turns: &mut usize) -> bool {
         let mut progress = false;
         while *turns > 0 && !self.closing() && self.may_start() {
+            if let Some(data) = self.incoming.take_whole() {
+                *turns -= 1;
+                progress = true;
+                self.session.note_partial_frame(false, Duration::ZERO);
+                self.take_write(data);
+                self.send_enough(task);
+                continue;
+            }
             let cancels = &self.cancels;
             let parked = |id: RequestId| cancels.get(&id).is_some_and(|cancel| cancel.is_parked());
             let frame = match self.held.pop() {
@@ -387,6 +400,20 @@ impl Connection {
         let partial = begun && self.may_read();
         self.session.note_partial_frame(partial, if partial { self.began.elapsed() } else { Duration::ZERO });
         progress
+    }
+
+    /// Takes a write whose data have come elsewhere, and what is before them here.
+    fn take_write(&mut self, data: Data) {
+        if let Some(request) = self.session.handle_write(&self.arrived) {
+            self.large.came(self.arrived.len() + data.len());
+            self.arrived.clear();
+            return self.start(request, Carried::Outside(data));
+        }
+        // It was to be carried out when it began to come, but is not any more: a frame like any other.
+        match data.into_bytes() {
+            Ok(bytes) => self.arrived.extend_from_slice(&bytes),
+            Err(error) => self.end(End::Lost(Some(io::Error::other(error)))),
+        }
     }
 
     /// Looks at what came behind a frame that is held back. A Tflush passes it, with what it flushes: that may be what the
@@ -452,30 +479,34 @@ impl Connection {
             Ok(Event::Execute(request)) => {
                 // The request borrows from the frame, which outlives the call.
                 let Some(frame) = frame else { return };
-                let server = self.server.clone();
-                let (id, bytes) = (request.id, bulk_bytes(&request));
-                let cx = self.cx().with_bulk(bytes);
-                match dispatch::survive(|| dispatch::execute(&server, &self.peer, &cx, &self.streams, request, frame)) {
-                    Answer::Now(result) => self.session.complete(id, result, &mut self.out),
-                    Answer::Later(future) => {
-                        self.in_flight += bytes;
-                        let cancel = std::mem::take(&mut self.spare_cancel);
-                        if self.closing() {
-                            // The others were cancelled when the closing began.
-                            cancel.cancel();
-                        }
-                        self.cancels.insert(id, cancel);
-                        self.running.push(Box::pin(async move {
-                            Finished::Request(id, bytes, dispatch::outlive(future).await)
-                        }));
-                    }
-                }
+                self.start(request, Carried::InFrame(frame));
             }
             Ok(Event::Cancel(ids)) => {
                 ids.iter().filter_map(|id| self.cancels.get(id)).for_each(|cancel| cancel.cancel());
             }
             Ok(Event::CancelAll) => self.cancel_all(),
             Err(violation) => self.end(End::Broken(violation)),
+        }
+    }
+
+    /// Carries out a request.
+    fn start(&mut self, request: Request<'_, Handle>, carried: Carried<'_>) {
+        let server = self.server.clone();
+        let (id, bytes) = (request.id, bulk_bytes(&request));
+        let cx = self.cx().with_bulk(bytes);
+        match dispatch::survive(|| dispatch::execute(&server, &self.peer, &cx, &self.streams, request, carried)) {
+            Answer::Now(result) => self.session.complete(id, result, &mut self.out),
+            Answer::Later(future) => {
+                self.in_flight += bytes;
+                let cancel = std::mem::take(&mut self.spare_cancel);
+                if self.closing() {
+                    // The others were cancelled when the closing began.
+                    cancel.cancel();
+                }
+                self.cancels.insert(id, cancel);
+                self.running
+                    .push(Box::pin(async move { Finished::Request(id, bytes, dispatch::outlive(future).await) }));
+            }
         }
     }
 
@@ -593,6 +624,9 @@ impl Connection {
         if !self.may_read() {
             return false;
         }
+        if self.incoming.is_under_way() {
+            return self.poll_incoming(task);
+        }
         let wanted = match next {
             // Before an attach memory follows the bytes that came, not the size that is only announced.
             Ok(Next::Partial(missing)) if self.session.fids() == 0 => {
@@ -612,7 +646,7 @@ impl Connection {
         if self.arrived.capacity() == 0 {
             self.arrived = ARRIVALS.take();
         }
-        let most = self.large.make_room(&mut self.arrived, wanted);
+        let most = self.large.make_room(&mut self.arrived, wanted, self.incoming.is_expected());
         let mut read = poll_read_buf(Pin::new(&mut self.stream), task, &mut (&mut self.arrived).limit(most));
         if read.is_ready() {
             self.early.was_told();
@@ -624,14 +658,44 @@ impl Connection {
             if buffer.capacity() <= ARRIVALS_KEEP {
                 ARRIVALS.set(buffer);
             }
-            self.large.forget();
+            // Of one whose data come elsewhere hardly anything is read here: it may be expected for as long as the peer likes.
+            if !self.incoming.is_expected() {
+                self.large.forget();
+            }
         }
         match read {
             Poll::Pending => return false,
             // What was sent before is still answered.
             Poll::Ready(Ok(0)) if !self.held.is_empty() => self.ended = true,
             Poll::Ready(Ok(0)) => self.end(End::Lost(None)),
-            Poll::Ready(Ok(_)) => self.early.came(self.arrived.len(), Instant::now()),
+            Poll::Ready(Ok(_)) => {
+                self.early.came(self.arrived.len(), Instant::now());
+                self.begin_incoming();
+            }
+            Poll::Ready(Err(error)) => self.end(End::Lost(Some(error))),
+        }
+        true
+    }
+
+    /// Where what is before the data of a large write has come, and nothing else, its data may come elsewhere.
+    fn begin_incoming(&mut self) {
+        if self.arrived.len() != WRITE_HEAD || self.skip > 0 || !self.held.is_empty() || !self.incoming.is_expected() {
+            return;
+        }
+        if let Ok(Next::Partial(missing)) = next_frame(&self.arrived, self.skip, &self.session)
+            && Large::is_one(WRITE_HEAD + missing)
+            && self.session.written_file(&self.arrived).is_some_and(|file| file.takes_pipes())
+        {
+            self.incoming.begin(missing);
+        }
+    }
+
+    /// Reads data that come elsewhere.
+    fn poll_incoming(&mut self, task: &mut Context<'_>) -> bool {
+        match self.incoming.poll_receive(&self.stream, task, &mut self.arrived) {
+            Poll::Pending => return false,
+            Poll::Ready(Ok(true)) => self.early.was_told(),
+            Poll::Ready(Ok(false)) => self.end(End::Lost(None)),
             Poll::Ready(Err(error)) => self.end(End::Lost(Some(error))),
         }
         true
@@ -692,6 +756,7 @@ impl Connection {
         self.closing_since = Some((now, now + self.server.limits.frame));
         self.held = Held::default();
         self.arrived = BytesMut::new();
+        self.incoming.stop();
         self.streams.end_all(true);
         self.cancel_all();
         match end {
@@ -764,6 +829,7 @@ fn bulk_bytes(request: &Request<'_, Handle>) -> u64 {
         Op::Read { count, .. } => (*count).into(),
         Op::ReadStats { max, .. } | Op::Readdir { max, .. } | Op::Readdirplus { max, .. } => (*max).into(),
         Op::Write { data, .. } | Op::Writex { data, .. } => data.len() as u64,
+        Op::WriteOutside { len, .. } => (*len).into(),
         _ => 0,
     }
 }

@@ -1,4 +1,4 @@
-//! What a read gives: [`Data`].
+//! What a read gives and a write brings: [`Data`].
 
 use std::io::Read;
 
@@ -11,7 +11,8 @@ use crate::transport::Piped;
 /// Bytes that a file server answers a read with: from `Bytes`, `Vec<u8>` or a static slice, by `into()`.
 ///
 /// The server's own file trees also give pages of files, which no memory of ours holds, where the connection of the request's
-/// [`Cx`](super::Cx) takes them: data go to that connection, or are taken by [`Data::into_bytes`].
+/// [`Cx`](super::Cx) takes them: data go to that connection, or are taken by [`Data::into_bytes`]. And what comes to a socket to be
+/// written goes to their files so ([`File::write_data`](super::File::write_data)).
 #[derive(Debug)]
 pub struct Data(Inner);
 
@@ -48,6 +49,19 @@ impl Data {
                 bytes.extend_from_slice(&tail);
                 Ok(bytes.into())
             }
+        }
+    }
+
+    /// Whether some of them are in no memory of this process.
+    pub fn is_piped(&self) -> bool {
+        self.pipe().is_some()
+    }
+
+    /// The pipe that all of them are in.
+    pub(crate) fn into_pipe(self) -> Result<Piped, Data> {
+        match self.0 {
+            Inner::Piped { piped, tail, .. } if tail.is_empty() => Ok(piped),
+            other => Err(Data(other)),
         }
     }
 

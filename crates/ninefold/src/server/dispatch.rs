@@ -24,14 +24,40 @@ pub(super) type Handle = Arc<dyn File>;
 
 type Outcome = Answer<Done<Handle, Data>>;
 
-/// Starts one request. `of` has the streams of its connection. `frame` is the frame that the request borrows from; bulk data are cut from it, not copied.
+/// Where the data of a request are that carries any.
+pub(super) enum Carried<'f> {
+    /// In the frame that the request borrows from. They are cut from it, not copied.
+    InFrame(&'f Bytes),
+    /// Of an [`Op::WriteOutside`].
+    Outside(Data),
+}
+
+impl Carried<'_> {
+    /// Those that the request has borrowed.
+    fn cut(&self, data: &[u8]) -> Bytes {
+        match self {
+            Carried::InFrame(frame) => frame.slice_ref(data),
+            Carried::Outside(_) => Bytes::copy_from_slice(data),
+        }
+    }
+
+    /// Those that it has not.
+    fn outside(self) -> Data {
+        match self {
+            Carried::InFrame(_) => Bytes::new().into(),
+            Carried::Outside(data) => data,
+        }
+    }
+}
+
+/// Starts one request. `of` has the streams of its connection.
 pub(super) fn execute(
     server: &Arc<Server>,
     peer: &Peer,
     cx: &Cx,
     of: &Arc<OfConnection>,
     request: Request<'_, Handle>,
-    frame: &Bytes,
+    carried: Carried<'_>,
 ) -> Outcome {
     match request.op {
         Op::Attach { uname, n_uname, aname } => {
@@ -63,9 +89,8 @@ pub(super) fn execute(
             create_special(cx, request.dialect, file, name, mode, special, how)
         }
         Op::Read { file, offset, count } => file.read(cx, offset, count).map(|data| Ok(Done::Data(data?))),
-        Op::Write { file, offset, data } => {
-            file.write(cx, offset, frame.slice_ref(data)).map(|count| Ok(Done::Count(count?)))
-        }
+        Op::Write { file, offset, data } => file.write(cx, offset, carried.cut(data)).map(count),
+        Op::WriteOutside { file, offset, .. } => file.write_data(cx, offset, carried.outside()).map(count),
         Op::ReadStats { file, at, max } => file.read_stats(cx, at, max).map(|stats| {
             let records = stats?;
             Ok(Done::Stats(records.bytes.into(), records.ends))
@@ -91,7 +116,7 @@ pub(super) fn execute(
         Op::Readdirplus { file, offset, max, mask } => readdirplus(cx, file, offset, max, mask),
         Op::Access { file, mode } => file.access(cx, mode).map(|mode| Ok(Done::Access(mode?))),
         Op::Writex { file, offset, data, append, stable } => {
-            writex(cx, file, offset, frame.slice_ref(data), append, stable)
+            writex(cx, file, offset, carried.cut(data), append, stable)
         }
         Op::Copyrange { file, offset, target, target_offset, length } => {
             copyrange(cx, file, offset, target, target_offset, length)
@@ -155,6 +180,10 @@ fn panicked() -> Error {
 
 fn unit(result: Result<(), Error>) -> Result<Done<Handle, Data>, Error> {
     result.map(|()| Done::Unit)
+}
+
+fn count(result: Result<u32, Error>) -> Result<Done<Handle, Data>, Error> {
+    result.map(Done::Count)
 }
 
 fn qid(result: Result<Qid, Error>) -> Result<Done<Handle, Data>, Error> {

@@ -148,6 +148,19 @@ pub trait File: Any + Send + Sync {
         unsupported()
     }
 
+    /// Whether [`File::write_data`] has a better way for many bytes that came from this machine than through memory.
+    fn takes_pipes(&self) -> bool {
+        false
+    }
+
+    /// Writes as [`File::write`] does. Where [`File::takes_pipes`] says so, the data of a large write may lie in a pipe; else this is not called.
+    fn write_data(&self, cx: &Cx, offset: u64, data: Data) -> Answer<u32> {
+        match data.into_bytes() {
+            Ok(bytes) => self.write(cx, offset, bytes),
+            Err(error) => Answer::err(error),
+        }
+    }
+
     /// .L: entries from the cookie `offset` on (0 = from the start), packed by [`DirSink`] to at most `max` bytes,
     /// `.` and `..` included. None means the end. Cookies stay good while entries are removed.
     fn readdir(&self, cx: &Cx, offset: u64, max: u32) -> Answer<Bytes> {

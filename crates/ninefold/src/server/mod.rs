@@ -13,6 +13,7 @@ pub(crate) mod fallback;
 mod file_server;
 mod held;
 mod identity;
+mod incoming;
 mod large;
 mod outlet;
 #[allow(clippy::module_inception)] // the noun is the module's

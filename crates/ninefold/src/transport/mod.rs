@@ -26,6 +26,7 @@ pub use listener::Listener;
 pub use peer::Peer;
 pub(crate) use piped::{PipeShare, Piped, close_idle_pipes};
 pub(crate) use socket::Socket;
+pub(crate) use stream::Received;
 pub use stream::{Carrier, Stream};
 pub(crate) use tcp::{dial_address as dial_tcp, set_up as set_up_tcp};
 pub use tls::{Identity, Pin, Terms, Tls};

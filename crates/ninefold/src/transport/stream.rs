@@ -85,6 +85,32 @@ impl Stream {
         self.poll_send(cx, |socket| piped.send(socket, more))
     }
 
+    /// Takes up to `count` bytes that have come to a socket into a pipe.
+    pub(crate) fn poll_receive_piped(
+        &self,
+        cx: &mut Context<'_>,
+        piped: &mut Piped,
+        count: usize,
+    ) -> Poll<io::Result<Received>> {
+        loop {
+            let received = match self {
+                Stream::Tcp(s) => {
+                    ready!(s.poll_read_ready(cx))?;
+                    s.try_io(Interest::READABLE, || receive(s.as_fd(), piped, count))
+                }
+                Stream::Unix(s) => {
+                    ready!(s.poll_read_ready(cx))?;
+                    s.try_io(Interest::READABLE, || receive(s.as_fd(), piped, count))
+                }
+                _ => Err(io::ErrorKind::Unsupported.into()),
+            };
+            match received {
+                Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+                received => return Poll::Ready(received),
+            }
+        }
+    }
+
     /// What a socket has now, whether or not the runtime knows of it; EAGAIN where it has nothing, or is no socket.
     pub(crate) fn read_now(&self, buf: &mut [u8]) -> io::Result<usize> {
         let read = match self {
@@ -153,6 +179,32 @@ impl Stream {
             process.forsake();
         }
     }
+}
+
+/// What came of taking bytes into a pipe.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Received {
+    Bytes(usize),
+    /// More has come than the pipe has places for.
+    Full,
+    /// The peer sends no more.
+    End,
+}
+
+/// EAGAIN is only where the socket has nothing: splice(2) gives it for a full pipe too, and then nobody would be told that there is something.
+fn receive(socket: BorrowedFd<'_>, piped: &mut Piped, count: usize) -> io::Result<Received> {
+    let has_more = || recv(socket, &mut [0], RecvFlags::DONTWAIT | RecvFlags::PEEK).is_ok();
+    for may_look in [true, false] {
+        match piped.receive(socket, count) {
+            Ok(0) => return Ok(Received::End),
+            Ok(n) => return Ok(Received::Bytes(n)),
+            // It may have come between the two calls: then there is room.
+            Err(Errno::AGAIN) if may_look && has_more() => {}
+            Err(Errno::AGAIN) if !may_look => return Ok(Received::Full),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(Received::Full)
 }
 
 /// The same call on whichever it is.

@@ -136,6 +136,17 @@ impl File for HostFile {
         }
     }
 
+    fn takes_pipes(&self) -> bool {
+        self.open.get().is_some_and(|open| open.takes_pipes())
+    }
+
+    fn write_data(&self, cx: &Cx, offset: u64, data: Data) -> Answer<u32> {
+        match self.opened() {
+            Ok(open) => open.write_data(cx, &self.session.who, offset, data),
+            Err(error) => Answer::err(error),
+        }
+    }
+
     fn readdir(&self, _cx: &Cx, offset: u64, max: u32) -> Answer<Bytes> {
         self.read_entries(offset, max).map(|listed| Ok(listed?.entries))
     }

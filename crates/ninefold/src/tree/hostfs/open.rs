@@ -110,6 +110,8 @@ pub(super) enum Flow {
         direct: AtomicBool,
         /// The file system hands its pages to pipes.
         splices: AtomicBool,
+        /// And takes those of pipes, where it is open for more than appending.
+        takes: AtomicBool,
         /// Where the last read through a pipe ended: what lies before it was in the page cache.
         read_to: AtomicU64,
     },
@@ -243,6 +245,7 @@ impl HostFile {
                     buffered: fast && !synced,
                     direct: AtomicBool::new(direct),
                     splices: AtomicBool::new(kind == FileType::RegularFile),
+                    takes: AtomicBool::new(kind == FileType::RegularFile && !how.has(lflags::APPEND)),
                     read_to: AtomicU64::new(u64::MAX),
                 }
             }

@@ -1,14 +1,17 @@
-//! Reading plain files into a pipe, from which the connection sends them: no byte passes through this process.
+//! Plain files and pipes: a read fills one, from which the connection sends it, and a write empties one that the connection has filled. No byte passes
+//! through this process.
 
-use std::io::IoSliceMut;
+use std::io::{IoSliceMut, Read};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use ninefold_proto::{Errno, Error};
 use rustix::io::{Errno as Os, ReadWriteFlags, preadv2};
 
-use super::io::BufferPool;
+use super::creds::{Identity, Loan};
+use super::io::{BufferPool, write_at};
 use super::open::{Flow, OpenFile};
 use super::os;
 use crate::server::{Answer, Cx, Data};
@@ -72,6 +75,65 @@ impl OpenFile {
         })
     }
 
+    /// Whether a write empties a pipe into the page cache.
+    pub(super) fn takes_pipes(&self) -> bool {
+        match &self.flow {
+            Flow::Plain { buffered: true, direct, takes, .. } => {
+                takes.load(Ordering::Relaxed) && !direct.load(Ordering::Relaxed)
+            }
+            _ => false,
+        }
+    }
+
+    /// A write whose data may be in a pipe.
+    pub(super) fn write_data(self: &Arc<OpenFile>, cx: &Cx, who: &Identity, offset: u64, data: Data) -> Answer<u32> {
+        let by_memory = |bytes: Result<Bytes, Error>| match bytes {
+            Ok(bytes) => self.write(cx, who, offset, bytes),
+            Err(error) => Answer::err(error),
+        };
+        let mut piped = match data.into_pipe() {
+            Ok(piped) => piped,
+            Err(data) => return by_memory(data.into_bytes()),
+        };
+        if !self.takes_pipes() {
+            return by_memory(in_memory(&mut piped));
+        }
+        let (file, who) = (self.clone(), who.clone());
+        Answer::briefly(move || {
+            // As the user: a write by anybody but root takes setuid and setgid away.
+            let _loan = Loan;
+            who.assume()?;
+            file.store(&mut piped, offset)
+        })
+    }
+
+    /// Empties the pipe into the file; answers how much was written, or the error that came before any.
+    fn store(&self, piped: &mut Piped, offset: u64) -> Result<u32, Error> {
+        let mut done = 0;
+        while piped.len() > 0 {
+            match piped.store(&self.fd, offset + done) {
+                Ok(0) => return if done > 0 { Ok(done as u32) } else { Err(Errno::EIO.into()) },
+                Ok(n) => done += n as u64,
+                Err(Os::INTR) => {}
+                // O_APPEND, or a file system that has no such way.
+                Err(Os::INVAL | Os::OPNOTSUPP | Os::NOSYS) if done == 0 => return self.store_by_memory(piped, offset),
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(os(error)),
+            }
+        }
+        Ok(done as u32)
+    }
+
+    fn store_by_memory(&self, piped: &mut Piped, offset: u64) -> Result<u32, Error> {
+        if let Flow::Plain { takes, .. } = &self.flow {
+            takes.store(false, Ordering::Relaxed);
+        }
+        match write_at(&self.fd, &in_memory(piped)?, offset) {
+            (0, Some(error)) => Err(os(error)),
+            (n, _) => Ok(n as u32),
+        }
+    }
+
     /// Remembers what the file system cannot do.
     fn note(&self, filled: Result<usize, Os>) {
         if let (Flow::Plain { splices, .. }, Err(Os::INVAL | Os::OPNOTSUPP | Os::NOSYS)) = (&self.flow, filled) {
@@ -128,4 +190,11 @@ impl OpenFile {
             Err(_) => Page::Missing,
         }
     }
+}
+
+/// What is in the pipe.
+fn in_memory(piped: &mut Piped) -> Result<Bytes, Error> {
+    let mut bytes = Vec::with_capacity(piped.len());
+    piped.read_to_end(&mut bytes).map_err(|_| Errno::EIO)?;
+    Ok(bytes.into())
 }

@@ -1,0 +1,191 @@
+//! The data of a large write on their way from a socket into a pipe: from there the kernel moves them to the file, and no memory of ours sees them.
+//!
+//! Only of a peer on this machine. What comes from another one lies in as many places of a pipe as it had segments, more than there are, and would
+//! keep the pipe from others for as long as it is under way.
+
+use std::io::{self, Read};
+use std::task::{Context, Poll, ready};
+
+use bytes::{BufMut, BytesMut};
+
+use super::Data;
+use crate::transport::{PipeShare, Piped, Received, Stream};
+
+/// Large writes that come through memory behind one that did not fit a pipe.
+const WITHOUT: u32 = 64;
+
+/// Those of one connection.
+#[derive(Debug)]
+pub(super) struct Incoming {
+    /// Where the pipes are from; `None`: the peer is elsewhere, or its connection is no socket.
+    share: Option<PipeShare>,
+    /// The one that comes.
+    current: Option<Current>,
+    /// Writes left of [`WITHOUT`].
+    without: u32,
+}
+
+#[derive(Debug)]
+struct Current {
+    piped: Piped,
+    length: usize,
+}
+
+impl Current {
+    fn missing(&self) -> usize {
+        self.length - self.piped.len()
+    }
+}
+
+impl Incoming {
+    pub fn new(share: Option<PipeShare>) -> Incoming {
+        Incoming { share, current: None, without: 0 }
+    }
+
+    /// Whether the next one may come so.
+    pub fn is_expected(&self) -> bool {
+        self.share.is_some() && self.without == 0
+    }
+
+    /// One of so many bytes begins, if a pipe is to be had.
+    pub fn begin(&mut self, length: usize) {
+        if let Some(left) = self.without.checked_sub(1) {
+            self.without = left;
+        } else if length <= Piped::CAPACITY {
+            let piped = self.share.as_ref().and_then(PipeShare::take);
+            self.current = piped.map(|piped| Current { piped, length });
+        }
+    }
+
+    /// Whether one comes, or has come.
+    pub fn is_under_way(&self) -> bool {
+        self.current.is_some()
+    }
+
+    /// The one that comes, once it is whole.
+    pub fn take_whole(&mut self) -> Option<Data> {
+        let Current { piped, length } = self.current.take_if(|current| current.missing() == 0)?;
+        Some(Data::piped(piped, length, bytes::Bytes::new()))
+    }
+
+    /// Takes more of it, which is missing. `Ok(false)`: the peer sends no more. What the pipe has no place for goes on in memory, behind what is
+    /// in `buffer`.
+    pub fn poll_receive(
+        &mut self,
+        stream: &Stream,
+        task: &mut Context<'_>,
+        buffer: &mut BytesMut,
+    ) -> Poll<io::Result<bool>> {
+        let Some(current) = &mut self.current else { return Poll::Pending };
+        let missing = current.missing();
+        if missing == 0 {
+            return Poll::Pending;
+        }
+        match ready!(stream.poll_receive_piped(task, &mut current.piped, missing))? {
+            Received::Bytes(_) => {}
+            Received::End => return Poll::Ready(Ok(false)),
+            Received::Full => {
+                self.without = WITHOUT;
+                if let Some(Current { piped, .. }) = self.current.take() {
+                    drain(piped, buffer)?;
+                }
+            }
+        }
+        Poll::Ready(Ok(true))
+    }
+
+    /// Nothing more comes.
+    pub fn stop(&mut self) {
+        self.current = None;
+    }
+}
+
+/// Puts what is in a pipe behind what is in `buffer`.
+fn drain(piped: Piped, buffer: &mut BytesMut) -> io::Result<()> {
+    let left = piped.len() as u64;
+    buffer.reserve(left as usize);
+    let copied = io::copy(&mut piped.take(left), &mut buffer.writer())?;
+    if copied == left { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use tokio::net::UnixStream;
+
+    use super::*;
+
+    /// Both ends of a socket.
+    fn pair() -> (std::os::unix::net::UnixStream, Stream) {
+        let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();
+        far.set_nonblocking(true).unwrap();
+        (near, UnixStream::from_std(far).unwrap().into())
+    }
+
+    async fn receive(incoming: &mut Incoming, stream: &Stream, buffer: &mut BytesMut) -> io::Result<bool> {
+        std::future::poll_fn(|task| incoming.poll_receive(stream, task, buffer)).await
+    }
+
+    #[tokio::test]
+    async fn what_comes_in_more_pieces_than_a_pipe_has_places_goes_on_in_memory() {
+        let (mut near, stream) = pair();
+        let bytes: Vec<u8> = (0..400_000_u32).map(|n| (n ^ n >> 8) as u8).collect();
+        let sent = bytes.clone();
+        let sends = std::thread::spawn(move || sent.chunks(500).for_each(|piece| near.write_all(piece).unwrap()));
+        let mut incoming = Incoming::new(Some(PipeShare::default()));
+        assert!(incoming.is_expected());
+        incoming.begin(bytes.len());
+        let mut buffer = BytesMut::from(&b"before"[..]);
+        while incoming.is_under_way() {
+            assert!(receive(&mut incoming, &stream, &mut buffer).await.unwrap());
+        }
+        assert!(incoming.take_whole().is_none() && !incoming.is_expected());
+        let moved = buffer.len() - 6;
+        assert!((1..bytes.len()).contains(&moved), "{moved}");
+        assert!(buffer[..6] == b"before"[..] && buffer[6..] == bytes[..moved]);
+        // The next ones do not try.
+        for _ in 0..WITHOUT {
+            assert!(!incoming.is_expected());
+            incoming.begin(200_000);
+            assert!(!incoming.is_under_way());
+        }
+        assert!(incoming.is_expected());
+        drop(stream);
+        let _ = sends.join();
+    }
+
+    #[tokio::test]
+    async fn one_is_whole_when_all_of_it_has_come_and_nothing_behind_it_is_taken() {
+        let (mut near, stream) = pair();
+        let mut incoming = Incoming::new(Some(PipeShare::default()));
+        let mut buffer = BytesMut::new();
+        incoming.begin(10);
+        near.write_all(b"four").unwrap();
+        assert!(receive(&mut incoming, &stream, &mut buffer).await.unwrap());
+        assert!(incoming.take_whole().is_none());
+        near.write_all(b"and ten and more").unwrap();
+        assert!(receive(&mut incoming, &stream, &mut buffer).await.unwrap());
+        let data = incoming.take_whole().unwrap();
+        assert!(data.is_piped() && data.len() == 10);
+        assert_eq!(&data.into_bytes().unwrap()[..], b"fourand te");
+        assert!(!incoming.is_under_way() && buffer.is_empty());
+        let mut rest = [0; 20];
+        assert_eq!(stream.read_now(&mut rest).unwrap(), 10);
+        incoming.begin(10);
+        drop(near);
+        assert!(!receive(&mut incoming, &stream, &mut buffer).await.unwrap(), "the peer is gone");
+        incoming.stop();
+        assert!(!incoming.is_under_way());
+    }
+
+    #[test]
+    fn without_a_pipe_none_comes() {
+        let mut elsewhere = Incoming::new(None);
+        elsewhere.begin(10);
+        assert!(!elsewhere.is_expected() && !elsewhere.is_under_way());
+        let mut too_large = Incoming::new(Some(PipeShare::default()));
+        too_large.begin(Piped::CAPACITY + 1);
+        assert!(too_large.is_expected() && !too_large.is_under_way());
+    }
+}
