@@ -153,6 +153,7 @@ fn success(op: &Op<'_, u32>) -> Success {
         Op::Copyrange { length, .. } => Done::Copied(*length),
         Op::Seek { offset, .. } => Done::Offset(*offset),
         Op::Write { data, .. } => Done::Count(data.len() as u32),
+        Op::WriteOutside { len, .. } => Done::Count(*len),
         Op::Stat { .. } => Done::Stat(StatBuf::default()),
         Op::Statfs { .. } => Done::Statfs(Statfs::default()),
         Op::Symlink { .. } | Op::Mknod { .. } | Op::Mkdir { .. } => Done::Qid(qid),

@@ -241,17 +241,20 @@ fn part(step: Step, error: Error) -> Unput {
     if let Error::Refused(_) = error { Unput::Part { step, error } } else { Unput::Unknown(error) }
 }
 
+/// A part of a new file that will be written by a stream of its own ([`File::stream_write`]).
+#[derive(Clone, Default, Debug)]
+pub struct Stretch {
+    pub offset: u64,
+    pub length: u64,
+    /// The first of its bytes, no more than `length`, or none. As many as fit a socket at once are sent with the question for the stream, a round trip before
+    /// the others can be; the server may write them even if nobody comes for the stream.
+    pub head: Bytes,
+}
+
 impl Node {
-    /// Makes a plain file that does not exist in this directory, and opens it to be written, as [`Node::create`] does; in `.n1` in one round trip. Of
-    /// `parts` that will be written by [`File::stream_write`], each so many bytes from a place on, the streams are asked for in the same one where
-    /// that may be. The requests are `client`'s, and so is the file.
-    pub async fn make_file(
-        &self,
-        client: &Client,
-        name: &[u8],
-        perm: u32,
-        parts: &[(u64, u64)],
-    ) -> Result<File, Error> {
+    /// Makes a plain file that does not exist in this directory, and opens it to be written, as [`Node::create`] does; in `.n1` in one round trip. The
+    /// streams of `parts` are asked for in the same one where that may be. The requests are `client`'s, and so is the file.
+    pub async fn make_file(&self, client: &Client, name: &[u8], perm: u32, parts: &[Stretch]) -> Result<File, Error> {
         if !client.version().is_n1() {
             return self.walk_as(client, &[]).await?.create(name, Mode::WRITE, perm).await;
         }
@@ -259,12 +262,15 @@ impl Node {
         let parts = &parts[..chain.at_once(parts.len())];
         client.prepare_streams(parts.len());
         // Before anything is asked: an error here is one of nothing that was done.
-        let sayings = parts.iter().map(|_| Saying::begin(client)).collect::<Result<Vec<_>, _>>()?;
+        let head =
+            |part: &Stretch| part.head.slice(..part.head.len().min(usize::try_from(part.length).unwrap_or(usize::MAX)));
+        let sayings = parts.iter().map(|part| Saying::begin(client, head(part))).collect::<Result<Vec<_>, _>>()?;
         let guard = chain.all_or_stop(2 + parts.len() as u16).await?;
         let (spot, walked) = chain.walk(self, &[]).await?;
         let made = chain.create(&spot, name, Mode::WRITE, perm).await?;
         let mut asked = Vec::with_capacity(parts.len());
-        for (&part, saying) in parts.iter().zip(sayings) {
+        for (part, saying) in parts.iter().zip(sayings) {
+            let part = (part.offset, part.length);
             asked.push((part, chain.stream_to(&spot, part, saying.token).await?, saying));
         }
         guard.take().await?;

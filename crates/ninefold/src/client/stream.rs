@@ -154,6 +154,9 @@ impl File {
     /// Writes from `offset` on, to be ended after `length` bytes if that is told: more is `EFBIG`, less an error at the end. An error of
     /// what was written behind is told first. `EBADF` where the file is not open for writing, `EFBIG` for what would lie behind
     /// 2^64 - 1 bytes.
+    ///
+    /// One that was asked for with the making of the file may have sent its first bytes already ([`Stretch::head`](super::Stretch)): they are what
+    /// [`Stream::moved`] says, and only what follows them is to be written.
     pub async fn stream_write(&self, offset: u64, length: Option<u64>) -> Result<Stream, Error> {
         if !matches!(self.mode().access, Access::Write | Access::ReadWrite) {
             return Err(Errno::EBADF.into());
@@ -165,11 +168,14 @@ impl File {
             Some(granted) => Beside::granted(self, &ask, granted).await?,
             None => Beside::open(self, &ask).await?,
         };
-        let way = match opened {
-            Some(beside) => Way::Beside(Box::new(beside)),
-            None => Way::Writing(Box::new(Writing::new(self.share(), offset))),
+        let (way, moved) = match opened {
+            Some(beside) => {
+                let moved = beside.moved();
+                (Way::Beside(Box::new(beside)), moved)
+            }
+            None => (Way::Writing(Box::new(Writing::new(self.share(), offset))), 0),
         };
-        Ok(Stream { way, moved: 0, length, buffer: BytesMut::new() })
+        Ok(Stream { way, moved, length, buffer: BytesMut::new() })
     }
 }
 

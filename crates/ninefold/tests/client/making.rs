@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use ninefold::client::{Client, File, Mode};
+use ninefold::client::{Client, File, Mode, Stretch};
 use ninefold::proto::dialect::Version;
 use ninefold::proto::{Dialect, Errno};
 use ninefold::server::StreamLimits;
@@ -20,16 +20,24 @@ const SIZE: u64 = 8 * PART - 1;
 /// Of each of its parts, but the last.
 const PART: u64 = 300_000;
 
-fn parts() -> Vec<(u64, u64)> {
-    (0..8).map(|number| (number * PART, PART.min(SIZE - number * PART))).collect()
+/// Without their first bytes.
+fn parts() -> Vec<Stretch> {
+    let part = |offset| Stretch { offset, length: PART.min(SIZE - offset), head: Bytes::new() };
+    (0..8).map(|number| part(number * PART)).collect()
+}
+
+/// With so many of them.
+fn parts_with_heads(bytes: usize) -> Vec<Stretch> {
+    parts().into_iter().map(|part| Stretch { head: content(part.offset, bytes), ..part }).collect()
 }
 
 /// Writes it, and how many of its parts went by streams.
 async fn write(file: &File) -> usize {
     let mut streams = 0;
-    for (offset, length) in parts() {
+    for Stretch { offset, length, .. } in parts() {
         let mut stream = timeout(SOON, file.stream_write(offset, Some(length))).await.expect("a stream").unwrap();
-        stream.write(&content(offset, length as usize)).await.unwrap();
+        let sent = stream.moved();
+        stream.write(&content(offset + sent, (length - sent) as usize)).await.unwrap();
         streams += usize::from(!stream.is_in_band());
         assert_eq!(timeout(SOON, stream.finish()).await.expect("an end").unwrap(), length);
     }
@@ -91,6 +99,55 @@ async fn the_tokens_of_its_streams_are_said_before_the_server_is_asked_for_them(
     assert!(is_whole(&scene));
     let counts = scene.server.stream_counts();
     assert_eq!((counts.opened, counts.completed, counts.failed, counts.refused), (8, 8, 0, 0));
+}
+
+#[tokio::test]
+async fn the_first_bytes_of_its_streams_leave_before_the_server_is_asked_for_them() {
+    const HEAD: usize = 20_000;
+    let scene = Scene::of(1).await;
+    let road = Road::to(scene.address).await;
+    let client = client(road.address, Version::N1).await;
+    let root = client.root().await.unwrap();
+    road.shut(Part::Asks);
+    let said = async {
+        until("eight tokens", || scene.server.stream_counts().early == 8).await;
+        road.open(Part::Asks);
+    };
+    let parts = parts_with_heads(HEAD);
+    let (made, ()) = tokio::join!(timeout(SOON, root.make_file(&client, b"new", 0o640, &parts)), said);
+    let file = made.expect("a file").unwrap();
+    // Nobody has come for the streams yet.
+    let is_there = |part: &Stretch| {
+        let there = std::fs::read(scene.dir.path().join("new")).unwrap();
+        let at = part.offset as usize;
+        there.get(at..at + HEAD).is_some_and(|bytes| bytes == part.head)
+    };
+    until("the first bytes", || parts.iter().all(is_there)).await;
+    for part in &parts {
+        let mut stream = timeout(SOON, file.stream_write(part.offset, Some(part.length))).await.unwrap().unwrap();
+        assert_eq!(stream.moved(), HEAD as u64);
+        let left = content(part.offset + HEAD as u64, part.length as usize - HEAD);
+        stream.write(&left).await.unwrap();
+        assert!(stream.write(b"!").await.is_err(), "they count against its length");
+        assert_eq!(timeout(SOON, stream.finish()).await.unwrap().unwrap(), part.length);
+    }
+    file.close().await.unwrap();
+    assert!(is_whole(&scene));
+    let counts = scene.server.stream_counts();
+    assert_eq!((counts.opened, counts.completed, counts.failed, counts.refused), (8, 8, 0, 0));
+}
+
+#[tokio::test]
+async fn first_bytes_that_did_not_arrive_are_the_streams_to_write() {
+    for open in [0, 4] {
+        let scene = Scene::with(1, StreamLimits { open, ..StreamLimits::default() }).await;
+        let client = client(scene.address, Version::N1).await;
+        let root = client.root().await.unwrap();
+        let file = root.make_file(&client, b"new", 0o640, &parts_with_heads(10_000)).await.unwrap();
+        write(&file).await;
+        file.close().await.unwrap();
+        assert!(is_whole(&scene), "by {open}");
+    }
 }
 
 #[tokio::test]

@@ -17,6 +17,7 @@ use super::part::{part_name, random_part_name};
 use super::reader::Content;
 use super::source::Item;
 use super::there::{Owners, Subject};
+use super::there_file::Up;
 use super::trouble::{Cause, Trouble};
 use super::turn;
 use super::{here, there, there_file};
@@ -307,14 +308,14 @@ pub struct Finished {
 
 impl Sink {
     /// Opens a file to write what is like `source`, at `place`, to, where `old` is now; with `resume` behind what an
-    /// interrupted copy left. By so many `streams` at most it will be written if it is a new one there.
+    /// interrupted copy left. `up`: how it is written if it is a new one there.
     pub async fn begin(
         slot: &Slot,
         place: &Place,
         source: &Facts,
         old: Option<Facts>,
         how: &How,
-        (resume, streams): (bool, usize),
+        (resume, up): (bool, Option<Up>),
     ) -> Result<Sink, Cause> {
         let (source, mode) = (source.clone(), how.mode(source));
         let &How { preserve, checksum, resume: keep, .. } = how;
@@ -344,7 +345,7 @@ impl Sink {
                     keep,
                     owners,
                     temporaries,
-                    streams,
+                    up,
                 };
                 return Ok(Sink::There(Box::new(there_file::Sink::begin(plan).await?)));
             }

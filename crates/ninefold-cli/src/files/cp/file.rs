@@ -14,6 +14,7 @@ use super::here_file::Begun;
 use super::pour::{Passed, Pour};
 use super::reader::{Content, Piece, Reader, STREAMED};
 use super::source::Item;
+use super::there_file::Up;
 use super::there_small;
 use super::trouble::{Cause, Trouble};
 use super::turn;
@@ -274,8 +275,11 @@ impl Copy<'_> {
         let (how, slot) = (&self.cx.how, self.slot);
         let failed = |resumed| move |trouble| Failure { trouble, resumed, in_place: false };
         let granted = self.grant_up();
-        let streams = granted.as_ref().map_or(0, |granted| granted.streams);
-        let begin = Sink::begin(slot, self.source, self.facts, old.clone(), how, (resume, streams));
+        let up = match (&granted, self.content) {
+            (Some(granted), Content::Here { fd, .. }) => Some(Up { streams: granted.streams, from: fd.clone() }),
+            _ => None,
+        };
+        let begin = Sink::begin(slot, self.source, self.facts, old.clone(), how, (resume, up));
         let mut sink = begin.await.map_err(Trouble::of(&slot.place, "cannot write it")).map_err(failed(0))?;
         let begun = sink.begun().clone();
         if let Some(why) = &begun.in_place {

@@ -445,6 +445,8 @@ impl<'a> Pour<'a> {
     async fn give(&self, fd: &Arc<OwnedFd>, file: &File, from: u64, to: u64) -> Result<Given, Trouble> {
         let cannot_write = |e: Error| self.cannot_write()(e.into());
         let mut stream = file.stream_write(from, Some(to - from)).await.map_err(cannot_write)?;
+        // Bytes of it that have left already, with the question for it.
+        let mut ahead = stream.moved();
         let (mut at, mut numbers, mut has_paused) = (from, Vec::new(), false);
         while at < to {
             let (fd, most) = (fd.clone(), (to - at).min(CHUNK as u64) as usize);
@@ -459,7 +461,7 @@ impl<'a> Pour<'a> {
                     stream = file.stream_write(from, None).await.map_err(cannot_write)?;
                     self.cx.progress.back(at - from);
                     self.shown.update(|shown| shown.saturating_sub(at - from));
-                    (at, numbers) = (from, Vec::new());
+                    (at, ahead, numbers) = (from, 0, Vec::new());
                     continue;
                 }
                 Err(_) => {
@@ -479,7 +481,9 @@ impl<'a> Pour<'a> {
                 numbers.push(blocks::number_of(&data));
             }
             let length = data.len() as u64;
-            stream.write_bytes(data).await.map_err(cannot_write)?;
+            let left = ahead.min(length);
+            ahead -= left;
+            stream.write_bytes(data.slice(left as usize..)).await.map_err(cannot_write)?;
             self.sent.update(|sent| sent + length);
             at += length;
             self.moved(length);
@@ -583,7 +587,7 @@ impl<'a> Pour<'a> {
 }
 
 /// At most `most` bytes of a local file; none at its end.
-fn read_at(fd: &OwnedFd, at: u64, most: usize) -> Result<Bytes, Cause> {
+pub fn read_at(fd: &OwnedFd, at: u64, most: usize) -> Result<Bytes, Cause> {
     let mut data = Vec::with_capacity(most);
     while data.len() < most {
         let next = at + data.len() as u64;

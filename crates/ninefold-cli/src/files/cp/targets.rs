@@ -58,7 +58,8 @@ pub async fn resolve(cx: &Cx<'_>, mut places: Vec<Place>) -> anyhow::Result<Vec<
         return Err(Usage::error(format!("'{from}' and '{dst}' are both files of this machine: {}", odd.advice("cp"))));
     }
     let many = places.len() >= MANY || places.iter().any(|place| place.name().is_none());
-    let found = match find(cx, &dst, many).await {
+    let streams = up(cx, &places).await;
+    let found = match find(cx, &dst, many, streams).await {
         Ok(found) => found,
         Err(trouble) => {
             cx.complain(&trouble);
@@ -105,7 +106,18 @@ fn lies_within(inner: &Place, outer: &Place) -> bool {
     }
 }
 
-async fn find(cx: &Cx<'_>, dst: &Place, many: bool) -> Result<Dst, Trouble> {
+/// By how many streams the only source may go to a server, if it is a large file here: their connections are made with the session's.
+async fn up(cx: &Cx<'_>, sources: &[Place]) -> usize {
+    let [Place::Local(path)] = sources else { return 0 };
+    if cx.dry_run || cx.how.checksum || cx.how.resume {
+        return 0;
+    }
+    let path = path.clone();
+    let is_large = off(move || Ok(std::fs::metadata(path).is_ok_and(|m| m.is_file() && m.len() >= STREAMED)));
+    if is_large.await.unwrap_or_default() { cx.streams } else { 0 }
+}
+
+async fn find(cx: &Cx<'_>, dst: &Place, many: bool, streams: usize) -> Result<Dst, Trouble> {
     let failed = |cause: Cause| Trouble::new(dst, "", cause);
     match dst {
         Place::Local(path) => {
@@ -113,7 +125,7 @@ async fn find(cx: &Cx<'_>, dst: &Place, many: bool) -> Result<Dst, Trouble> {
             let is_dir = dst.says_directory();
             off(move || find_here(&owned, is_dir)).await.map_err(failed)
         }
-        Place::Remote(address) => find_there(cx.world, address, dst.says_directory(), many).await,
+        Place::Remote(address) => find_there(cx.world, address, dst.says_directory(), many, streams).await,
     }
 }
 
@@ -142,11 +154,18 @@ fn find_here(path: &Path, says_directory: bool) -> Result<Dst, Cause> {
     }
 }
 
-async fn find_there(world: &World, address: &Address, says_directory: bool, many: bool) -> Result<Dst, Trouble> {
+async fn find_there(
+    world: &World,
+    address: &Address,
+    says_directory: bool,
+    many: bool,
+    streams: usize,
+) -> Result<Dst, Trouble> {
     let failed = |e: Error| Trouble::new(address, "", e);
     let directory =
         |node| Ok(Dst::Directory(Dest::There(Arc::new(there::Dir::new(node, address.clone(), false, many)))));
-    let (client, located) = world.servers.first(address, async |client| client.locate(&address.path).await).await?;
+    let locate = async |client: &Client| client.locate(&address.path).await;
+    let (client, located) = world.servers.first_by_streams(address, streams, locate).await?;
     let located = match located {
         Ok(mut located) => match located.found.take() {
             Some(node) if node.qid().is_dir() => return directory(node),

@@ -3,6 +3,7 @@
 //! Several writes are on the way at a time, so what an interrupted copy left may have gaps near its end: never further
 //! from it than [`SPAN`], which `--resume` therefore writes again.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -43,8 +44,17 @@ pub struct Plan {
     pub keep: bool,
     pub owners: Arc<Owners>,
     pub temporaries: Temporaries,
-    /// By so many streams at most it will be written if it is new, and 0 if it will not.
+    /// How it is written if it is new, and by several streams.
+    pub up: Option<Up>,
+}
+
+/// How a large file is written by several streams.
+#[derive(Clone, Debug)]
+pub struct Up {
+    /// At most.
     pub streams: usize,
+    /// What is read.
+    pub from: Arc<OwnedFd>,
 }
 
 /// A file that is being written. One that is dropped is given up.

@@ -5,17 +5,19 @@
 //! whether it grows. Such a part is removed by its name, and only while that is the name of the file that was opened: by
 //! its fid it might be removed under the name that another copy has given it.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ninefold::client::{Error, Extent, File, FileType, Lock, LockKind, Metadata, Mode};
+use ninefold::client::{Error, Extent, File, FileType, Lock, LockKind, Metadata, Mode, Stretch};
 use ninefold::proto::attr::SetAttr;
 use ninefold::proto::{Dialect, Errno};
 use tokio::sync::oneshot;
 
 use super::blocks::{BLOCK, Blocks, fits, marked_length, record_length};
 use super::facts::Facts;
-use super::pour::{stretch, stretches};
+use super::off::off;
+use super::pour::{read_at, stretch, stretches};
 use super::there_file::{Plan, SPAN};
 use super::trouble::Cause;
 use super::turn;
@@ -23,6 +25,10 @@ use crate::files::temporaries::Entry;
 
 /// Times that a part of the same name is removed before it is somebody's doing.
 const ATTEMPTS: usize = 3;
+
+/// Bytes of a stretch that leave with the question for its stream, if they may: more than a connection has on the way before the first are acknowledged
+/// (RFC 6928), which takes as long as the answer.
+const HEAD: u64 = 64 * 1024;
 
 /// How long a part that was left is watched where it cannot be locked: a copy under way writes several times in it, unless
 /// its connection is at a halt.
@@ -108,6 +114,20 @@ async fn make(plan: &Plan, old: Option<&Facts>) -> Result<Part, Cause> {
     Err(Cause::words("somebody makes files of its temporary name"))
 }
 
+/// Stretches with their first bytes, as far as they are to be read: what cannot be read is told of by who reads it in its turn.
+async fn with_heads(stretches: Vec<(u64, u64)>, from: &Arc<OwnedFd>) -> Vec<Stretch> {
+    let from = from.clone();
+    let read = off(move || {
+        let stretch = |(offset, end): (u64, u64)| {
+            let length = end - offset;
+            let head = read_at(&from, offset, length.min(HEAD) as usize).unwrap_or_default();
+            Stretch { offset, length, head }
+        };
+        Ok(stretches.into_iter().map(stretch).collect())
+    });
+    read.await.unwrap_or_default()
+}
+
 /// Makes the part anew.
 async fn create(plan: &Plan, old: Option<&Facts>) -> Result<Part, Cause> {
     let dir = &plan.dir;
@@ -116,9 +136,11 @@ async fn create(plan: &Plan, old: Option<&Facts>) -> Result<Part, Cause> {
     let perm = if plan.preserve { 0o600 } else { old.map_or(plan.mode, Facts::permissions) };
     let entry = plan.enter();
     let size = plan.source.size;
-    let streams = if plan.streams > 1 { client.streams_for(size, plan.streams) } else { 0 };
-    let parts: Vec<_> = if streams > 1 { stretches(0, size, stretch(size, streams)).collect() } else { Vec::new() };
-    let parts: Vec<_> = parts.into_iter().map(|(from, to)| (from, to - from)).collect();
+    let streams = plan.up.as_ref().map_or(0, |up| client.streams_for(size, up.streams));
+    let parts = match &plan.up {
+        Some(up) if streams > 1 => with_heads(stretches(0, size, stretch(size, streams)).collect(), &up.from).await,
+        _ => Vec::new(),
+    };
     let created = plan.temporaries.unless_cut(dir.node.make_file(&client, &plan.part, perm, &parts)).await;
     let mut file = match created {
         Some(Ok(file)) => file,

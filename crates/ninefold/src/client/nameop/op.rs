@@ -649,7 +649,7 @@ impl NameOp for BeginRead {
             drop(chain.is_longer(&spot, streams as u64 * GRANTED).await?);
             let is_ahead = chain.take_say_ahead();
             for number in 0..streams as u64 {
-                let saying = if is_ahead { Some(Saying::begin(spot.client())?) } else { None };
+                let saying = if is_ahead { Some(Saying::begin(spot.client(), Bytes::new())?) } else { None };
                 let (flags, token) = (stream::MORE | stream::COPIED, saying.as_ref().map(|saying| saying.token));
                 granted.push((chain.stream_from(&spot, (number * GRANTED, GRANTED), flags, token).await?, saying));
             }

@@ -219,6 +219,11 @@ impl Beside {
     pub async fn granted(file: &File, ask: &Ask, mut granted: Granted) -> Result<Option<Beside>, Error> {
         let said = granted.said().await;
         let is_said = said.is_some();
+        let (said, sent) = match said {
+            Some(Ok((socket, sent))) => (Some(Ok(socket)), sent),
+            Some(Err(e)) => (Some(Err(e)), 0),
+            None => (None, 0),
+        };
         let dialled = match said {
             // A server waits some seconds for the Tstream: of what is read data may have come, and of what is written nothing does but an end.
             Some(Ok(socket)) if !ask.read && !is_silent(&socket) => Err(io::ErrorKind::ConnectionReset.into()),
@@ -236,7 +241,7 @@ impl Beside {
         }
         let given = Given::Token { grant: granted.grant, is_said };
         let begun = Beside::begin(file, ask, given, Some(dialled)).await?;
-        Ok(begun.map(|beside| Beside { was_asked_ahead: true, ..beside }))
+        Ok(begun.map(|beside| Beside { was_asked_ahead: true, moved: sent, ..beside }))
     }
 
     async fn begin(

@@ -4,6 +4,7 @@
 
 use std::io;
 
+use bytes::Bytes;
 use ninefold_proto::R;
 use ninefold_proto::n1::stream;
 use ninefold_proto::stream::StreamAddress;
@@ -57,8 +58,8 @@ impl Granted {
         Granted { offset, length, grant, saying }
     }
 
-    /// The connection on which its token was said, if it was said before.
-    pub(super) async fn said(&mut self) -> Option<io::Result<Socket>> {
+    /// The connection on which its token was said, if it was said before, and how many bytes behind that.
+    pub(super) async fn said(&mut self) -> Option<io::Result<(Socket, u64)>> {
         let saying = self.saying.as_mut()?;
         if saying.token != self.grant.token {
             return Some(Err(io::Error::other("the server has another token for the stream")));
@@ -67,30 +68,33 @@ impl Granted {
     }
 }
 
-/// A token of our own that is said on a data connection, as soon as there is one, while the Tstream that has it is on its way. Dropped, the
-/// connection is closed, unless somebody took it.
+/// A token of our own that is said on a data connection, as soon as there is one, while the Tstream that has it is on its way; and behind it the first
+/// bytes of what is written, as far as the socket has room for them at once. Dropped, the connection is closed, unless somebody took it.
 #[derive(Debug)]
 pub(in crate::client) struct Saying {
     pub token: StreamToken,
-    task: AbortOnDropHandle<io::Result<Socket>>,
+    task: AbortOnDropHandle<io::Result<(Socket, u64)>>,
 }
 
 impl Saying {
-    pub fn begin(client: &Client) -> Result<Saying, Error> {
+    /// `head`: the first bytes of a stream that writes; none of one that reads.
+    pub fn begin(client: &Client, head: Bytes) -> Result<Saying, Error> {
         let (token, dialer) = (StreamToken(random()?), client.handle().dialer().clone());
         let said = async move {
             let mut socket = dialer.open().await?;
             let say = async {
                 socket.write_all(&opening(stream::PREFACE_OWN, &token)).await?;
-                socket.flush().await
+                let sent = if head.is_empty() { 0 } else { socket.write_in_step(&head).await? };
+                socket.flush().await.map(|()| sent as u64)
             };
-            tokio::time::timeout(PATIENCE, say).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
-            Ok(socket)
+            let said = tokio::time::timeout(PATIENCE, say).await;
+            let sent = said.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?;
+            Ok((socket, sent))
         };
         Ok(Saying { token, task: AbortOnDropHandle::new(tokio::spawn(said)) })
     }
 
-    async fn said(&mut self) -> io::Result<Socket> {
+    async fn said(&mut self) -> io::Result<(Socket, u64)> {
         (&mut self.task).await.unwrap_or_else(|e| Err(io::Error::other(e)))
     }
 }
