@@ -362,10 +362,19 @@ impl<'i> Run<'i> {
                 self.model.arrives();
                 let parked = &self.parked;
                 // The data of some writes are elsewhere.
-                let head = frame.get(..WRITE_HEAD).filter(|head| head[TAG] & 1 == 1);
+                let is_whole = split_frame(&frame).is_ok();
+                let head = frame.get(..WRITE_HEAD).filter(|head| is_whole && head[TAG] & 1 == 1);
+                let file = head.and_then(|head| self.session.written_file(head));
                 match head.and_then(|head| self.session.handle_write(head)) {
-                    Some(request) => Ok(Event::Execute(request)),
-                    None => self.session.handle_frame(&frame, &|id| parked.contains(&id), &mut self.out),
+                    Some(request) => {
+                        let Op::WriteOutside { file: written, .. } = request.op else { panic!("{request:?}") };
+                        assert_eq!(file, Some(written));
+                        Ok(Event::Execute(request))
+                    }
+                    None => {
+                        assert_eq!(file, None);
+                        self.session.handle_frame(&frame, &|id| parked.contains(&id), &mut self.out)
+                    }
                 }
             }
         };

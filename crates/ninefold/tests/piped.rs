@@ -29,7 +29,7 @@ const SOON: Duration = Duration::from_secs(60);
 /// Pipes that the server may have, and those of one connection; the empty ones that it keeps.
 const PIPES: usize = 24;
 const PIPES_OF_ONE: usize = 9;
-const PIPES_IDLE: usize = 8;
+const PIPES_IDLE: usize = 12;
 
 /// The tests count pipes: one at a time.
 static ALONE: Mutex<()> = Mutex::const_new(());
@@ -344,9 +344,30 @@ async fn what_is_written_at_once_in_whatever_pieces_is_the_file() {
     }
 }
 
-/// A file that remembers how the data of its writes came: how many bytes, and whether in a pipe.
+/// A file that remembers how the data of its writes came: how many bytes, and whether in a pipe. Its attributes wait until they are let go.
 #[derive(Clone, Default)]
-struct Told(Arc<std::sync::Mutex<Vec<(usize, bool)>>>);
+struct Told {
+    writes: Arc<std::sync::Mutex<Vec<(usize, bool)>>>,
+    attributes: Arc<tokio::sync::Notify>,
+}
+
+/// One that is served, and its client, whose fid 0 it is, open.
+async fn told(peer: Peer, version: &str) -> (Told, Stream) {
+    let told = Told::default();
+    let server = Server::builder().export("", Arc::new(told.clone()), false).build();
+    let (near, far) = UnixStream::pair().unwrap();
+    let mut near = Stream::from(near);
+    tokio::spawn(server.serve(far, peer));
+    for line in [
+        &format!("Tversion tag -1 msize 1048600 version '{version}'"),
+        "Tattach tag 0 fid 0 afid -1 uname 'u' aname '' n_uname -1",
+        "Tlopen tag 0 fid 0 flags 2",
+    ] {
+        near.write_all(&parse(line, Dialect::Linux).unwrap()).await.unwrap();
+        assert_ne!(reply(&mut near).await[4], 7, "{line}");
+    }
+    (told, near)
+}
 
 const QID: Qid = Qid { kind: QidType::FILE, version: 0, path: 1 };
 
@@ -370,7 +391,11 @@ impl server::File for Told {
     }
 
     fn getattr(&self, _: &Cx, _: u64) -> Answer<Attr> {
-        Answer::ok(Attr::default())
+        let attributes = self.attributes.clone();
+        Answer::later(async move {
+            attributes.notified().await;
+            Ok(Attr::default())
+        })
     }
 
     fn write(&self, cx: &Cx, offset: u64, data: Bytes) -> Answer<u32> {
@@ -383,7 +408,7 @@ impl server::File for Told {
 
     fn write_data(&self, _: &Cx, _: u64, data: Data) -> Answer<u32> {
         let (length, is_piped) = (data.len(), data.is_piped());
-        self.0.lock().unwrap().push((length, is_piped));
+        self.writes.lock().unwrap().push((length, is_piped));
         let bytes = data.into_bytes().unwrap();
         assert!(bytes.len() == length && bytes.iter().all(|byte| *byte == 7));
         Answer::ok(length as u32)
@@ -395,26 +420,63 @@ async fn large_writes_of_a_peer_on_this_machine_come_in_pipes_behind_the_first()
     let _alone = ALONE.lock().await;
     let sizes = [1 << 20, 1 << 20, 200_000, 200_000, 65_536, 1 << 20, 1 << 20];
     for (peer, come) in [(HERE, [false, true, true, true, false, false, true]), (Peer::Stdio, [false; 7])] {
-        let told = Told::default();
-        let server = Server::builder().export("", Arc::new(told.clone()), false).build();
-        let (near, far) = tcp().await;
-        let mut near = Stream::from(near);
-        tokio::spawn(server.serve(far, peer));
-        for line in [
-            "Tversion tag -1 msize 1048600 version '9P2000.L'",
-            "Tattach tag 0 fid 0 afid -1 uname 'u' aname '' n_uname -1",
-            "Tlopen tag 0 fid 0 flags 2",
-        ] {
-            near.write_all(&parse(line, Dialect::Linux).unwrap()).await.unwrap();
-            assert_ne!(reply(&mut near).await[4], 7, "{line}");
-        }
+        let (told, mut near) = told(peer, "9P2000.L").await;
         for (tag, size) in (1..).zip(sizes) {
             near.write_all(&twrite(tag, 0, 0, &vec![7; size])).await.unwrap();
             assert_eq!(reply(&mut near).await[4], 119);
         }
         let came: Vec<_> = sizes.into_iter().zip(come).collect();
-        assert_eq!(*told.0.lock().unwrap(), came);
+        assert_eq!(*told.writes.lock().unwrap(), came);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn behind_one_that_came_in_too_many_pieces_for_a_pipe_others_come_in_pipes_again() {
+    let _alone = ALONE.lock().await;
+    let (told, mut near) = told(HERE, "9P2000.L").await;
+    let frame = twrite(1, 0, 0, &vec![7; 1 << 20]);
+    for (n, piece) in std::iter::repeat_n(frame.len(), 70).enumerate() {
+        let piece = if n == 1 { 300 } else { piece };
+        for part in frame.chunks(piece) {
+            near.write_all(part).await.unwrap();
+        }
+        assert_eq!(reply(&mut near).await[4], 119);
+    }
+    let piped: Vec<_> = told.writes.lock().unwrap().iter().map(|(_, is_piped)| *is_piped).collect();
+    let first = piped.iter().position(|is_piped| *is_piped).expect("one in a pipe");
+    assert!((3..70).contains(&first) && piped[first..].iter().all(|is_piped| *is_piped), "{piped:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_whose_fid_goes_while_its_data_come_is_refused_and_what_follows_is_not() {
+    let _alone = ALONE.lock().await;
+    let (told, mut near) = told(HERE, "9P2000.L.n1").await;
+    let frame = twrite(1, 0, 0, &vec![7; 1 << 20]);
+    near.write_all(&frame).await.unwrap();
+    assert_eq!(reply(&mut near).await[4], 119);
+    let send = |line: &str| parse(line, Dialect::Linux).unwrap();
+    near.write_all(&send("Tgetattr tag 9 fid 0 request_mask 1")).await.unwrap();
+    near.write_all(&send("Tclunk tag 9 fid 0")).await.unwrap();
+    // Time for the server to take each of these; what is expected is the same without.
+    let moment = Duration::from_millis(50);
+    tokio::time::sleep(moment).await;
+    near.write_all(&frame[..HEAD]).await.unwrap();
+    tokio::time::sleep(moment).await;
+    near.write_all(&frame[HEAD..600_000]).await.unwrap();
+    tokio::time::sleep(moment).await;
+    told.attributes.notify_one();
+    tokio::time::sleep(moment).await;
+    near.write_all(&frame[600_000..]).await.unwrap();
+    let mut came = Vec::new();
+    for _ in 0..3 {
+        let reply = reply(&mut near).await;
+        came.push((reply[5], reply[4]));
+    }
+    came.sort_unstable();
+    assert_eq!(came, [(1, 7), (9, 25), (9, 121)]);
+    near.write_all(&send("Tattach tag 3 fid 0 afid -1 uname 'u' aname '' n_uname -1")).await.unwrap();
+    assert_eq!(reply(&mut near).await[4], 105, "the connection is in step");
+    assert_eq!(told.writes.lock().unwrap().len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -336,7 +336,9 @@ impl Connection {
     fn poll_frames(&mut self, task: &mut Context<'_>, turns: &mut usize) -> bool {
         let mut progress = false;
         while *turns > 0 && !self.closing() && self.may_start() {
-            if let Some(data) = self.incoming.take_whole() {
+            if self.incoming.is_under_way() {
+                // What has arrived is the beginning of that.
+                let Some(data) = self.incoming.take_whole() else { break };
                 *turns -= 1;
                 progress = true;
                 self.session.note_partial_frame(false, Duration::ZERO);
@@ -352,6 +354,9 @@ impl Connection {
                     Ok(Next::Whole(size)) => {
                         self.session.note_partial_frame(false, Duration::ZERO);
                         self.large.came(size);
+                        if Large::is_one(size) {
+                            self.incoming.came_otherwise();
+                        }
                         self.arrived.split_to(size).freeze()
                     }
                     Ok(Next::Large(size)) => {
@@ -392,6 +397,7 @@ impl Connection {
         progress |= self.look_ahead(turns);
         let next = next_frame(&self.arrived, self.skip, &self.session);
         let begun = match next {
+            _ if self.incoming.is_under_way() => true,
             Ok(Next::Skip(_)) => true,
             Ok(Next::Partial(_)) | Err(_) => !self.arrived.is_empty(),
             Ok(Next::Whole(_) | Next::Large(_)) => false,
@@ -684,9 +690,11 @@ impl Connection {
         }
         if let Ok(Next::Partial(missing)) = next_frame(&self.arrived, self.skip, &self.session)
             && Large::is_one(WRITE_HEAD + missing)
-            && self.session.written_file(&self.arrived).is_some_and(|file| file.takes_pipes())
         {
-            self.incoming.begin(missing);
+            match self.session.written_file(&self.arrived) {
+                Some(file) if file.takes_pipes() => self.incoming.begin(missing),
+                _ => self.incoming.pass(),
+            }
         }
     }
 

@@ -41,11 +41,11 @@ impl Carried<'_> {
         }
     }
 
-    /// Those that it has not.
-    fn outside(self) -> Data {
+    /// Those that it has not. An error where the driver has none either.
+    fn outside(self) -> Result<Data, Error> {
         match self {
-            Carried::InFrame(_) => Bytes::new().into(),
-            Carried::Outside(data) => data,
+            Carried::InFrame(_) => Err(Errno::EIO.into()),
+            Carried::Outside(data) => Ok(data),
         }
     }
 }
@@ -90,7 +90,7 @@ pub(super) fn execute(
         }
         Op::Read { file, offset, count } => file.read(cx, offset, count).map(|data| Ok(Done::Data(data?))),
         Op::Write { file, offset, data } => file.write(cx, offset, carried.cut(data)).map(count),
-        Op::WriteOutside { file, offset, .. } => file.write_data(cx, offset, carried.outside()).map(count),
+        Op::WriteOutside { file, offset, .. } => write_outside(cx, &*file, offset, carried.outside()).map(count),
         Op::ReadStats { file, at, max } => file.read_stats(cx, at, max).map(|stats| {
             let records = stats?;
             Ok(Done::Stats(records.bytes.into(), records.ends))
@@ -138,6 +138,16 @@ pub(super) fn execute(
             let lock = Lock { kind: lock_kind(kind), start, length, proc_id, client_id: client_id.to_vec() };
             file.getlock(cx, lock).map(|found| Ok(Done::Getlock(found?.map(holder))))
         }
+    }
+}
+
+/// A write whose data may be in a pipe. When they began to come its file took pipes; by now it may be another one.
+fn write_outside(cx: &Cx, file: &dyn File, offset: u64, data: Result<Data, Error>) -> Answer<u32> {
+    let takes = file.takes_pipes();
+    match data.and_then(|data| if takes { Ok(Err(data)) } else { data.into_bytes().map(Ok) }) {
+        Ok(Err(data)) => file.write_data(cx, offset, data),
+        Ok(Ok(bytes)) => file.write(cx, offset, bytes),
+        Err(error) => Answer::err(error),
     }
 }
 

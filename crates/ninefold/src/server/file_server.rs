@@ -148,12 +148,12 @@ pub trait File: Any + Send + Sync {
         unsupported()
     }
 
-    /// Whether [`File::write_data`] has a better way for many bytes that came from this machine than through memory.
+    /// Whether [`File::write_data`] has a better way for many bytes than through memory.
     fn takes_pipes(&self) -> bool {
         false
     }
 
-    /// Writes as [`File::write`] does. Where [`File::takes_pipes`] says so, the data of a large write may lie in a pipe; else this is not called.
+    /// Writes as [`File::write`] does. Called where [`File::takes_pipes`] has just said so, for large writes of clients on this machine, whose data lie in a pipe.
     fn write_data(&self, cx: &Cx, offset: u64, data: Data) -> Answer<u32> {
         match data.into_bytes() {
             Ok(bytes) => self.write(cx, offset, bytes),

@@ -1,9 +1,13 @@
 //! The data of a large write on their way from a socket into a pipe: from there the kernel moves them to the file, and no memory of ours sees them.
 //!
 //! Only of a peer on this machine. What comes from another one lies in as many places of a pipe as it had segments, more than there are, and would
-//! keep the pipe from others for as long as it is under way.
+//! keep the pipe from others for as long as it is under way. As what looks near may come by a tunnel, or be held back, few of the process's pipes
+//! are for this.
+//!
+//! The pages in the pipe may be the peer's own, of a file that it sends: who changes them before the reply changes what is written.
 
 use std::io::{self, Read};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 
 use bytes::{BufMut, BytesMut};
@@ -11,8 +15,14 @@ use bytes::{BufMut, BytesMut};
 use super::Data;
 use crate::transport::{PipeShare, Piped, Received, Stream};
 
-/// Large writes that come through memory behind one that did not fit a pipe.
+/// Large frames that come through memory behind one that did not fit a pipe, or was not for one.
 const WITHOUT: u32 = 64;
+
+/// Pipes of this process for data on their way in: a third of those that there are.
+const MOST: usize = 8;
+
+/// Those that are in use.
+static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
 /// Those of one connection.
 #[derive(Debug)]
@@ -21,7 +31,7 @@ pub(super) struct Incoming {
     share: Option<PipeShare>,
     /// The one that comes.
     current: Option<Current>,
-    /// Writes left of [`WITHOUT`].
+    /// Frames left of [`WITHOUT`].
     without: u32,
 }
 
@@ -29,6 +39,24 @@ pub(super) struct Incoming {
 struct Current {
     piped: Piped,
     length: usize,
+    _taken: Taken,
+}
+
+/// One of [`MOST`].
+#[derive(Debug)]
+struct Taken;
+
+impl Taken {
+    fn take() -> Option<Taken> {
+        let more = |taken| (taken < MOST).then_some(taken + 1);
+        TAKEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok().map(|_| Taken)
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        TAKEN.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Current {
@@ -49,12 +77,26 @@ impl Incoming {
 
     /// One of so many bytes begins, if a pipe is to be had.
     pub fn begin(&mut self, length: usize) {
-        if let Some(left) = self.without.checked_sub(1) {
-            self.without = left;
-        } else if length <= Piped::CAPACITY {
-            let piped = self.share.as_ref().and_then(PipeShare::take);
-            self.current = piped.map(|piped| Current { piped, length });
+        self.current = self.take(length);
+        if self.current.is_none() {
+            self.pass();
         }
+    }
+
+    fn take(&self, length: usize) -> Option<Current> {
+        let share = self.share.as_ref().filter(|_| length <= Piped::CAPACITY)?;
+        let taken = Taken::take()?;
+        share.take().map(|piped| Current { piped, length, _taken: taken })
+    }
+
+    /// What was expected is not for a pipe: the next ones come as a whole again.
+    pub fn pass(&mut self) {
+        self.without = WITHOUT;
+    }
+
+    /// A large frame has come through memory.
+    pub fn came_otherwise(&mut self) {
+        self.without = self.without.saturating_sub(1);
     }
 
     /// Whether one comes, or has come.
@@ -64,7 +106,7 @@ impl Incoming {
 
     /// The one that comes, once it is whole.
     pub fn take_whole(&mut self) -> Option<Data> {
-        let Current { piped, length } = self.current.take_if(|current| current.missing() == 0)?;
+        let Current { piped, length, .. } = self.current.take_if(|current| current.missing() == 0)?;
         Some(Data::piped(piped, length, bytes::Bytes::new()))
     }
 
@@ -82,14 +124,13 @@ impl Incoming {
             return Poll::Pending;
         }
         match ready!(stream.poll_receive_piped(task, &mut current.piped, missing))? {
-            Received::Bytes(_) => {}
+            Received::Some => return Poll::Ready(Ok(true)),
             Received::End => return Poll::Ready(Ok(false)),
-            Received::Full => {
-                self.without = WITHOUT;
-                if let Some(Current { piped, .. }) = self.current.take() {
-                    drain(piped, buffer)?;
-                }
-            }
+            Received::Full => self.pass(),
+            Received::Refused => self.share = None,
+        }
+        if let Some(Current { piped, .. }) = self.current.take() {
+            drain(piped, buffer)?;
         }
         Poll::Ready(Ok(true))
     }
@@ -144,11 +185,9 @@ mod tests {
         let moved = buffer.len() - 6;
         assert!((1..bytes.len()).contains(&moved), "{moved}");
         assert!(buffer[..6] == b"before"[..] && buffer[6..] == bytes[..moved]);
-        // The next ones do not try.
         for _ in 0..WITHOUT {
             assert!(!incoming.is_expected());
-            incoming.begin(200_000);
-            assert!(!incoming.is_under_way());
+            incoming.came_otherwise();
         }
         assert!(incoming.is_expected());
         drop(stream);
@@ -186,6 +225,20 @@ mod tests {
         assert!(!elsewhere.is_expected() && !elsewhere.is_under_way());
         let mut too_large = Incoming::new(Some(PipeShare::default()));
         too_large.begin(Piped::CAPACITY + 1);
-        assert!(too_large.is_expected() && !too_large.is_under_way());
+        assert!(!too_large.is_expected() && !too_large.is_under_way());
+    }
+
+    #[tokio::test]
+    async fn a_socket_that_gives_a_pipe_nothing_is_read_in_memory_for_ever() {
+        // It is none.
+        let (_near, far) = tokio::io::duplex(100);
+        let stream = Stream::from(far);
+        let mut incoming = Incoming::new(Some(PipeShare::default()));
+        incoming.begin(10);
+        let mut buffer = BytesMut::new();
+        assert!(receive(&mut incoming, &stream, &mut buffer).await.unwrap());
+        assert!(!incoming.is_under_way() && !incoming.is_expected() && buffer.is_empty());
+        (0..2 * WITHOUT).for_each(|_| incoming.came_otherwise());
+        assert!(!incoming.is_expected());
     }
 }

@@ -1,5 +1,5 @@
-//! Parts of files on their way to a socket without passing through memory of ours: [`Piped`] is what a pipe holds of
-//! one, as pages of the page cache (splice(2)).
+//! Parts of files on their way to a socket, or from one, without passing through memory of ours: [`Piped`] is what a pipe holds of
+//! one, as pages of the page cache, or as what came (splice(2)).
 //!
 //! A page is taken, not its content: who writes to the file before the peer's program has read the bytes may change them, and
 //! who cuts it off may make those behind its new end zeros, as with sendfile(2) and with Linux's NFS server

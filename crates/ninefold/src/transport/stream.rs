@@ -102,7 +102,7 @@ impl Stream {
                     ready!(s.poll_read_ready(cx))?;
                     s.try_io(Interest::READABLE, || receive(s.as_fd(), piped, count))
                 }
-                _ => Err(io::ErrorKind::Unsupported.into()),
+                _ => Ok(Received::Refused),
             };
             match received {
                 Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
@@ -184,25 +184,28 @@ impl Stream {
 /// What came of taking bytes into a pipe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Received {
-    Bytes(usize),
+    Some,
     /// More has come than the pipe has places for.
     Full,
+    /// Nothing of this socket goes into a pipe.
+    Refused,
     /// The peer sends no more.
     End,
 }
 
 /// EAGAIN is only where the socket has nothing: splice(2) gives it for a full pipe too, and then nobody would be told that there is something.
 fn receive(socket: BorrowedFd<'_>, piped: &mut Piped, count: usize) -> io::Result<Received> {
-    let has_more = || recv(socket, &mut [0], RecvFlags::DONTWAIT | RecvFlags::PEEK).is_ok();
-    for may_look in [true, false] {
+    for is_last in [false, true] {
         match piped.receive(socket, count) {
             Ok(0) => return Ok(Received::End),
-            Ok(n) => return Ok(Received::Bytes(n)),
-            // It may have come between the two calls: then there is room.
-            Err(Errno::AGAIN) if may_look && has_more() => {}
-            Err(Errno::AGAIN) if !may_look => return Ok(Received::Full),
+            Ok(_) => return Ok(Received::Some),
+            Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM) => return Ok(Received::Refused),
+            Err(Errno::AGAIN) if !is_last => {}
+            Err(Errno::AGAIN) => break,
             Err(error) => return Err(error.into()),
         }
+        // What comes between the two calls finds room at the second one.
+        recv(socket, &mut [0], RecvFlags::DONTWAIT | RecvFlags::PEEK)?;
     }
     Ok(Received::Full)
 }

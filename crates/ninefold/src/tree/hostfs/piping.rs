@@ -1,7 +1,7 @@
 //! Plain files and pipes: a read fills one, from which the connection sends it, and a write empties one that the connection has filled. No byte passes
 //! through this process.
 
-use std::io::{IoSliceMut, Read};
+use std::io::IoSliceMut;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -75,11 +75,14 @@ impl OpenFile {
         })
     }
 
-    /// Whether a write empties a pipe into the page cache.
+    /// Whether a write empties a pipe into the page cache: where a write that would have to wait cannot say so instead, as splice(2) cannot either. A file's first
+    /// write finds that out.
     pub(super) fn takes_pipes(&self) -> bool {
         match &self.flow {
-            Flow::Plain { buffered: true, direct, takes, .. } => {
-                takes.load(Ordering::Relaxed) && !direct.load(Ordering::Relaxed)
+            Flow::Plain { buffered: true, direct, takes, nowait_write, .. } => {
+                takes.load(Ordering::Relaxed)
+                    && !direct.load(Ordering::Relaxed)
+                    && !nowait_write.load(Ordering::Relaxed)
             }
             _ => false,
         }
@@ -87,28 +90,26 @@ impl OpenFile {
 
     /// A write whose data may be in a pipe.
     pub(super) fn write_data(self: &Arc<OpenFile>, cx: &Cx, who: &Identity, offset: u64, data: Data) -> Answer<u32> {
-        let by_memory = |bytes: Result<Bytes, Error>| match bytes {
-            Ok(bytes) => self.write(cx, who, offset, bytes),
-            Err(error) => Answer::err(error),
-        };
-        let mut piped = match data.into_pipe() {
+        let piped = match if self.takes_pipes() { data.into_pipe() } else { Err(data) } {
             Ok(piped) => piped,
-            Err(data) => return by_memory(data.into_bytes()),
+            Err(data) => {
+                return match data.into_bytes() {
+                    Ok(bytes) => self.write(cx, who, offset, bytes),
+                    Err(error) => Answer::err(error),
+                };
+            }
         };
-        if !self.takes_pipes() {
-            return by_memory(in_memory(&mut piped));
-        }
         let (file, who) = (self.clone(), who.clone());
         Answer::briefly(move || {
             // As the user: a write by anybody but root takes setuid and setgid away.
             let _loan = Loan;
             who.assume()?;
-            file.store(&mut piped, offset)
+            file.store(piped, offset)
         })
     }
 
     /// Empties the pipe into the file; answers how much was written, or the error that came before any.
-    fn store(&self, piped: &mut Piped, offset: u64) -> Result<u32, Error> {
+    fn store(&self, mut piped: Piped, offset: u64) -> Result<u32, Error> {
         let mut done = 0;
         while piped.len() > 0 {
             match piped.store(&self.fd, offset + done) {
@@ -124,11 +125,13 @@ impl OpenFile {
         Ok(done as u32)
     }
 
-    fn store_by_memory(&self, piped: &mut Piped, offset: u64) -> Result<u32, Error> {
+    fn store_by_memory(&self, piped: Piped, offset: u64) -> Result<u32, Error> {
         if let Flow::Plain { takes, .. } = &self.flow {
             takes.store(false, Ordering::Relaxed);
         }
-        match write_at(&self.fd, &in_memory(piped)?, offset) {
+        let length = piped.len();
+        let bytes = Data::piped(piped, length, Bytes::new()).into_bytes()?;
+        match write_at(&self.fd, &bytes, offset) {
             (0, Some(error)) => Err(os(error)),
             (n, _) => Ok(n as u32),
         }
@@ -190,11 +193,4 @@ impl OpenFile {
             Err(_) => Page::Missing,
         }
     }
-}
-
-/// What is in the pipe.
-fn in_memory(piped: &mut Piped) -> Result<Bytes, Error> {
-    let mut bytes = Vec::with_capacity(piped.len());
-    piped.read_to_end(&mut bytes).map_err(|_| Errno::EIO)?;
-    Ok(bytes.into())
 }

@@ -6,6 +6,7 @@ mod entries;
 mod extents;
 mod files;
 mod identity;
+mod piped;
 mod plan9;
 mod plus;
 mod renames;
