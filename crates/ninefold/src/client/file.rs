@@ -314,6 +314,7 @@ impl File {
     pub async fn close_and_rename(self, dir: &Node, from: &[u8], to: &[u8]) -> Result<Result<(), Error>, Error> {
         // Whatever it was to be when it is dropped.
         self.fid.set_parting(Parting::Clunk);
+        self.give_up_granted();
         if !dir.fid.is_of(self.client.handle()) {
             return Err(Errno::EINVAL.into());
         }
@@ -344,6 +345,7 @@ impl File {
     /// Removes the file, and waits for the result; what was written behind is of no consequence any more. `EBUSY` while a
     /// [`Stream`](super::Stream) of it goes on.
     pub async fn remove(self) -> Result<(), Error> {
+        self.give_up_granted();
         self.behind.settle(&self).await;
         let fid = Arc::into_inner(self.fid).ok_or(Errno::EBUSY)?;
         fid.part(Parting::Remove, &self.client.lane).await

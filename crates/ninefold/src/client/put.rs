@@ -246,8 +246,8 @@ fn part(step: Step, error: Error) -> Unput {
 pub struct Stretch {
     pub offset: u64,
     pub length: u64,
-    /// The first of its bytes, no more than `length`, or none. As many as fit a socket at once are sent with the question for the stream, a round trip before
-    /// the others can be; the server may write them even if nobody comes for the stream.
+    /// The first of its bytes, no more than `length`, or none: those that will be written there in any case. As many as a new connection takes are sent with the
+    /// question for the stream, a round trip before the others can be; the server may write them even if nobody comes for the stream, or later.
     pub head: Bytes,
 }
 

@@ -18,10 +18,10 @@ use crate::transport::{PipeShare, Piped, Received, Stream};
 /// Large frames that come through memory behind one that did not fit a pipe, or was not for one.
 const WITHOUT: u32 = 64;
 
-/// Pipes of this process for data on their way in: a third of those that there are.
+/// Pipes of this process that wait for their peers' data at a time: a third of those that there are.
 const MOST: usize = 8;
 
-/// Those that are in use.
+/// Those that do.
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
 /// Those of one connection.
@@ -156,6 +156,7 @@ mod tests {
     use tokio::net::UnixStream;
 
     use super::*;
+    use crate::transport::PIPES_ALONE;
 
     /// Both ends of a socket.
     fn pair() -> (std::os::unix::net::UnixStream, Stream) {
@@ -170,6 +171,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_comes_in_more_pieces_than_a_pipe_has_places_goes_on_in_memory() {
+        let _alone = PIPES_ALONE.lock().await;
         let (mut near, stream) = pair();
         let bytes: Vec<u8> = (0..400_000_u32).map(|n| (n ^ n >> 8) as u8).collect();
         let sent = bytes.clone();
@@ -196,6 +198,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_is_whole_when_all_of_it_has_come_and_nothing_behind_it_is_taken() {
+        let _alone = PIPES_ALONE.lock().await;
         let (mut near, stream) = pair();
         let mut incoming = Incoming::new(Some(PipeShare::default()));
         let mut buffer = BytesMut::new();
@@ -219,6 +222,24 @@ mod tests {
     }
 
     #[test]
+    fn few_pipes_are_for_what_comes_and_one_that_ends_makes_way_for_another() {
+        let _alone = PIPES_ALONE.blocking_lock();
+        let begun = || {
+            let mut incoming = Incoming::new(Some(PipeShare::default()));
+            incoming.begin(10);
+            incoming
+        };
+        let mut all: Vec<_> = (0..=MOST).map(|_| begun()).collect();
+        assert_eq!(all.iter().filter(|incoming| incoming.is_under_way()).count(), MOST);
+        assert!(!all[MOST].is_expected(), "the next ones come as a whole");
+        all[0].stop();
+        all.remove(1);
+        assert!(begun().is_under_way());
+        let (one, two, three) = (begun(), begun(), begun());
+        assert_eq!([&one, &two, &three].map(Incoming::is_under_way), [true, true, false]);
+    }
+
+    #[test]
     fn without_a_pipe_none_comes() {
         let mut elsewhere = Incoming::new(None);
         elsewhere.begin(10);
@@ -230,6 +251,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_socket_that_gives_a_pipe_nothing_is_read_in_memory_for_ever() {
+        let _alone = PIPES_ALONE.lock().await;
         // It is none.
         let (_near, far) = tokio::io::duplex(100);
         let stream = Stream::from(far);

@@ -24,6 +24,8 @@ pub(crate) use dial::reach;
 pub use dial::{DIAL_TIMEOUT, dial};
 pub use listener::Listener;
 pub use peer::Peer;
+#[cfg(test)]
+pub(crate) use piped::ALONE as PIPES_ALONE;
 pub(crate) use piped::{PipeShare, Piped, close_idle_pipes};
 pub(crate) use socket::Socket;
 pub(crate) use stream::Received;

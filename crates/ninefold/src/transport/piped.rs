@@ -265,19 +265,19 @@ impl Drop for Piped {
     }
 }
 
+/// Held by tests that count pipes, or need some: the pool is the process's.
+#[cfg(test)]
+pub(crate) static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 #[cfg(test)]
 mod tests {
     use std::io::Write;
-    use std::sync::{Mutex, PoisonError};
 
     use super::*;
 
-    /// The pool is the process's.
-    static ALONE: Mutex<()> = Mutex::new(());
-
     #[test]
     fn pipes_that_are_dropped_with_something_in_them_make_way_for_others() {
-        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = ALONE.blocking_lock();
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(b"some bytes").unwrap();
         for _ in 0..3 {
@@ -298,7 +298,7 @@ mod tests {
 
     #[test]
     fn a_connection_is_wary_for_a_number_of_reads_and_others_are_not() {
-        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = ALONE.blocking_lock();
         let (share, other) = (PipeShare::default(), PipeShare::default());
         let pipe = share.take().unwrap();
         assert!(!pipe.is_wary());
@@ -309,7 +309,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_spliced_is_an_error_and_the_pipe_is_not_used_again() {
-        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = ALONE.blocking_lock();
         let share = PipeShare::default();
         let mut pipe = share.take().unwrap();
         let directory = std::fs::File::open("/").unwrap();

@@ -44,6 +44,15 @@ impl Stream {
     }
 }
 
+impl Stream {
+    /// It gets an end again.
+    pub(crate) fn end_on_close(&self) {
+        if let Stream::Tcp(socket) = self {
+            let _ = set_socket_linger(socket, None);
+        }
+    }
+}
+
 /// SO_LINGER of no time: what was not sent is thrown away, and the peer's next read fails with ECONNRESET.
 fn reset(socket: &TcpStream) {
     // A socket on which it cannot be set is gone already.

@@ -138,6 +138,23 @@ async fn the_first_bytes_of_its_streams_leave_before_the_server_is_asked_for_the
 }
 
 #[tokio::test]
+async fn a_stream_all_of_whose_bytes_left_with_the_question_for_it_is_done() {
+    let scene = Scene::of(1).await;
+    let client = client(scene.address, Version::N1).await;
+    let root = client.root().await.unwrap();
+    let part = Stretch { offset: 0, length: 20_000, head: content(0, 20_000) };
+    let file = root.make_file(&client, b"new", 0o640, &[part]).await.unwrap();
+    // The server has come to its end meanwhile.
+    until("its end", || scene.server.stream_counts().completed == 1).await;
+    let stream = timeout(SOON, file.stream_write(0, Some(20_000))).await.unwrap().unwrap();
+    assert_eq!((stream.moved(), stream.is_in_band()), (20_000, false));
+    assert_eq!(timeout(SOON, stream.finish()).await.unwrap().unwrap(), 20_000);
+    assert_eq!(asked(&client), 1, "no other was asked for");
+    file.close().await.unwrap();
+    assert!(std::fs::read(scene.dir.path().join("new")).unwrap() == content(0, 20_000));
+}
+
+#[tokio::test]
 async fn first_bytes_that_did_not_arrive_are_the_streams_to_write() {
     for open in [0, 4] {
         let scene = Scene::with(1, StreamLimits { open, ..StreamLimits::default() }).await;
@@ -152,7 +169,14 @@ async fn first_bytes_that_did_not_arrive_are_the_streams_to_write() {
 
 #[tokio::test]
 async fn where_something_has_the_name_nothing_is_made_and_no_stream_is_had() {
-    for (version, parts) in [(Version::N1, parts()), (Version::N1, Vec::new()), (Dialect::Linux.into(), parts())] {
+    let with_heads = parts_with_heads(20_000);
+    for (version, parts) in [
+        (Version::N1, parts()),
+        (Version::N1, with_heads.clone()),
+        (Version::N1, Vec::new()),
+        (Dialect::Linux.into(), parts()),
+        (Dialect::Linux.into(), with_heads),
+    ] {
         let scene = Scene::of(1000).await;
         let client = client(scene.address, version).await;
         let root = client.root().await.unwrap();
@@ -160,7 +184,9 @@ async fn where_something_has_the_name_nothing_is_made_and_no_stream_is_had() {
         assert_eq!(error.errno(), Errno::EEXIST, "{version:?}: {error}");
         drop(root);
         is_quiet(&scene, &client).await;
-        assert_eq!(scene.server.stream_counts().opened, 0);
+        until("no token", || scene.server.stream_counts().early == 0).await;
+        let counts = scene.server.stream_counts();
+        assert_eq!((counts.opened, counts.refused, counts.silent), (0, 0, 0));
         assert!(std::fs::read(scene.dir.path().join("f")).unwrap() == content(0, 1000));
     }
 }

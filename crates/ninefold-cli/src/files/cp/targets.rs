@@ -5,6 +5,7 @@
 //! is gone through; one at the end of a source too, unless `-r` copies links as what they are.
 
 use std::collections::HashSet;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -106,14 +107,16 @@ fn lies_within(inner: &Place, outer: &Place) -> bool {
     }
 }
 
-/// By how many streams the only source may go to a server, if it is a large file here: their connections are made with the session's.
+/// By how many streams the only source may go to a server, if it is a large file here, without gaps: their connections are made with the session's.
 async fn up(cx: &Cx<'_>, sources: &[Place]) -> usize {
     let [Place::Local(path)] = sources else { return 0 };
-    if cx.dry_run || cx.how.checksum || cx.how.resume {
+    if cx.dry_run || cx.recursive || cx.how.checksum || cx.how.resume {
         return 0;
     }
     let path = path.clone();
-    let is_large = off(move || Ok(std::fs::metadata(path).is_ok_and(|m| m.is_file() && m.len() >= STREAMED)));
+    let is_large = off(move || {
+        Ok(std::fs::metadata(path).is_ok_and(|m| m.is_file() && m.len() >= STREAMED && m.blocks() * 512 >= m.len()))
+    });
     if is_large.await.unwrap_or_default() { cx.streams } else { 0 }
 }
 

@@ -30,6 +30,12 @@ const ATTEMPTS: usize = 3;
 /// (RFC 6928), which takes as long as the answer.
 const HEAD: u64 = 64 * 1024;
 
+/// Stretches of which they are read: as many streams as may be asked for at once.
+const HEADS: usize = 8;
+
+/// How long they may take: the least of the ways that are worth several streams take half as long.
+const HEADS_WITHIN: Duration = Duration::from_millis(8);
+
 /// How long a part that was left is watched where it cannot be locked: a copy under way writes several times in it, unless
 /// its connection is at a halt.
 const WATCH: Duration = Duration::from_secs(1);
@@ -114,18 +120,24 @@ async fn make(plan: &Plan, old: Option<&Facts>) -> Result<Part, Cause> {
     Err(Cause::words("somebody makes files of its temporary name"))
 }
 
-/// Stretches with their first bytes, as far as they are to be read: what cannot be read is told of by who reads it in its turn.
+/// Stretches with the first bytes of the first of them, where a disk does not take longer than they save: what cannot be read is told of by who
+/// reads it in its turn.
 async fn with_heads(stretches: Vec<(u64, u64)>, from: &Arc<OwnedFd>) -> Vec<Stretch> {
+    let heads: Vec<_> = stretches.iter().take(HEADS).copied().collect();
     let from = from.clone();
     let read = off(move || {
-        let stretch = |(offset, end): (u64, u64)| {
-            let length = end - offset;
-            let head = read_at(&from, offset, length.min(HEAD) as usize).unwrap_or_default();
-            Stretch { offset, length, head }
-        };
-        Ok(stretches.into_iter().map(stretch).collect())
+        let head = |(offset, end)| read_at(&from, offset, HEAD.min(end - offset) as usize).unwrap_or_default();
+        Ok(heads.into_iter().map(head).collect::<Vec<_>>())
     });
-    read.await.unwrap_or_default()
+    let heads = tokio::time::timeout(HEADS_WITHIN, read).await.ok().and_then(Result::ok).unwrap_or_default();
+    let mut heads = heads.into_iter();
+    let stretch = |(offset, end)| Stretch { offset, length: end - offset, head: heads.next().unwrap_or_default() };
+    stretches.into_iter().map(stretch).collect()
+}
+
+fn with_none(stretches: Vec<(u64, u64)>) -> Vec<Stretch> {
+    let stretch = |(offset, end)| Stretch { offset, length: end - offset, ..Stretch::default() };
+    stretches.into_iter().map(stretch).collect()
 }
 
 /// Makes the part anew.
@@ -134,13 +146,18 @@ async fn create(plan: &Plan, old: Option<&Facts>) -> Result<Part, Cause> {
     let client = turn::fork(dir.node.client());
     // Until it has its owner, what is to keep its permissions is nobody else's to read.
     let perm = if plan.preserve { 0o600 } else { old.map_or(plan.mode, Facts::permissions) };
-    let entry = plan.enter();
     let size = plan.source.size;
     let streams = plan.up.as_ref().map_or(0, |up| client.streams_for(size, up.streams));
-    let parts = match &plan.up {
-        Some(up) if streams > 1 => with_heads(stretches(0, size, stretch(size, streams)).collect(), &up.from).await,
-        _ => Vec::new(),
+    let parts: Vec<_> = match streams {
+        0 | 1 => Vec::new(),
+        _ => stretches(0, size, stretch(size, streams)).collect(),
     };
+    let parts = match &plan.up {
+        // What replaces another file is nobody else's to read before it has that one's owner: its bytes come behind.
+        Some(up) if old.is_none() => with_heads(parts, &up.from).await,
+        _ => with_none(parts),
+    };
+    let entry = plan.enter();
     let created = plan.temporaries.unless_cut(dir.node.make_file(&client, &plan.part, perm, &parts)).await;
     let mut file = match created {
         Some(Ok(file)) => file,

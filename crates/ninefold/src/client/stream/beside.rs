@@ -225,8 +225,11 @@ impl Beside {
             None => (None, 0),
         };
         let dialled = match said {
-            // A server waits some seconds for the Tstream: of what is read data may have come, and of what is written nothing does but an end.
-            Some(Ok(socket)) if !ask.read && !is_silent(&socket) => Err(io::ErrorKind::ConnectionReset.into()),
+            // A server waits some seconds for the Tstream: of what is read data may have come, and of what is written nothing does but an end, which
+            // is that of the stream where all of it was sent.
+            Some(Ok(socket)) if !ask.read && ask.length != Some(sent) && !is_silent(&socket) => {
+                Err(io::ErrorKind::ConnectionReset.into())
+            }
             Some(said) => said,
             None => file.client.handle().dialer().open().await,
         };

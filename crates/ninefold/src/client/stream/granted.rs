@@ -69,7 +69,7 @@ impl Granted {
 }
 
 /// A token of our own that is said on a data connection, as soon as there is one, while the Tstream that has it is on its way; and behind it the first
-/// bytes of what is written, as far as the socket has room for them at once. Dropped, the connection is closed, unless somebody took it.
+/// bytes of what is written, as many as one step of a socket takes (64 KiB at most). Dropped, the connection is closed, unless somebody took it.
 #[derive(Debug)]
 pub(in crate::client) struct Saying {
     pub token: StreamToken,
@@ -84,7 +84,12 @@ impl Saying {
             let mut socket = dialer.open().await?;
             let say = async {
                 socket.write_all(&opening(stream::PREFACE_OWN, &token)).await?;
-                let sent = if head.is_empty() { 0 } else { socket.write_in_step(&head).await? };
+                if head.is_empty() {
+                    return socket.flush().await.map(|()| 0);
+                }
+                // Where nobody comes for it, the server learns that at once although bytes lie behind the token.
+                socket.reset_on_close();
+                let sent = socket.write_in_step(&head).await?;
                 socket.flush().await.map(|()| sent as u64)
             };
             let said = tokio::time::timeout(PATIENCE, say).await;
@@ -95,6 +100,7 @@ impl Saying {
     }
 
     async fn said(&mut self) -> io::Result<(Socket, u64)> {
-        (&mut self.task).await.unwrap_or_else(|e| Err(io::Error::other(e)))
+        let said = (&mut self.task).await.unwrap_or_else(|e| Err(io::Error::other(e)));
+        said.inspect(|(socket, _)| socket.end_on_close())
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use ninefold_proto::n1::stream::{OPENING, PREFACE, PREFACE_OWN};
 use ninefold_proto::types::StreamToken;
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, Interest};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
@@ -238,14 +238,13 @@ async fn until_asked_for(server: &Server, mut early: Early<'_>, waits: &Waits<'_
     early.stream.try_recv().ok()
 }
 
-/// Waits for the end of a peer that has sent nothing behind its token; for ever where that is not to be seen without taking what it sent.
+/// Waits for the end of a peer that has sent nothing behind its token, or its reset; for ever where that is not to be seen without taking what it sent.
 async fn gone(stream: &mut Stream) {
-    if let Stream::Tcp(stream) = stream
-        && matches!(stream.peek(&mut [0]).await, Ok(0) | Err(_))
-    {
+    let Stream::Tcp(stream) = stream else { return std::future::pending().await };
+    if matches!(stream.peek(&mut [0]).await, Ok(0) | Err(_)) {
         return;
     }
-    std::future::pending().await
+    while stream.ready(Interest::ERROR).await.is_ok_and(|ready| !ready.is_error()) {}
 }
 
 async fn hear(server: &Server, stream: &mut Stream, waits: &Waits<'_>, deadline: Instant) -> Heard {

@@ -313,7 +313,11 @@ impl OpenFile {
                     Ok(0) | Err(Os::AGAIN) => break,
                     Ok(n) => done += n,
                     Err(Os::INTR) => {}
-                    Err(Os::OPNOTSUPP | Os::NOSYS | Os::INVAL) => {
+                    Err(Os::OPNOTSUPP | Os::NOSYS) => {
+                        self.never_writes_nowait();
+                        break;
+                    }
+                    Err(Os::INVAL) => {
                         if let Flow::Plain { nowait_write, .. } = &self.flow {
                             nowait_write.store(false, Ordering::Relaxed);
                         }

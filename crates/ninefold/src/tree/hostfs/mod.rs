@@ -68,6 +68,7 @@ use ids::Ids;
 use io::BufferPool;
 use mounts::{Mounts, proc_path};
 use node::{FileId, Tree};
+use open::WithoutNowait;
 use qid::QidMap;
 
 /// Whether a call may wait.
@@ -114,6 +115,7 @@ struct Export {
     buffers: Arc<BufferPool>,
     /// How much is read of directories before it is asked for.
     ahead: Arc<Ahead>,
+    without_nowait: Arc<WithoutNowait>,
     /// Files marked for exclusive use that are open now.
     exclusive: Mutex<HashSet<FileId>>,
     /// /proc/self/fd.
@@ -169,6 +171,7 @@ impl HostFs {
             locks: Arc::default(),
             buffers: Arc::default(),
             ahead: Arc::default(),
+            without_nowait: Arc::default(),
             exclusive: Mutex::default(),
             proc_fd,
             path: path.into_bytes(),

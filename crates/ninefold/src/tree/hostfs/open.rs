@@ -4,7 +4,7 @@
 //! is not a plain file or directory is opened with O_NONBLOCK: no thread waits for a FIFO's other end.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,23 @@ use super::{Export, Pace, lock, os};
 /// How long a file that is opened is taken to keep its name.
 const MOMENT: Duration = Duration::from_secs(1);
 
+/// The device whose file system was last found to know no RWF_NOWAIT for writing: what is opened there next need not ask again.
+#[derive(Default, Debug)]
+pub(super) struct WithoutNowait(AtomicU64);
+
+impl WithoutNowait {
+    /// No device has it.
+    const NONE: u64 = 0;
+
+    fn is(&self, dev: u64) -> bool {
+        dev != WithoutNowait::NONE && self.0.load(Ordering::Relaxed) == dev
+    }
+
+    fn note(&self, dev: u64) {
+        self.0.store(dev, Ordering::Relaxed);
+    }
+}
+
 /// An open file.
 pub(super) struct OpenFile {
     pub(super) fd: Arc<OwnedFd>,
@@ -32,6 +49,8 @@ pub(super) struct OpenFile {
     pub(super) flow: Flow,
     /// Its file system answers from another program or machine.
     pub(super) slow: bool,
+    dev: u64,
+    without_nowait: Arc<WithoutNowait>,
     /// When it was opened, if it had a name then.
     named_at: Option<Instant>,
     /// Held while the descriptor's position is moved and asked for. Reads and writes have offsets of their own.
@@ -43,6 +62,14 @@ pub(super) struct OpenFile {
 }
 
 impl OpenFile {
+    /// A write could not be told not to wait: nor can another one there.
+    pub(super) fn never_writes_nowait(&self) {
+        if let Flow::Plain { nowait_write, .. } = &self.flow {
+            nowait_write.store(false, Ordering::Relaxed);
+        }
+        self.without_nowait.note(self.dev);
+    }
+
     /// Whether closing it may take as long as a disk or another machine does. Of a file that was opened a moment ago it is not asked
     /// whether it was removed since, on the host or by another name, as many are open for no longer: who closes it frees its blocks then.
     pub(super) fn closes_slowly(&self) -> bool {
@@ -231,6 +258,7 @@ impl HostFile {
         let kind = file_type(stx);
         let fd = Arc::new(fd);
         let fast = !self.node.slow;
+        let dev = self.node.id.dev;
         let flow = match kind {
             FileType::RegularFile | FileType::Directory => {
                 // Set afterwards, because a file system without it would refuse the open or, worse,
@@ -240,7 +268,7 @@ impl HostFile {
                 let synced = how.has(lflags::DSYNC) || how.has(lflags::SYNC);
                 Flow::Plain {
                     nowait_read: AtomicBool::new(fast),
-                    nowait_write: AtomicBool::new(fast && !synced),
+                    nowait_write: AtomicBool::new(fast && !synced && !self.session.export.without_nowait.is(dev)),
                     in_memory: OnceLock::new(),
                     buffered: fast && !synced,
                     direct: AtomicBool::new(direct),
@@ -259,7 +287,19 @@ impl HostFile {
         let dir = (kind == FileType::Directory).then(|| DirStream::new(fast, &self.session.ahead));
         let position = Mutex::default();
         let named_at = (stx.stx_nlink > 0).then(Instant::now);
-        let open = OpenFile { fd, holder, flow, slow: self.node.slow, named_at, position, dir, _exclusive: exclusive };
+        let without_nowait = self.session.export.without_nowait.clone();
+        let open = OpenFile {
+            fd,
+            holder,
+            flow,
+            slow: self.node.slow,
+            dev,
+            without_nowait,
+            named_at,
+            position,
+            dir,
+            _exclusive: exclusive,
+        };
         self.open.set(open)
     }
 }

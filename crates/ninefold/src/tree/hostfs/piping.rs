@@ -75,8 +75,8 @@ impl OpenFile {
         })
     }
 
-    /// Whether a write empties a pipe into the page cache: where a write that would have to wait cannot say so instead, as splice(2) cannot either. A file's first
-    /// write finds that out.
+    /// Whether a write empties a pipe into the page cache: where a write that would have to wait cannot say so instead, as splice(2) cannot either. The first
+    /// write to a file system finds that out.
     pub(super) fn takes_pipes(&self) -> bool {
         match &self.flow {
             Flow::Plain { buffered: true, direct, takes, nowait_write, .. } => {

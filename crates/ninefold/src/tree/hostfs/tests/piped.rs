@@ -9,7 +9,7 @@ use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_op
 
 use super::*;
 use crate::server::Data;
-use crate::transport::PipeShare;
+use crate::transport::{PIPES_ALONE, PipeShare};
 
 /// So many bytes in a pipe, and what they are.
 fn piped(length: usize) -> (Data, Vec<u8>) {
@@ -39,12 +39,15 @@ fn descriptor(host: &Host, name: &str) -> OwnedFd {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_in_a_pipe_is_written_where_it_belongs_and_of_the_rest_of_the_file_nothing_changes() {
+    let _alone = PIPES_ALONE.lock().await;
     let host = Host::new();
     let root = host.root().await;
     let fid = host.create(&root, "f", 0o644).await.unwrap();
     assert!(!fid.takes_pipes(), "nobody knows yet whether its writes wait");
     fid.write(&host.cx, 0, Bytes::from(vec![b'.'; 500_000])).wait().await.unwrap();
     assert_eq!(fid.takes_pipes(), !writes_nowait(&host));
+    let next = host.create(&root, "g", 0o644).await.unwrap();
+    assert_eq!(next.takes_pipes(), !writes_nowait(&host), "what was found out holds for the next one");
     let (data, bytes) = piped(200_001);
     assert_eq!(fid.write_data(&host.cx, 1001, data).wait().await.unwrap(), 200_001);
     let mut wanted = vec![b'.'; 500_000];
@@ -64,6 +67,7 @@ async fn what_is_in_a_pipe_is_written_where_it_belongs_and_of_the_rest_of_the_fi
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_file_takes_from_no_pipe_goes_through_memory() {
+    let _alone = PIPES_ALONE.lock().await;
     let host = Host::new();
     let root = host.root().await;
     for (name, flags) in [("a", lflags::APPEND), ("d", lflags::DIRECT), ("s", lflags::SYNC)] {
@@ -82,6 +86,7 @@ async fn what_a_file_takes_from_no_pipe_goes_through_memory() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn where_the_kernel_empties_no_pipe_into_a_file_its_next_writes_come_otherwise() {
+    let _alone = PIPES_ALONE.lock().await;
     let host = Host::new();
     let root = host.root().await;
     let fid = host.create(&root, "f", 0o644).await.unwrap();
