@@ -595,7 +595,7 @@ impl Connection {
             progress = true;
         }
         if progress {
-            self.early.sent(Instant::now());
+            self.early.sent(self.arrived.len(), Instant::now());
         }
         progress
     }

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Whoever waits for replies has those that there are after so much work.
+/// Whoever waits for replies has those that there are after so much work, unless less is left than was done: what is left of a batch that takes
+/// hardly longer would be a batch of its own from then on, and each costs a read and a write at either end.
 const SHARE: Duration = Duration::from_micros(100);
 
 /// A thread that has time to spare sends when half of what came is done, if that took twice as long as to send it does: then both ends work at
@@ -41,11 +42,13 @@ pub(super) struct Early {
     since: Instant,
     /// Bytes that are left when half of what came last is done, and when that came; until replies are sent.
     half: Option<(usize, Instant)>,
+    /// Bytes that were to be done when something came or was sent last.
+    from: usize,
 }
 
 impl Early {
     pub fn new(now: Instant) -> Early {
-        Early { is_alone: false, looks: LOOKS, spare: 0, since: now, half: None }
+        Early { is_alone: false, looks: LOOKS, spare: 0, since: now, half: None, from: 0 }
     }
 
     /// A turn begins. The last one on this thread ended at `last`, if it was one of the same connection.
@@ -74,16 +77,20 @@ impl Early {
     /// Requests came; so many bytes of them are there.
     pub fn came(&mut self, bytes: usize, now: Instant) {
         self.half = Some((bytes / 2, now));
+        self.from = bytes;
     }
 
     /// Whether the replies that there are leave now, when `left` bytes of what came are to be done.
     pub fn is_time(&self, left: usize, now: Instant) -> bool {
         let half_is_done = |(half, came)| left <= half && now.saturating_duration_since(came) >= HALF;
-        now.saturating_duration_since(self.since) >= SHARE || self.spare > 0 && self.half.is_some_and(half_is_done)
+        let is_worth_it = left >= self.from.saturating_sub(left);
+        let is_due = is_worth_it && now.saturating_duration_since(self.since) >= SHARE;
+        is_due || self.spare > 0 && self.half.is_some_and(half_is_done)
     }
 
-    pub fn sent(&mut self, now: Instant) {
-        (self.since, self.half) = (now, None);
+    /// Replies were sent, with `left` bytes of what came to be done.
+    pub fn sent(&mut self, left: usize, now: Instant) {
+        (self.since, self.half, self.from) = (now, None, left);
     }
 }
 
@@ -102,7 +109,7 @@ mod tests {
         assert!(!early.is_time(500, now + HALF), "too little work");
         assert!(!early.is_time(501, now + US + HALF), "less than half");
         assert!(early.is_time(500, now + US + HALF));
-        early.sent(now + 20 * US);
+        early.sent(500, now + 20 * US);
         assert!(!early.is_time(100, now + 60 * US), "half is sent once");
         // Work on what came before does not count for what comes then.
         early.came(800, now + 70 * US);
@@ -120,7 +127,7 @@ mod tests {
             assert_eq!(early.is_time(500, now + HALF), turn < SPARE, "turn {turn}");
             assert!(!early.is_time(900, now + SHARE - US) && early.is_time(900, now + SHARE));
             now += HALF;
-            early.sent(now);
+            early.sent(900, now);
             early.begin(now + SLEPT - US, Some(now));
             now += SLEPT - US;
         }
@@ -149,5 +156,19 @@ mod tests {
         early.begin(now, None);
         early.came(1000, now);
         assert!(!early.may_look() && !early.is_time(0, now + HALF) && early.is_time(1000, now + SHARE));
+    }
+
+    #[test]
+    fn of_a_batch_that_is_nearly_done_the_rest_is_waited_for() {
+        let now = Instant::now();
+        let mut early = Early::new(now);
+        early.begin(now, None);
+        early.came(1000, now);
+        assert!(early.is_time(500, now + SHARE) && !early.is_time(499, now + SHARE));
+        early.sent(700, now + SHARE);
+        assert!(early.is_time(400, now + 2 * SHARE) && !early.is_time(300, now + 2 * SHARE));
+        // What comes meanwhile is to be done too.
+        early.came(900, now + 2 * SHARE);
+        assert!(early.is_time(500, now + 2 * SHARE));
     }
 }
