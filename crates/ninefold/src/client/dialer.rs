@@ -296,6 +296,15 @@ impl Dialer {
     }
 }
 
+/// Whether its end came, and no reset: that of a stream that is written is the server's word that it has all of it.
+pub(super) fn is_at_end(stream: &Stream) -> bool {
+    match stream {
+        Stream::Tcp(stream) => matches!(stream.try_read(&mut [0]), Ok(0)),
+        Stream::Unix(stream) => matches!(stream.try_read(&mut [0]), Ok(0)),
+        _ => false,
+    }
+}
+
 /// Whether nothing came, not even its end.
 pub(super) fn is_silent(stream: &Stream) -> bool {
     let blocks = |read: io::Result<usize>| read.is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock);

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Whoever waits for replies has those that there are after so much work, unless less is left than was done: what is left of a batch that takes
+/// Whoever waits for replies has those that there are after so much work, unless fewer bytes are left than were done: what is left of a batch that takes
 /// hardly longer would be a batch of its own from then on, and each costs a read and a write at either end.
 const SHARE: Duration = Duration::from_micros(100);
 

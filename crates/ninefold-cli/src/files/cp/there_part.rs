@@ -30,10 +30,10 @@ const ATTEMPTS: usize = 3;
 /// (RFC 6928), which takes as long as the answer.
 const HEAD: u64 = 64 * 1024;
 
-/// Stretches of which they are read: as many streams as may be asked for at once.
+/// Stretches of which they are read: as many as the streams of a copy, if nothing else is said.
 const HEADS: usize = 8;
 
-/// How long they may take: the least of the ways that are worth several streams take half as long.
+/// How long they may take: about a round trip of the shortest way that is worth several streams, which is what they save.
 const HEADS_WITHIN: Duration = Duration::from_millis(8);
 
 /// How long a part that was left is watched where it cannot be locked: a copy under way writes several times in it, unless

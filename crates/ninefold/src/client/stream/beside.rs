@@ -25,7 +25,7 @@ use super::granted::{Grant, Granted};
 use super::track::{Track, Turn, opening};
 use crate::client::client::Client;
 use crate::client::connection::{Reply, Waiting};
-use crate::client::dialer::{Dialer, is_silent};
+use crate::client::dialer::{Dialer, is_at_end, is_silent};
 use crate::client::error::{Error, Fault};
 use crate::client::file::File;
 use crate::client::node::unexpected;
@@ -224,10 +224,11 @@ impl Beside {
             Some(Err(e)) => (Some(Err(e)), 0),
             None => (None, 0),
         };
+        let is_all = ask.length == Some(sent);
         let dialled = match said {
             // A server waits some seconds for the Tstream: of what is read data may have come, and of what is written nothing does but an end, which
             // is that of the stream where all of it was sent.
-            Some(Ok(socket)) if !ask.read && ask.length != Some(sent) && !is_silent(&socket) => {
+            Some(Ok(socket)) if !ask.read && !is_silent(&socket) && !(is_all && is_at_end(&socket)) => {
                 Err(io::ErrorKind::ConnectionReset.into())
             }
             Some(said) => said,
