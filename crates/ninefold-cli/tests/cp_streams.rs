@@ -214,10 +214,10 @@ fn a_large_new_file_goes_up_by_a_connection_for_each_of_its_streams_and_no_other
         known["servers"][0]["trip"] = 1000.into();
         fs::write(&servers, known.to_string()).unwrap();
     }
-    // None is dialled for what is not large, nor for a copy that goes by one.
+    // None is dialled for what is not large, nor for a copy that goes by one stream, and is read back by another.
     let small = here.path().join("small");
     fs::write(&small, &content[..100_000]).unwrap();
-    for (from, option, connections) in [(&small, "--verbose", 1), (&from, "--checksum", 2)] {
+    for (from, option, connections) in [(&small, "--verbose", 1), (&from, "--checksum", 3)] {
         let before = made.load(Ordering::Relaxed);
         let to = format!("9p://{address}/to{option}");
         let mut command = ninefold(&["cp", option, from.to_str().unwrap(), &to]);
