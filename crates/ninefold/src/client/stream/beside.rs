@@ -224,13 +224,11 @@ impl Beside {
             Some(Err(e)) => (Some(Err(e)), 0),
             None => (None, 0),
         };
-        let is_all = ask.length == Some(sent);
+        let is_good = |socket: &Socket| is_silent(socket) || ask.length == Some(sent) && is_at_end(socket);
         let dialled = match said {
             // A server waits some seconds for the Tstream: of what is read data may have come, and of what is written nothing does but an end, which
             // is that of the stream where all of it was sent.
-            Some(Ok(socket)) if !ask.read && !is_silent(&socket) && !(is_all && is_at_end(&socket)) => {
-                Err(io::ErrorKind::ConnectionReset.into())
-            }
+            Some(Ok(socket)) if !ask.read && !is_good(&socket) => Err(io::ErrorKind::ConnectionReset.into()),
             Some(said) => said,
             None => file.client.handle().dialer().open().await,
         };
