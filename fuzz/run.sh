@@ -65,10 +65,10 @@ if ! RUSTFLAGS="${flags[*]}" cargo build --locked --release --target "${build[0]
     exit 1
 fi
 
-status=0
-for target in "${targets[@]}"; do
+# fuzz TARGET: runs it and prints its verdict.
+fuzz() {
+    local target=$1 log=$tmp/$1.log executions coverage input why
     mkdir -p "corpus/$target" "artifacts/$target"
-    log=$tmp/$target.log
     # The bound is for a target that does not end by itself: some seeds before, one slow input at the end.
     if timeout --kill-after=10 $((seconds + 120)) "${build[1]}/${build[0]}/release/$target" \
         -max_total_time="$seconds" -timeout="$UNIT_SECONDS" -rss_limit_mb="$RSS_MB" -malloc_limit_mb="$MALLOC_MB" \
@@ -83,7 +83,22 @@ for target in "${targets[@]}"; do
         # A panic's message stands on the line behind its place.
         why=$(sed -n '/panicked at/{s/^.*panicked at //;N;s/\n/ /p;}' "$log" | head -n 1)
         echo "not ok fuzz $target - ${why:-it stopped}; run it again with ${input:-the log above}"
-        status=1
     fi
+}
+
+# A target has one thread: as many run at a time as there are processors.
+processors=$(nproc)
+for target in "${targets[@]}"; do
+    while [ "$(jobs -rp | wc -l)" -ge "$processors" ]; do
+        wait -n || true
+    done
+    fuzz "$target" >"$tmp/$target.verdict" 2>"$tmp/$target.err" &
+done
+wait
+status=0
+for target in "${targets[@]}"; do
+    cat "$tmp/$target.err" >&2
+    cat "$tmp/$target.verdict"
+    grep -q '^ok ' "$tmp/$target.verdict" || status=1
 done
 exit $status

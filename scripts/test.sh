@@ -37,6 +37,7 @@ finished=no
 began=$(date +%s)
 group= # the process group that runs now
 shown= # what prints its output
+beside= # the process group that runs beside
 tmp=$(mktemp -d)
 : "${FUZZ_SECONDS:=20}"
 
@@ -48,6 +49,9 @@ finish() {
         kill -- "-$group" 2>/dev/null
         kill "$shown" 2>/dev/null # or it could print behind the last line
         wait "$shown" 2>/dev/null
+    fi
+    if [ -n "$beside" ]; then
+        kill -- "-$beside" 2>/dev/null
     fi
     if [ "$finished" = no ]; then
         fault "test-script - it stopped before the end"
@@ -118,6 +122,24 @@ stage() {
     heading "$name"
     if ! bounded "$CARGO_BOUND" "$tmp/stage.log" "$tmp/stage.log" "$@"; then
         fault "$name"
+    fi
+}
+
+# beside_start COMMAND...: runs the command while something else goes on, without a word and without a verdict, in time left over.
+beside_start() {
+    set -m
+    timeout --kill-after=10 "$CARGO_BOUND" chrt --idle 0 "$@" >/dev/null 2>&1 </dev/null &
+    beside=$!
+    set +m
+}
+
+# beside_end: waits until it has ended.
+beside_end() {
+    if [ -n "$beside" ]; then
+        heading "what is made beside the tests, its end"
+        wait "$beside" || true
+        kill -- "-$beside" 2>/dev/null || true
+        beside=
     fi
 }
 
@@ -217,7 +239,13 @@ stage check-doc make -s check-doc
 # Cargo builds no library for C in order to test; with all targets everything is built as the tests have it.
 stage build-all cargo build --locked --workspace --all-targets
 target=$(cargo metadata --format-version 1 --no-deps --locked | sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')
-export NINEFOLD_LIBRARY_DIR=$target/debug
+# What was just built is what the tests run; by themselves they would build it again, each package with the features that it has alone.
+export NINEFOLD_LIBRARY_DIR=$target/debug NINEFOLD=$target/debug/ninefold
+
+# What the judges need is made beside the tests, which wait for something a third of their time: by the policy SCHED_IDLE, so that
+# it gets a processor only where no test wants one. Whether it came about is seen below, where the same is done again.
+release=(cargo build --locked --release -p ninefold-cli -p ninefold-conformance -p ninefold-capi --lib --bins)
+beside_start sh -c '"${@:2}" && conformance/judges/guest/fetch.sh "$1"' sh "$target/guest" "${release[@]}"
 
 heading "cargo test"
 export NINEFOLD_SKIPS=$tmp/skips
@@ -255,7 +283,8 @@ for script in conformance/judges/*.sh; do
     fi
 done
 if [ "${#judges[@]}" -gt 0 ]; then
-    stage build-release cargo build --locked --release -p ninefold-cli -p ninefold-conformance -p ninefold-capi --lib --bins
+    beside_end
+    stage build-release "${release[@]}"
     export NINEFOLD=$target/release/ninefold SIEGE=$target/release/ninefold-siege
     # The guest's kernel and crates are fetched and built once, out of the judge's time. What cannot be had fails it, unless
     # GUEST_OPTIONAL is set.

@@ -298,3 +298,19 @@ fn a_path_of_one_machine_is_seen() {
     none(rules::private_paths("a.md", &format!("https://example.org{path}\n")));
     none(rules::private_paths("a.md", "/workspace/x and work/x\n"));
 }
+
+/// The command built alone, as `cargo install` does, and built beside the C library and the suites, as `make test` does: with other
+/// features of one dependency in one of them nearly everything would be compiled twice.
+#[test]
+fn the_command_has_the_same_dependencies_alone_and_beside_the_others() {
+    let alone = repo::features(&["ninefold-cli"]);
+    let beside = repo::features(&["ninefold-cli", "ninefold-capi", "ninefold-conformance"]);
+    none(rules::missing_features(&alone, &beside));
+}
+
+#[test]
+fn a_dependency_with_other_features_is_seen() {
+    let alone = "a v1.0.0 std\nb v1.0.0\n";
+    seen(rules::missing_features(alone, "a v1.0.0 alloc,std\nb v1.0.0\n"), 0);
+    none(rules::missing_features(alone, "a v1.0.0 std (*)\na v1.0.0 std\nb v1.0.0\nc v1.0.0\n"));
+}

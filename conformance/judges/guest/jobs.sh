@@ -30,9 +30,15 @@ here() {
   mkdir $A
 }
 
+# part KIND RUN: what comes next is of that, and when it began.
+part() {
+  echo "part $1 $2"
+  echo "# $2 $1, begun $(cut -d' ' -f1 /proc/uptime) s after the guest"
+}
+
 # checks RUN SECONDS OPTIONS...: the checks of a mounted directory.
 checks() {
-  echo "part checks $1"
+  part checks $1
   bound=$2
   shift 2
   timeout -s KILL $bound /bin/ninefold-mounted $A --second $B "$@"
@@ -40,7 +46,7 @@ checks() {
 
 # fsx NAME CONFIGURATION SEED OPERATIONS
 fsx() {
-  echo "part fsx $1"
+  part fsx $1
   # The program's name with its path, or it would be this function.
   if timeout -s KILL 400 /bin/fsx -q -S "$3" -N "$4" -P /tmp -f "/$2.toml" $A/fsx-file >/tmp/fsx.log 2>&1; then
     # What the server has, by the other client.
@@ -68,7 +74,7 @@ attributes() {
 
 # tree RUN: a tree copied in, compared, copied out, compared, removed.
 tree() {
-  echo "part tree $1"
+  part tree $1
   into=$A/tree
   if ! cp -a /tree $into 2>/tmp/tree.log; then
     echo "not ok tree - cp: $(tail -n 1 /tmp/tree.log)"
@@ -95,6 +101,6 @@ tree() {
 
 # pjdfstest RUN
 pjdfstest() {
-  echo "part pjdfstest $1"
+  part pjdfstest $1
   timeout -s KILL 700 /bin/pjdfstest -c /pjdfstest.toml -p $A -s /dev/shm 2>&1 | cat # without a terminal it prints no colours
 }

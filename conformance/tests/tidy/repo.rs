@@ -35,6 +35,18 @@ pub fn sizes() -> Vec<(String, u64)> {
     paths(&root).into_iter().filter_map(size).collect()
 }
 
+/// What `cargo tree` says of these packages' dependencies: a line each, with its features.
+pub fn features(packages: &[&str]) -> String {
+    let mut tree = Command::new(env!("CARGO"));
+    tree.args(["tree", "--locked", "--edges", "normal,build", "--format", "{p} {f}", "--prefix", "none"]);
+    for package in packages {
+        tree.args(["--package", package]);
+    }
+    let output = tree.current_dir(root()).output().expect("cargo runs");
+    assert!(output.status.success(), "cargo tree: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("cargo tree prints text")
+}
+
 fn paths(root: &Path) -> Vec<String> {
     listed_by_git(root).unwrap_or_else(|| {
         let mut found = Vec::new();

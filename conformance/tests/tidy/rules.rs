@@ -1,5 +1,7 @@
 //! The rules. Each takes text and gives the faults it sees, as `path:line: what is wrong`, so that a test can feed it a fault.
 
+use std::collections::BTreeSet;
+
 use crate::scan::{code, lines_with_word, without_tests};
 
 /// Which workspace crates a crate may depend on, in any way (dev and build dependencies too). `*` is all of them.
@@ -349,4 +351,15 @@ pub fn private_paths(path: &str, text: &str) -> Vec<String> {
         .filter(|(_, line)| line.match_indices(private).any(|(at, _)| begins_path(&line[..at])))
         .map(|(number, _)| format!("{path}:{number}: a path that begins with {private}"))
         .collect()
+}
+
+/// Lines of one `cargo tree` that another one lacks.
+pub fn missing_features(alone: &str, beside: &str) -> Vec<String> {
+    let dependencies = |tree: &str| -> BTreeSet<String> {
+        tree.lines().map(|line| line.trim_end_matches(" (*)").trim_end().to_owned()).collect()
+    };
+    let told = |line: &String| {
+        format!("Cargo.toml: {line}: another package wants other features of it; name them in [workspace.dependencies]")
+    };
+    dependencies(alone).difference(&dependencies(beside)).map(told).collect()
 }

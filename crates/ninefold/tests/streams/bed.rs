@@ -1,5 +1,6 @@
 //! A server on TCP with a directory and trees in memory, and sessions that speak by lines.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -92,9 +93,13 @@ impl Bed {
 
     /// One from another address of this machine.
     pub async fn bare_from(&self, from: Ipv4Addr) -> TcpStream {
-        let socket = TcpSocket::new_v4().unwrap();
-        socket.bind(SocketAddr::new(IpAddr::V4(from), 0)).unwrap();
-        socket.connect(self.address).await.unwrap()
+        self.connect_from(from).await.unwrap()
+    }
+
+    pub async fn connect_from(&self, from: Ipv4Addr) -> io::Result<TcpStream> {
+        let socket = TcpSocket::new_v4()?;
+        socket.bind(SocketAddr::new(IpAddr::V4(from), 0))?;
+        socket.connect(self.address).await
     }
 
     pub async fn data(&self, token: &[u8]) -> TcpStream {
