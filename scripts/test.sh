@@ -125,10 +125,10 @@ stage() {
     fi
 }
 
-# beside_start COMMAND...: runs the command while something else goes on, without a word and without a verdict, in time left over.
+# beside_start COMMAND...: runs the command while something else goes on, without a verdict, in time left over.
 beside_start() {
     set -m
-    timeout --kill-after=10 "$CARGO_BOUND" chrt --idle 0 "$@" >/dev/null 2>&1 </dev/null &
+    timeout --kill-after=10 "$CARGO_BOUND" chrt --idle 0 "$@" >"$tmp/beside.log" 2>&1 </dev/null &
     beside=$!
     set +m
 }
@@ -137,7 +137,9 @@ beside_start() {
 beside_end() {
     if [ -n "$beside" ]; then
         heading "what is made beside the tests, its end"
-        wait "$beside" || true
+        if ! wait "$beside"; then
+            echo "it failed, and is done again: $(tail -n 1 "$tmp/beside.log")"
+        fi
         kill -- "-$beside" 2>/dev/null || true
         beside=
     fi
@@ -245,7 +247,7 @@ export NINEFOLD_LIBRARY_DIR=$target/debug NINEFOLD=$target/debug/ninefold
 # What the judges need is made beside the tests, which wait for something a third of their time: by the policy SCHED_IDLE, so that
 # it gets a processor only where no test wants one. Whether it came about is seen below, where the same is done again.
 release=(cargo build --locked --release -p ninefold-cli -p ninefold-conformance -p ninefold-capi --lib --bins)
-beside_start sh -c '"${@:2}" && conformance/judges/guest/fetch.sh "$1"' sh "$target/guest" "${release[@]}"
+beside_start bash -c '"${@:2}" && conformance/judges/guest/fetch.sh "$1"' bash "$target/guest" "${release[@]}"
 
 heading "cargo test"
 export NINEFOLD_SKIPS=$tmp/skips
