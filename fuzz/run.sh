@@ -40,7 +40,16 @@ flags=(
     --cfg fuzzing
 )
 tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
+finish() {
+    local pid
+    for pid in $(jobs -rp); do
+        kill "$pid" 2>/dev/null || true
+    done
+    rm -rf "$tmp"
+}
+trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
 
 # Can this toolchain instrument at all? A target that does not build must not look like that.
 if ! echo 'pub fn f(x: u32) -> bool { x == 9 }' |
@@ -65,15 +74,20 @@ if ! RUSTFLAGS="${flags[*]}" cargo build --locked --release --target "${build[0]
     exit 1
 fi
 
-# fuzz TARGET: runs it and prints its verdict.
-fuzz() {
-    local target=$1 log=$tmp/$1.log executions coverage input why
-    mkdir -p "corpus/$target" "artifacts/$target"
+# begin TARGET: runs it. In the foreground, so that what ends this script's process group ends it too.
+begin() {
     # The bound is for a target that does not end by itself: some seeds before, one slow input at the end.
-    if timeout --kill-after=10 $((seconds + 120)) "${build[1]}/${build[0]}/release/$target" \
+    timeout --foreground --kill-after=10 $((seconds + 120)) "${build[1]}/${build[0]}/release/$1" \
         -max_total_time="$seconds" -timeout="$UNIT_SECONDS" -rss_limit_mb="$RSS_MB" -malloc_limit_mb="$MALLOC_MB" \
-        -print_final_stats=1 -artifact_prefix="$PWD/artifacts/$target/" \
-        "corpus/$target" "seeds/$target" >"$log" 2>&1; then
+        -print_final_stats=1 -artifact_prefix="$PWD/artifacts/$1/" \
+        "corpus/$1" "seeds/$1" >"$tmp/$1.log" 2>&1 &
+    pids+=($!)
+}
+
+# verdict TARGET PID: waits for it and prints what came of it.
+verdict() {
+    local target=$1 log=$tmp/$1.log executions coverage input why
+    if wait "$2"; then
         executions=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
         coverage=$(sed -n 's/^.* cov: \([0-9]*\) .*/\1/p' "$log" | tail -n 1)
         echo "ok fuzz $target - ${executions:-0} executions, coverage ${coverage:-0}"
@@ -81,24 +95,24 @@ fuzz() {
         tail -n 60 "$log" >&2
         input=$(sed -n 's/^.*Test unit written to //p' "$log" | tail -n 1)
         # A panic's message stands on the line behind its place.
-        why=$(sed -n '/panicked at/{s/^.*panicked at //;N;s/\n/ /p;}' "$log" | head -n 1)
+        why=$(sed -n '/panicked at/{s/^.*panicked at //;N;s/\n/ /p;q;}' "$log")
         echo "not ok fuzz $target - ${why:-it stopped}; run it again with ${input:-the log above}"
+        status=1
     fi
 }
 
-# A target has one thread: as many run at a time as there are processors.
-processors=$(nproc)
-for target in "${targets[@]}"; do
-    while [ "$(jobs -rp | wc -l)" -ge "$processors" ]; do
-        wait -n || true
-    done
-    fuzz "$target" >"$tmp/$target.verdict" 2>"$tmp/$target.err" &
-done
-wait
+# A target has one thread: as many run at a time as there are processors. They take about as long, so each is waited for in turn.
 status=0
-for target in "${targets[@]}"; do
-    cat "$tmp/$target.err" >&2
-    cat "$tmp/$target.verdict"
-    grep -q '^ok ' "$tmp/$target.verdict" || status=1
+pids=()
+processors=$(nproc)
+for ((i = 0; i < ${#targets[@]}; i++)); do
+    mkdir -p "corpus/${targets[i]}" "artifacts/${targets[i]}"
+    if [ "$i" -ge "$processors" ]; then
+        verdict "${targets[i - processors]}" "${pids[i - processors]}"
+    fi
+    begin "${targets[i]}"
+done
+for ((i = i > processors ? i - processors : 0; i < ${#targets[@]}; i++)); do
+    verdict "${targets[i]}" "${pids[i]}"
 done
 exit $status

@@ -50,8 +50,9 @@ finish() {
         kill "$shown" 2>/dev/null # or it could print behind the last line
         wait "$shown" 2>/dev/null
     fi
-    if [ -n "$beside" ]; then
+    if [ -n "$beside" ] && jobs -rp | grep -qx "$beside"; then
         kill -- "-$beside" 2>/dev/null
+        wait "$beside" 2>/dev/null # or it could write behind the end
     fi
     if [ "$finished" = no ]; then
         fault "test-script - it stopped before the end"
@@ -133,15 +134,18 @@ beside_start() {
     set +m
 }
 
-# beside_end: waits until it has ended.
+# beside_end: waits until it has ended, and shows meanwhile what it does.
 beside_end() {
-    if [ -n "$beside" ]; then
-        heading "what is made beside the tests, its end"
-        if ! wait "$beside"; then
-            echo "it failed, and is done again: $(tail -n 1 "$tmp/beside.log")"
-        fi
-        kill -- "-$beside" 2>/dev/null || true
-        beside=
+    local status=0
+    heading "what is made beside the tests, its end"
+    tail -n 1 -f -s 0.2 --pid="$beside" "$tmp/beside.log" &
+    shown=$!
+    wait "$beside" || status=$?
+    beside=
+    wait "$shown" || true
+    shown=
+    if [ "$status" -ne 0 ]; then
+        echo "it failed, and is done again"
     fi
 }
 
@@ -247,7 +251,7 @@ export NINEFOLD_LIBRARY_DIR=$target/debug NINEFOLD=$target/debug/ninefold
 # What the judges need is made beside the tests, which wait for something a third of their time: by the policy SCHED_IDLE, so that
 # it gets a processor only where no test wants one. Whether it came about is seen below, where the same is done again.
 release=(cargo build --locked --release -p ninefold-cli -p ninefold-conformance -p ninefold-capi --lib --bins)
-beside_start bash -c '"${@:2}" && conformance/judges/guest/fetch.sh "$1"' bash "$target/guest" "${release[@]}"
+beside_start env GUEST_CRATE_SECONDS=$CARGO_BOUND bash -c '"${@:2}" && conformance/judges/guest/fetch.sh "$1"' bash "$target/guest" "${release[@]}"
 
 heading "cargo test"
 export NINEFOLD_SKIPS=$tmp/skips
@@ -275,6 +279,7 @@ unset NINEFOLD_SKIPS
 passed=$((passed + $1 - skips))
 skipped=$((skipped + $3 + skips))
 
+beside_end
 judges=()
 for script in conformance/judges/*.sh; do
     if [ -x "$script" ]; then
@@ -285,7 +290,6 @@ for script in conformance/judges/*.sh; do
     fi
 done
 if [ "${#judges[@]}" -gt 0 ]; then
-    beside_end
     stage build-release "${release[@]}"
     export NINEFOLD=$target/release/ninefold SIEGE=$target/release/ninefold-siege
     # The guest's kernel and crates are fetched and built once, out of the judge's time. What cannot be had fails it, unless

@@ -5,11 +5,13 @@
 # kernel judges when a newer one cannot be had.
 #
 #     GUEST_KERNEL   another kernel package, or one that depends on it: linux-image-6.12-amd64
+#     GUEST_CRATE_SECONDS   how long a crate may take, 480 when not given: longer where it has a processor only now and then
 set -uo pipefail
 
 CACHE=$1
 FSX=0.3.2 PJDFSTEST=0.2.2
 STATUS=0
+CRATE_SECONDS=${GUEST_CRATE_SECONDS:-480} # for one crate
 fault() { echo "$1" >&2; STATUS=1; }
 
 # What a package of that name is today: a meta-package names the kernel that it depends on.
@@ -38,7 +40,7 @@ kernel() {
   version=$(candidate "$package")
   if [ -z "$version" ] && [ "$(id -u)" = 0 ]; then
     # A machine whose packages came with it may never have asked for the list of them.
-    timeout 240 apt-get -q update >"$CACHE/kernel.log" 2>&1 || told=$(tail -n 1 "$CACHE/kernel.log")
+    timeout --foreground 240 apt-get -q update >"$CACHE/kernel.log" 2>&1 || told=$(tail -n 1 "$CACHE/kernel.log")
     package=$(kernel_package)
     version=$(candidate "$package")
   fi
@@ -49,7 +51,7 @@ kernel() {
   [ "$(cat "$dir/version" 2>/dev/null)" = "$package $version" ] && return
   rm -rf "$CACHE/new"
   mkdir -p "$CACHE/new/modules"
-  if ! (cd "$CACHE/new" && timeout 240 apt-get -q -o APT::Sandbox::User=root download "$package") >"$CACHE/kernel.log" 2>&1; then
+  if ! (cd "$CACHE/new" && timeout --foreground 240 apt-get -q -o APT::Sandbox::User=root download "$package") >"$CACHE/kernel.log" 2>&1; then
     kept "apt-get download $package: $(tail -n 1 "$CACHE/kernel.log")"
     return
   fi
@@ -72,7 +74,7 @@ crate() {
   local stamp=$CACHE/crates/$1-$2
   [ -x "$CACHE/crates/bin/$1" ] && [ -e "$stamp" ] && return
   # A target directory of its own: another target's flags must not reach it.
-  if ! CARGO_TARGET_DIR=$CACHE/build timeout 480 cargo install -q --locked --force --version "$2" --root "$CACHE/crates" "$1" \
+  if ! CARGO_TARGET_DIR=$CACHE/build timeout --foreground "$CRATE_SECONDS" cargo install -q --locked --force --version "$2" --root "$CACHE/crates" "$1" \
     >"$CACHE/$1.log" 2>&1; then
     fault "cargo install $1: $(grep -m1 ^error "$CACHE/$1.log" || tail -n 1 "$CACHE/$1.log")"
     return

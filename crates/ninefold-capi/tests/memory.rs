@@ -14,7 +14,7 @@ use support::{Program, Served, has, skip};
 struct How<'a> {
     flags: &'a [&'a str],
     under: &'a [&'a str],
-    /// Of those that fork.
+    /// The same without a look for leaks.
     under_fork: &'a [&'a str],
 }
 
@@ -30,9 +30,10 @@ impl How<'_> {
 
 /// A directory that is served, and one in memory.
 struct Bed {
-    dir: tempfile::TempDir,
     host: Served,
     ram: Served,
+    /// Removed when nobody serves it any more.
+    dir: tempfile::TempDir,
 }
 
 impl Bed {
@@ -44,7 +45,7 @@ impl Bed {
             std::fs::write(dir.path().join(name), "x").unwrap();
         }
         let host = Served::tcp(Arc::new(HostFs::open(dir.path()).unwrap()));
-        Bed { dir, host, ram: Served::tcp(Arc::new(RamFs::new())) }
+        Bed { host, ram: Served::tcp(Arc::new(RamFs::new())), dir }
     }
 
     fn path(&self, name: &str) -> String {

@@ -6,7 +6,6 @@ use std::os::fd::BorrowedFd;
 
 use rustix::io::pread;
 use rustix::net::SendFlags;
-use tokio::io::Interest;
 
 use crate::transport::Socket;
 
@@ -23,11 +22,18 @@ pub(super) struct Copied {
 
 impl Copied {
     /// Sends up to `count` bytes of the file from `at` on, which is behind the last that was sent, until the socket has no room. Answers how many;
-    /// none at the end of the file.
-    pub fn send(&mut self, file: BorrowedFd<'_>, socket: &Socket, at: u64, count: usize) -> io::Result<usize> {
+    /// none at the end of the file. `told`: see [`Socket::try_write`].
+    pub fn send(
+        &mut self,
+        file: BorrowedFd<'_>,
+        socket: &Socket,
+        told: bool,
+        at: u64,
+        count: usize,
+    ) -> io::Result<usize> {
         let mut moved = 0;
-        // The socket is ready until a call finds no room, also where some was sent before.
-        let result = socket.try_io(Interest::WRITABLE, |fd| {
+        // One that takes a part of a piece has no room for more.
+        let result = socket.try_write(told, |fd| {
             while moved < count {
                 if self.sent == self.bytes.len() && !self.fill(file, at + moved as u64, count - moved)? {
                     break;
@@ -36,6 +42,9 @@ impl Copied {
                 let n = rustix::net::send(fd, &self.bytes[self.sent..end], SendFlags::NOSIGNAL)?;
                 self.sent += n;
                 moved += n;
+                if self.sent < end {
+                    return Err(io::ErrorKind::WouldBlock.into());
+                }
             }
             Ok(())
         });
@@ -58,7 +67,7 @@ mod tests {
     use std::os::fd::AsFd;
     use std::os::unix::fs::FileExt;
 
-    use tokio::io::AsyncReadExt;
+    use tokio::io::{AsyncReadExt, Interest};
     use tokio::net::UnixStream;
 
     use super::*;
@@ -72,7 +81,7 @@ mod tests {
         let (near, mut far) = UnixStream::pair().unwrap();
         let (socket, mut copied) = (Socket::Unix(near), Copied::default());
         socket.ready(Interest::WRITABLE).await.unwrap();
-        let mut sent = copied.send(file.as_fd(), &socket, 0, LENGTH).unwrap();
+        let mut sent = copied.send(file.as_fd(), &socket, true, 0, LENGTH).unwrap();
         let kept = copied.bytes.len() - copied.sent;
         assert!(sent < LENGTH && kept > 0, "{sent} and {kept}");
         file.write_all_at(&vec![2; LENGTH], 0).unwrap();
@@ -84,7 +93,7 @@ mod tests {
             }
             if sent < LENGTH {
                 socket.ready(Interest::WRITABLE).await.unwrap();
-                match copied.send(file.as_fd(), &socket, sent as u64, LENGTH - sent) {
+                match copied.send(file.as_fd(), &socket, true, sent as u64, LENGTH - sent) {
                     Ok(n) => {
                         assert!(n > 0);
                         sent += n;
@@ -98,6 +107,6 @@ mod tests {
         assert!(got[first..].iter().all(|&byte| byte == 2));
         // At the end of the file.
         socket.ready(Interest::WRITABLE).await.unwrap();
-        assert_eq!(copied.send(file.as_fd(), &socket, LENGTH as u64, 1).unwrap(), 0);
+        assert_eq!(copied.send(file.as_fd(), &socket, true, LENGTH as u64, 1).unwrap(), 0);
     }
 }

@@ -51,6 +51,10 @@ const RESERVED: u64 = 1 << 20;
 const FEW: usize = 128 * 1024;
 const PAUSE: Duration = Duration::from_millis(1);
 
+/// A socket that took a part of what it was given has no room, and tells when it has. So the call that would only find that out, with as much work as one
+/// that sends, is not made. Where there was another reason nobody tells: after so long it is asked.
+const LOOK_FOR_ROOM: Duration = Duration::from_millis(250);
+
 /// Bytes in memory of a turn that finds no pipe, or of a file that the kernel does not move.
 const BUFFER: usize = 256 * 1024;
 
@@ -169,9 +173,12 @@ async fn send_all(
     let (mut at, mut cached_to, mut asked_to) = (offset, offset, offset);
     let (mut turn, mut by_memory) = (0, false);
     let mut copied = (copies == Copies::All).then(Copied::default);
-    let mut copied_from = offset;
+    let (mut copied_from, mut is_full) = (offset, false);
     while at < end {
-        bounds.wait(socket.ready(Interest::WRITABLE)).await?;
+        let told = match is_full {
+            true => bounds.wait(socket.room(LOOK_FOR_ROOM)).await?,
+            false => bounds.wait(socket.ready(Interest::WRITABLE)).await.map(|_| true)?,
+        };
         let mut left = end - at;
         if copied.is_none() {
             // Asked for where the next call may come to it.
@@ -189,7 +196,7 @@ async fn send_all(
         let is_here = at < cached_to;
         let count = if is_here { want.min((cached_to - at) as usize) } else { want };
         let sent = if is_here {
-            send(file, socket, at, count, &mut copied)
+            send(file, socket, told, at, count, &mut copied)
         } else {
             if at + AHEAD / 2 > asked_to && !by_memory && !file.is_slow() {
                 let _ = fadvise(file.fd(), asked_to.max(at), NonZeroU64::new(AHEAD), Advice::WillNeed);
@@ -197,7 +204,7 @@ async fn send_all(
             }
             let (file, socket, mut taken) = (file.clone(), socket.clone(), copied.take());
             let send = Answer::blocking(move || {
-                let sent = send(&file, &socket, at, count, &mut taken);
+                let sent = send(&file, &socket, told, at, count, &mut taken);
                 Ok((sent, taken))
             });
             let (sent, taken) = send.wait().await?;
@@ -207,6 +214,7 @@ async fn send_all(
         match sent {
             Ok(0) => break,
             Ok(n) => {
+                is_full = n < count;
                 at += n as u64;
                 bounds.moved(n as u64);
                 turn += n;
@@ -243,13 +251,25 @@ fn is_no_matter(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-/// Sends up to `count` bytes of what the file has at `at`: its pages, or what is copied of it.
-fn send(file: &File, socket: &Socket, at: u64, count: usize, copied: &mut Option<Copied>) -> io::Result<usize> {
-    let mut at = at;
-    match copied {
-        Some(copied) => copied.send(file.fd(), socket, at, count),
-        None => socket.try_io(Interest::WRITABLE, |fd| Ok(sendfile(fd, file.fd(), Some(&mut at), count)?)),
+/// Sends up to `count` bytes of what the file has at `at`: its pages, or what is copied of it. A socket that takes fewer is ready again when it has room;
+/// `told`: it told that it is.
+fn send(
+    file: &File,
+    socket: &Socket,
+    told: bool,
+    at: u64,
+    count: usize,
+    copied: &mut Option<Copied>,
+) -> io::Result<usize> {
+    if let Some(copied) = copied {
+        return copied.send(file.fd(), socket, told, at, count);
     }
+    let (mut at, mut sent) = (at, 0);
+    let result = socket.try_write(told, |socket| {
+        sent = sendfile(socket, file.fd(), Some(&mut at), count)?;
+        if sent > 0 && sent < count { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+    });
+    if sent > 0 { Ok(sent) } else { result.map(|()| 0) }
 }
 
 /// Whether reading need not wait, as far as a few bytes tell: sendfile(2) has no flag that forbids waiting.
