@@ -26,7 +26,7 @@ unset MAKEFLAGS MFLAGS MAKELEVEL
 # Bounds on a stage that hangs, in seconds. Wide, because the first build of everything is part of a stage.
 CARGO_BOUND=3600
 JUDGE_BOUND=600
-# Emulated machines: about 10 minutes where two processors are idle, and their own bound is 2400.
+# Emulated machines: 10 to 18 minutes where two processors are idle, and their own bound is 2400.
 GUEST_BOUND=2500
 
 passed=0

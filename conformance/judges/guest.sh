@@ -227,8 +227,8 @@ qemus() {
   done
 }
 
-# All at once: two processors are busy for six minutes, and the bound is for what hangs: where others work beside, it takes three
-# times as long. In the background, so that a signal to this script is heard at once.
+# All at once: two processors are busy for ten to eighteen minutes, and the bound is for what hangs: where others work beside, it takes
+# twice as long. In the background, so that a signal to this script is heard at once.
 BOUND=2400 QEMU_BOUND=300 QEMU_UNTIL=1800
 ours L 9p2000.L | guest L $BOUND &
 LANES+=($!)
