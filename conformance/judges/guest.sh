@@ -90,12 +90,12 @@ cp "$PARTS"/{jobs.sh,fsx.toml,fsx-mapped.toml,pjdfstest.toml} "$R/"
 install -m 755 "$PARTS/init" "$R/init"
 printf '%s:x:%s:%s::/:/bin/sh\n' root 0 0 daemon 1 1 bin 2 2 nobody 65534 65534 >"$R/etc/passwd"
 printf '%s:x:%s:\n' root 0 daemon 1 bin 2 nobody 65534 >"$R/etc/group"
-# The tree to be copied: some eighty files, and one of each other kind. Each costs an emulated processor half a second.
-cp -r crates/ninefold-proto "$R/tree/"
+# The tree to be copied: some four hundred files, and one of each other kind.
+cp -r conformance/transcripts crates/ninefold-proto "$R/tree/"
 (
   cd "$R/tree" || exit 1
   head -c 3000001 /dev/urandom >large
-  ln -s ../large ninefold-proto/link
+  ln -s ../large transcripts/link
   ln -s nowhere dangling
   mkfifo pipe
   mkdir -m 700 empty
@@ -103,7 +103,7 @@ cp -r crates/ninefold-proto "$R/tree/"
 of two lines'
   chmod 4711 large
   chown -h daemon:bin large dangling empty
-  touch -d '2001-02-03 04:05:06' large ninefold-proto
+  touch -d '2001-02-03 04:05:06' large transcripts
 )
 (cd "$R" && find . -print0 | cpio -0 -o -H newc 2>/dev/null) >"$W/base.cpio" || exit 1
 

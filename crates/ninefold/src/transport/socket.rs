@@ -78,7 +78,7 @@ impl Socket {
         }
     }
 
-    /// Waits until it has room again, which it tells: `true`. Every `look` it is asked for that, and what it tells then, unasked, is `false`.
+    /// Waits until it has room again, which it tells: `true`. Every `look` it is asked (poll(2)); `false` is room of which it told nothing.
     pub(crate) async fn room(&self, look: Duration) -> io::Result<bool> {
         loop {
             match timeout(look, self.ready(Interest::WRITABLE)).await {
