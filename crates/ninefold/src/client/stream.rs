@@ -10,6 +10,7 @@
 //! [`Stream::is_in_band`].
 
 mod beside;
+mod gathered;
 mod granted;
 mod inband;
 mod track;

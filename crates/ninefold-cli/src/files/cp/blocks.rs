@@ -5,6 +5,8 @@
 //! never taken for a beginning of it. A block is entered when all of it was written, and counts only if it still comes to its number: a
 //! number that is half written, or that a disk kept when it lost the block, is that of no block. When the file is whole the record is cut off.
 
+use std::hash::Hasher;
+
 use twox_hash::XxHash3_64;
 
 /// Bytes of a block: what may be copied again for nothing in each range, and what is read at once to be looked at.
@@ -128,6 +130,35 @@ pub fn number_of(data: &[u8]) -> u64 {
     XxHash3_64::oneshot(data).max(1)
 }
 
+/// The number of a block whose bytes come in order.
+pub struct Numbering {
+    state: XxHash3_64,
+    /// Where the next of them belongs.
+    next: u64,
+}
+
+impl Numbering {
+    /// Of the block that begins there.
+    pub fn new(start: u64) -> Numbering {
+        Numbering { state: XxHash3_64::new(), next: start }
+    }
+
+    /// Whether they are the next ones.
+    pub fn takes(&mut self, data: &[u8], at: u64) -> bool {
+        let is_next = at == self.next;
+        if is_next {
+            self.state.write(data);
+            self.next += data.len() as u64;
+        }
+        is_next
+    }
+
+    /// That of a block of all that came.
+    pub fn number(&self) -> u64 {
+        self.state.finish().max(1)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -167,5 +198,23 @@ mod tests {
         assert_eq!(Blocks::parse(SIZE + BLOCK, &written), None);
         assert_eq!(Blocks::parse(SIZE, &written[..written.len() - 1]), None);
         assert_eq!(Blocks::parse(SIZE, &[0; 48]), None);
+    }
+
+    #[test]
+    fn a_block_that_comes_in_order_has_the_number_of_all_of_it() {
+        let data: Vec<u8> = (0..BLOCK).map(|byte| (byte * byte >> 7) as u8).collect();
+        let mut numbering = Numbering::new(BLOCK);
+        let mut at = 0;
+        for length in [1, 15, 240, 241, 65_536, 0, 300_000] {
+            assert!(numbering.takes(&data[at..at + length], BLOCK + at as u64));
+            at += length;
+        }
+        // Not the next ones, before and behind.
+        for wrong in [0, BLOCK, BLOCK + at as u64 - 1, BLOCK + at as u64 + 1] {
+            assert!(!numbering.takes(&data[at..], wrong));
+        }
+        assert!(numbering.takes(&data[at..], BLOCK + at as u64));
+        assert_eq!(numbering.number(), number_of(&data));
+        assert_eq!(Numbering::new(0).number(), number_of(&[]));
     }
 }

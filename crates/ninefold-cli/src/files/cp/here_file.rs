@@ -4,6 +4,7 @@
 //! within the part's length was therefore written, whatever ended the copy; `--resume` goes on behind it. The part is
 //! locked (flock(2)) while it is written, so that two copies cannot write the same one.
 
+use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::os::fd::{IntoRawFd, OwnedFd};
 use std::path::PathBuf;
@@ -17,7 +18,7 @@ use rustix::io::{Errno, pread, pwrite, write};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-use super::blocks::{self, Blocks};
+use super::blocks::{self, Blocks, Numbering};
 use super::digest::Digest;
 use super::facts::Facts;
 use super::here::{self, Dir};
@@ -250,12 +251,14 @@ struct Record {
     size: u64,
     /// Bytes of each block that were written. None is written twice.
     written: Vec<u64>,
+    /// Blocks of which all that was written came in order: they need not be read back for their numbers.
+    in_order: BTreeMap<usize, Numbering>,
 }
 
 impl Record {
     fn new(size: u64, blocks: Blocks) -> Record {
         let written = vec![0; blocks.count()];
-        Record { blocks, size, written }
+        Record { blocks, size, written, in_order: BTreeMap::new() }
     }
 }
 
@@ -266,7 +269,7 @@ impl Writing {
                 Order::Data(data) => self.write(&data)?,
                 Order::Skip(zeros) => {
                     self.at += zeros;
-                    self.enter(self.at - zeros, zeros)?;
+                    self.enter(self.at - zeros, zeros, None)?;
                 }
                 Order::Seek(offset) => self.at = offset,
                 Order::Mark => self.mark(plan.source.size)?,
@@ -299,8 +302,8 @@ impl Writing {
         Ok(())
     }
 
-    /// So many bytes were written at `offset`: the blocks that are whole by that are entered.
-    fn enter(&mut self, offset: u64, length: u64) -> Result<(), Cause> {
+    /// So many bytes were written at `offset`, `data` or zeros: the blocks that are whole by that are entered.
+    fn enter(&mut self, offset: u64, length: u64, data: Option<&[u8]>) -> Result<(), Cause> {
         let Some(mut record) = self.record.take() else { return Ok(()) };
         let mut at = offset;
         while at < offset + length {
@@ -308,6 +311,14 @@ impl Writing {
             let Some(written) = record.written.get_mut(block) else { break };
             let (start, end) = record.blocks.extent(block);
             let step = (offset + length).min(end).saturating_sub(at).max(1);
+            if *written == 0 {
+                record.in_order.insert(block, Numbering::new(start));
+            }
+            let part = data.map(|data| &data[(at - offset) as usize..(at + step - offset) as usize]);
+            let is_next = |numbering: &mut Numbering| part.is_some_and(|part| numbering.takes(part, at));
+            if !record.in_order.get_mut(&block).is_some_and(is_next) {
+                record.in_order.remove(&block);
+            }
             *written += step;
             if *written == end - start {
                 self.complete(&mut record, block)?;
@@ -321,7 +332,10 @@ impl Writing {
     /// All of a block was written.
     fn complete(&self, record: &mut Record, block: usize) -> Result<(), Cause> {
         let (start, end) = record.blocks.extent(block);
-        let number = blocks::number_of(&here_part::read_at(&self.fd, start, end - start)?);
+        let number = match record.in_order.remove(&block) {
+            Some(numbering) => numbering.number(),
+            None => blocks::number_of(&here_part::read_at(&self.fd, start, end - start)?),
+        };
         record.blocks.enter(block, number);
         self.put(blocks::place(record.size, block), &number.to_le_bytes())
     }
@@ -343,7 +357,7 @@ impl Writing {
     }
 
     fn write(&mut self, mut data: &[u8]) -> Result<(), Cause> {
-        let (offset, length) = (self.at, data.len() as u64);
+        let (all, offset, length) = (data, self.at, data.len() as u64);
         while !data.is_empty() {
             let written = if self.is_plain { pwrite(&self.fd, data, self.at) } else { write(&self.fd, data) };
             match written {
@@ -357,7 +371,7 @@ impl Writing {
                 Err(e) => return Err(e.into()),
             }
         }
-        self.enter(offset, length)
+        self.enter(offset, length, Some(all))
     }
 
     fn finish(&mut self, plan: &Plan, claim: &Claim, digest: Option<Digest>) -> Result<Option<Cause>, Cause> {

@@ -21,6 +21,7 @@ use ninefold_proto::{Errno, R, T};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::Instant;
 
+use super::gathered::Gathered;
 use super::granted::{Grant, Granted};
 use super::track::{Track, Turn, opening};
 use crate::client::client::Client;
@@ -68,23 +69,24 @@ pub(super) struct Beside {
 #[derive(Debug)]
 enum Carrier {
     /// A connection of its own.
-    Own(Socket),
+    Own(Gathered<Socket>),
     /// One that it has between others, of which it reads its own bytes.
     Turn(Turn),
 }
 
 impl Carrier {
-    async fn read_buf(&mut self, buf: &mut impl BufMut) -> io::Result<usize> {
+    /// `left`: bytes that are to come, where that is known.
+    async fn read_buf(&mut self, buf: &mut impl BufMut, left: Option<u64>) -> io::Result<usize> {
         match self {
-            Carrier::Own(socket) => socket.read_buf(buf).await,
-            Carrier::Turn(turn) => turn.read_buf(buf).await,
+            Carrier::Own(connection) => connection.read_buf(buf, left).await,
+            Carrier::Turn(turn) => turn.read_buf(buf, left).await,
         }
     }
 
     /// The connection of a stream that has one of its own.
     fn own(&mut self) -> io::Result<&mut Socket> {
         match self {
-            Carrier::Own(socket) => Ok(socket),
+            Carrier::Own(connection) => Ok(&mut connection.socket),
             Carrier::Turn(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
@@ -260,8 +262,11 @@ impl Beside {
                 track.follow(token).await.map(Carrier::Turn)
             }
             (Sharing::Behind(_), _) => Err(io::ErrorKind::Unsupported.into()),
-            (Sharing::First, _) => connect(handle.dialer(), &given, dialled).await.map(Track::begin).map(Carrier::Turn),
-            (Sharing::Alone, _) => connect(handle.dialer(), &given, dialled).await.map(Carrier::Own),
+            (sharing, _) => connect(handle.dialer(), &given, dialled).await.map(|socket| match (sharing, read) {
+                (Sharing::Alone, false) => Carrier::Own(Gathered::never(socket)),
+                (Sharing::Alone, true) => Carrier::Own(Gathered::new(socket, client.attach_took())),
+                _ => Carrier::Turn(Track::begin(Gathered::new(socket, client.attach_took()))),
+            }),
         };
         let (lane, mut stream) = (&client.lane, given.stream());
         let mut carrier = match carrier {
@@ -422,11 +427,12 @@ impl Beside {
     async fn arrive(&mut self, buf: &mut impl BufMut) -> Result<usize, Error> {
         self.come_to_turn().await?;
         let patience = self.patience();
+        let left = self.length.map(|length| length.saturating_sub(self.moved));
         let Beside { carrier, end, .. } = self;
         let read = async {
             tokio::select! {
                 biased;
-                read = carrier.read_buf(buf) => Ok(read),
+                read = carrier.read_buf(buf, left) => Ok(read),
                 e = end.failed() => Err(e),
             }
         };
@@ -580,9 +586,9 @@ impl Beside {
         }
         // The server looks at the file when we have acknowledged its end: at once with ours, and not when TCP would by itself.
         if moved > 0
-            && let Carrier::Own(socket) = &mut self.carrier
+            && let Carrier::Own(connection) = &mut self.carrier
         {
-            let _ = tokio::time::timeout(LAST_WORD, socket.shutdown()).await;
+            let _ = tokio::time::timeout(LAST_WORD, connection.socket.shutdown()).await;
         }
         // Nothing at all came perhaps because the connection did not get through: then nobody answers, and there is another way.
         let patience = self.patience();

@@ -12,16 +12,17 @@ use std::time::Duration;
 
 use ninefold_proto::n1::stream;
 use ninefold_proto::types::StreamToken;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{Mutex, oneshot};
 
+use super::gathered::Gathered;
 use crate::client::owned_stream::OwnedStream;
 use crate::transport::Stream as Socket;
 
 /// The longest wait for room for a token: the server takes it when it has come to it, and until then the kernel does.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
-type Reading = ReadHalf<Socket>;
+type Reading = Gathered<ReadHalf<Socket>>;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -60,8 +61,8 @@ impl Drop for Turn {
 
 impl Track {
     /// Of a connection whose first stream has it.
-    pub(super) fn begin(socket: Socket) -> Turn {
-        let (reading, write) = tokio::io::split(socket);
+    pub(super) fn begin(socket: Gathered<Socket>) -> Turn {
+        let (reading, write) = socket.split();
         let (next, end) = oneshot::channel();
         let track = Track { line: Mutex::new(Line { write, end: Some(end) }), is_broken: AtomicBool::new(false) };
         Turn { track: Arc::new(track), reading: Some(reading), before: None, next: Some(next), waiting: None }
@@ -108,10 +109,10 @@ impl Turn {
         Ok(())
     }
 
-    /// The bytes that come, of which the caller takes no more than are its own.
-    pub async fn read_buf(&mut self, buf: &mut impl bytes::BufMut) -> io::Result<usize> {
+    /// The bytes that come, of which the caller takes no more than are its own; `left`: see [`Gathered::read_buf`].
+    pub async fn read_buf(&mut self, buf: &mut impl bytes::BufMut, left: Option<u64>) -> io::Result<usize> {
         match &mut self.reading {
-            Some(reading) => reading.read_buf(buf).await,
+            Some(reading) => reading.read_buf(buf, left).await,
             None => Err(io::ErrorKind::NotConnected.into()),
         }
     }
