@@ -134,7 +134,8 @@ fn least_piece(trip: Duration, streams: u64) -> u64 {
     (bytes as u64).clamp(*PIECE.start(), *PIECE.end())
 }
 
-/// Waits until then, and for what has come by then.
+/// Waits until then, and for what has come by then, but for what a connection still [gathers](super::stream): of one that stands still that is told well within
+/// half of a window.
 async fn passed(due: Instant) {
     tokio::time::sleep_until(due).await;
     // The runtime looks at sockets meanwhile.

@@ -479,10 +479,70 @@ fn in_place(why: String, skips_from: u64) -> Begun {
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsFd;
+    use std::path::Path;
     use std::time::Duration;
 
     use super::*;
     use crate::files::cp::off::off;
+
+    /// Of a file of so many bytes in `dir`, which is `here`.
+    fn plan(here: &Path, dir: &Arc<Dir>, name: &str, size: u64) -> Plan {
+        let part = CString::new(format!("part of {name}")).unwrap();
+        Plan {
+            to: To::Entry { dir: dir.clone(), name: CString::new(name).unwrap(), part },
+            source: Facts { size, ..Facts::from(&fstat(dir.as_fd()).unwrap()) },
+            old: None,
+            mode: 0o600,
+            preserve: false,
+            resume: false,
+            keep: false,
+            checksum: false,
+            place: Place::Local(here.join(name)),
+            temporaries: Temporaries::default(),
+        }
+    }
+
+    #[tokio::test]
+    async fn every_block_is_entered_with_what_is_in_the_file_in_whatever_order_it_was_written() {
+        const HALF: u64 = blocks::BLOCK / 2;
+        const SIZE: u64 = 10 * HALF + 5;
+        let here = tempfile::tempdir().unwrap();
+        let dir = Arc::new(Dir::named(here.path()).unwrap());
+        let mut sink = Sink::begin(Plan { keep: true, ..plan(here.path(), &dir, "f", SIZE) }).await.unwrap();
+        sink.mark().await.unwrap();
+        let content: Vec<u8> = (0..SIZE).map(|at| (at * at >> 9) as u8).collect();
+        let mut expected = content.clone();
+        let mut write = async |from: u64, to: u64| {
+            sink.seek(from).await.unwrap();
+            sink.data(Bytes::copy_from_slice(&content[from as usize..to as usize])).await.unwrap();
+        };
+        // In order, the second piece of two blocks; the rest of the second block behind a jump.
+        write(0, HALF - 1).await;
+        write(HALF - 1, 2 * HALF + 7).await;
+        write(3 * HALF, 4 * HALF).await;
+        write(2 * HALF + 7, 3 * HALF).await;
+        // The second half first; a gap of zeros; all at once; and the short one at the end.
+        write(5 * HALF, 6 * HALF).await;
+        write(4 * HALF, 5 * HALF).await;
+        write(6 * HALF, 6 * HALF + 9).await;
+        sink.skip(HALF).await.unwrap();
+        expected[6 * HALF as usize + 9..][..HALF as usize].fill(0);
+        sink.data(Bytes::copy_from_slice(&content[7 * HALF as usize + 9..8 * HALF as usize])).await.unwrap();
+        let rest = Bytes::copy_from_slice(&content[8 * HALF as usize..]);
+        sink.data(rest).await.unwrap();
+        // It is given up behind the last of them.
+        sink.orders = mpsc::channel(1).0;
+        assert!((&mut sink.thread).await.unwrap().unwrap().is_none());
+        let part = std::fs::read(here.path().join("part of f")).unwrap();
+        let (file, record) = part.split_at(SIZE as usize);
+        assert!(file == expected);
+        let blocks = Blocks::parse(SIZE, record).unwrap();
+        for block in 0..6 {
+            let (start, end) = blocks.extent(block);
+            let number = blocks::number_of(&file[start as usize..end as usize]);
+            assert_eq!(blocks.number(block), Some(number), "block {block}");
+        }
+    }
 
     #[tokio::test]
     async fn files_that_wait_for_a_thread_while_they_are_written_all_come_to_an_end() {
@@ -490,25 +550,8 @@ mod tests {
         const FILES: usize = 600;
         let here = tempfile::tempdir().unwrap();
         let dir = Arc::new(Dir::named(here.path()).unwrap());
-        let source = Facts::from(&fstat(dir.as_fd()).unwrap());
         let write = async |i: usize| {
-            let (name, part) = (format!("f{i}"), format!("part{i}"));
-            let plan = Plan {
-                to: To::Entry {
-                    dir: dir.clone(),
-                    name: CString::new(name).unwrap(),
-                    part: CString::new(part).unwrap(),
-                },
-                source: Facts { size: 1, ..source.clone() },
-                old: None,
-                mode: 0o600,
-                preserve: false,
-                resume: false,
-                keep: false,
-                checksum: false,
-                place: Place::Local(here.path().join(format!("f{i}"))),
-                temporaries: Temporaries::default(),
-            };
+            let plan = plan(here.path(), &dir, &format!("f{i}"), 1);
             let mut sink = Sink::begin(plan).await.unwrap();
             // As a copy does that looks at what another left, while others begin.
             off(|| Ok(())).await.unwrap();

@@ -265,7 +265,9 @@ impl Beside {
             (sharing, _) => connect(handle.dialer(), &given, dialled).await.map(|socket| match (sharing, read) {
                 (Sharing::Alone, false) => Carrier::Own(Gathered::never(socket)),
                 (Sharing::Alone, true) => Carrier::Own(Gathered::new(socket, client.attach_took())),
-                _ => Carrier::Turn(Track::begin(Gathered::new(socket, client.attach_took()))),
+                (Sharing::First | Sharing::Behind(_), _) => {
+                    Carrier::Turn(Track::begin(Gathered::new(socket, client.attach_took())))
+                }
             }),
         };
         let (lane, mut stream) = (&client.lane, given.stream());

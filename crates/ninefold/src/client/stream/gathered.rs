@@ -10,11 +10,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use bytes::BufMut;
+use futures_util::FutureExt;
 use nix::libc;
 use nix::sys::socket::setsockopt;
 use nix::{setsockopt_impl, sockopt_impl};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
 use tokio::io::{AsyncRead, AsyncReadExt, ReadHalf, WriteHalf, split};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout_at};
 
 use crate::transport::Stream as Socket;
 
@@ -28,15 +31,16 @@ sockopt_impl!(
     nix::sys::socket::sockopt::SetStruct<'_, i32>
 );
 
-/// How long what came may wait for more: such a part of a round trip, in which TCP's window does not open later for it, and within these bounds.
+/// How long what came may wait for more, as far as the pace tells: a small part of a round trip, which no window of TCP is smaller by, or on a short
+/// way as long as a few pieces take to be written.
 const PART: u32 = 16;
 const TIME: RangeInclusive<Duration> = Duration::from_millis(2)..=Duration::from_millis(10);
 
 /// Bytes that are worth to be waited for, and more than which are not.
 const BYTES: RangeInclusive<u64> = 16 << 10..=256 << 10;
 
-/// After so long what there is is read, however little.
-const STILL: Duration = Duration::from_millis(100);
+/// After so many such times what there is is read, however little.
+const STILL: u32 = 10;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -51,16 +55,17 @@ impl Gathered<Socket> {
         Gathered { socket, gather: None }
     }
 
-    /// Where a round trip takes so long. What is no TCP connection is read as it comes.
+    /// One to a server whose answer takes about `trip`. Only bare TCP is gathered.
     pub fn new(socket: Socket, trip: Duration) -> Gathered<Socket> {
         let told = match &socket {
             Socket::Tcp(tcp) => tcp.as_fd().try_clone_to_owned().ok(),
             _ => None,
         };
-        let gather = told.map(|told| Gather { told, mark: 1, pace: Pace::new(trip) });
+        let gather = told.map(|told| Gather { told, mark: 1, is_refused: false, since: None, pace: Pace::new(trip) });
         Gathered { socket, gather }
     }
 
+    /// What is read of it, gathered as before, and where it is written to.
     pub fn split(self) -> (Gathered<ReadHalf<Socket>>, WriteHalf<Socket>) {
         let (socket, write) = split(self.socket);
         (Gathered { socket, gather: self.gather }, write)
@@ -72,20 +77,12 @@ impl<S: AsyncRead + Unpin> Gathered<S> {
     /// lost nothing.
     pub async fn read_buf(&mut self, buf: &mut impl BufMut, left: Option<u64>) -> io::Result<usize> {
         let Gathered { socket, gather } = self;
-        let (Some(gather), Some(left)) = (gather, left) else { return socket.read_buf(buf).await };
-        gather.aim(left);
-        let mut read = None;
-        if gather.mark > 1 {
-            read = timeout(STILL, socket.read_buf(buf)).await.ok();
-        }
-        let read = match read {
+        let Some(gather) = gather else { return socket.read_buf(buf).await };
+        let read = match socket.read_buf(buf).now_or_never() {
             Some(read) => read,
-            None => {
-                gather.slacken();
-                socket.read_buf(buf).await
-            }
+            None => gather.wait(socket, buf, left).await,
         };
-        gather.pace.came(read.as_ref().map_or(0, |&bytes| bytes as u64), Instant::now());
+        gather.came(read.as_ref().map_or(0, |&bytes| bytes as u64));
         read
     }
 }
@@ -95,32 +92,75 @@ struct Gather {
     /// The connection, and what it was told.
     told: OwnedFd,
     mark: u64,
+    /// It cannot be told anything.
+    is_refused: bool,
+    /// Since when more is waited for, whoever gave up to wait meanwhile.
+    since: Option<Instant>,
     pace: Pace,
 }
 
 impl Gather {
+    /// Waits for bytes, of which none are here that anybody was told of.
+    async fn wait(
+        &mut self,
+        socket: &mut (impl AsyncRead + Unpin),
+        buf: &mut impl BufMut,
+        left: Option<u64>,
+    ) -> io::Result<usize> {
+        self.aim(left.unwrap_or(1));
+        while self.mark > 1 {
+            let due = *self.since.get_or_insert_with(Instant::now) + self.pace.time * STILL;
+            if let Ok(read) = timeout_at(due, socket.read_buf(buf)).await {
+                return read;
+            }
+            // Less comes than did.
+            self.tell(1);
+            self.pace.begin_again();
+            self.since = None;
+            // Linux before 4.18 does not say that what is here has become enough.
+            if let Some(read) = self.read_now(buf) {
+                return read;
+            }
+        }
+        socket.read_buf(buf).await
+    }
+
     /// Before a wait for some of so many bytes.
     fn aim(&mut self, left: u64) {
         let mark = self.pace.wanted.min(left).max(1);
         // More than are left never come; else it is not told every little change.
-        if self.mark > left || mark * 2 <= self.mark || mark >= self.mark * 2 {
+        if self.mark > left.max(1) || mark * 2 <= self.mark || mark >= self.mark * 2 {
             self.tell(mark);
         }
     }
 
-    /// Less comes than did: the connection is to tell of anything.
-    fn slacken(&mut self) {
-        if self.mark > 1 {
-            self.tell(1);
-            self.pace.begin_again();
+    fn tell(&mut self, mark: u64) {
+        if mark == self.mark || self.is_refused && mark > self.mark {
+            return;
+        }
+        // One that stays as it is is looked at when it has been still.
+        match setsockopt(&self.told, LowMark, &(mark as i32)) {
+            Ok(()) => self.mark = mark,
+            Err(_) => self.is_refused = true,
         }
     }
 
-    fn tell(&mut self, mark: u64) {
-        // Where it cannot be told it stays as it is, and is looked at when it has been still.
-        if setsockopt(&self.told, LowMark, &(mark as i32)).is_ok() {
-            self.mark = mark;
+    /// What there is, which is less than the mark was.
+    fn read_now(&self, buf: &mut impl BufMut) -> Option<io::Result<usize>> {
+        let mut bytes = vec![0; buf.remaining_mut().min(*BYTES.end() as usize)];
+        match recv(&self.told, &mut bytes[..], RecvFlags::DONTWAIT) {
+            Ok((read, _)) => {
+                buf.put_slice(&bytes[..read]);
+                Some(Ok(read))
+            }
+            Err(Errno::AGAIN | Errno::INTR) => None,
+            Err(error) => Some(Err(error.into())),
         }
+    }
+
+    fn came(&mut self, bytes: u64) {
+        self.since = None;
+        self.pace.came(bytes, Instant::now());
     }
 }
 
@@ -150,7 +190,9 @@ impl Pace {
         let took = now.saturating_duration_since(since);
         if took >= self.time {
             let bytes = (self.came as f64 * self.time.as_secs_f64() / took.as_secs_f64()) as u64;
-            self.wanted = if bytes < *BYTES.start() { 1 } else { bytes.min(*BYTES.end()) };
+            // What was worth it is so until it is half as much.
+            let least = if self.wanted > 1 { *BYTES.start() / 2 } else { *BYTES.start() };
+            self.wanted = if bytes < least { 1 } else { bytes.min(*BYTES.end()) };
             (self.since, self.came) = (Some(now), 0);
         }
     }
@@ -163,11 +205,12 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use bytes::BytesMut;
-    use futures_util::FutureExt;
     use tokio::io::AsyncWriteExt;
     use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
+
+    type Near = Gathered<ReadHalf<Socket>>;
 
     const TRIP: Duration = Duration::from_millis(50);
     const MARK: usize = 64 << 10;
@@ -177,14 +220,18 @@ mod tests {
     }
 
     /// Both ends of a connection; the near one waits for that many bytes.
-    async fn pair(wanted: u64) -> (Gathered<Socket>, TcpStream) {
+    async fn pair(wanted: u64) -> (Near, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let far = listener.accept().await.unwrap().0;
         far.set_nodelay(true).unwrap();
-        let mut near = Gathered::new(Socket::Tcp(near), TRIP);
+        let (mut near, _) = Gathered::new(Socket::Tcp(near), TRIP).split();
         near.gather.as_mut().unwrap().pace.wanted = wanted;
         (near, far)
+    }
+
+    fn mark(near: &Near) -> u64 {
+        near.gather.as_ref().unwrap().mark
     }
 
     /// All that the kernel has told by now is known.
@@ -211,6 +258,9 @@ mod tests {
         assert_eq!(wanted(ms(64), &[(0, 0), (4, 40_000), (8, 40_000)]), 20_000);
         assert_eq!(wanted(ms(64), &[(0, 0), (4, 40_000), (40, 40_000)]), 1);
         assert_eq!(wanted(ms(64), &[(0, 0), (4, 1 << 30)]), *BYTES.end());
+        // What is not worth it at first is so where more came before.
+        assert_eq!(wanted(ms(64), &[(0, 0), (4, 10_000)]), 1);
+        assert_eq!(wanted(ms(64), &[(0, 0), (4, 20_000), (4, 10_000)]), 10_000);
         // The shortest and the longest time.
         assert_eq!(wanted(ms(1), &[(0, 0), (2, 40_000)]), 40_000);
         assert_eq!(wanted(ms(1000), &[(0, 0), (10, 40_000)]), 40_000);
@@ -221,7 +271,6 @@ mod tests {
     async fn it_wakes_when_enough_has_come_and_at_the_last_byte() {
         let (mut near, mut far) = pair(MARK as u64).await;
         let (mut buf, left) = (BytesMut::with_capacity(4 * MARK), 2 * MARK as u64);
-        // The runtime takes a new connection for one that has something.
         assert!(near.read_buf(&mut buf, Some(left)).now_or_never().is_none());
         far.write_all(&[1; MARK - 1]).await.unwrap();
         settle().await;
@@ -235,21 +284,47 @@ mod tests {
         assert!(near.read_buf(&mut buf, Some(10)).now_or_never().is_none());
         far.write_all(&[2]).await.unwrap();
         assert_eq!(near.read_buf(&mut buf, Some(10)).await.unwrap(), 10);
-        assert_eq!(near.gather.as_ref().unwrap().mark, 10);
+        assert_eq!(mark(&near), 10);
     }
 
     #[tokio::test]
-    async fn an_end_wakes_whatever_is_there() {
+    async fn what_is_there_is_read_in_small_parts_without_a_word_to_the_kernel() {
         let (mut near, mut far) = pair(MARK as u64).await;
-        let (mut buf, left) = (BytesMut::with_capacity(4 * MARK), Some(4 * MARK as u64));
-        assert!(near.read_buf(&mut buf, left).now_or_never().is_none());
-        far.write_all(&[1; 10]).await.unwrap();
-        far.shutdown().await.unwrap();
-        let began = Instant::now();
-        assert_eq!(near.read_buf(&mut buf, left).await.unwrap(), 10);
-        assert_eq!(near.read_buf(&mut buf, left).await.unwrap(), 0);
-        // By the kernel, and not because it was looked at.
-        assert!(near.gather.as_ref().unwrap().mark > 1, "{:?}", began.elapsed());
+        let mut buf = BytesMut::with_capacity(4 * MARK);
+        far.write_all(&[1; 1000]).await.unwrap();
+        assert_eq!(near.read_buf(&mut (&mut buf).limit(1), Some(1000)).await.unwrap(), 1);
+        let told = mark(&near);
+        let rest = async {
+            for left in (1..1000).rev() {
+                assert_eq!(near.read_buf(&mut (&mut buf).limit(1), Some(left)).await.unwrap(), 1);
+            }
+        };
+        // What makes others wait for their turn is not what is asked here.
+        tokio::task::unconstrained(rest).await;
+        assert_eq!(mark(&near), told);
+    }
+
+    #[tokio::test]
+    async fn an_end_and_an_error_wake_whatever_is_there() {
+        for resets in [false, true] {
+            let (mut near, mut far) = pair(MARK as u64).await;
+            let (mut buf, left) = (BytesMut::with_capacity(4 * MARK), Some(4 * MARK as u64));
+            near.gather.as_mut().unwrap().pace.time = Duration::from_secs(60);
+            assert!(near.read_buf(&mut buf, left).now_or_never().is_none());
+            far.write_all(&[1; 10]).await.unwrap();
+            if resets {
+                rustix::net::sockopt::set_socket_linger(&far, Some(Duration::ZERO)).unwrap();
+                drop(far);
+            } else {
+                far.shutdown().await.unwrap();
+            }
+            assert_eq!(near.read_buf(&mut buf, left).await.unwrap(), 10);
+            let end = near.read_buf(&mut buf, left).await;
+            match resets {
+                false => assert_eq!(end.unwrap(), 0),
+                true => assert_eq!(end.unwrap_err().kind(), io::ErrorKind::ConnectionReset),
+            }
+        }
     }
 
     #[tokio::test]
@@ -257,20 +332,37 @@ mod tests {
         let (mut near, mut far) = pair(MARK as u64).await;
         let (mut buf, left) = (BytesMut::with_capacity(4 * MARK), Some(4 * MARK as u64));
         assert!(near.read_buf(&mut buf, left).now_or_never().is_none());
-        assert_eq!(near.gather.as_ref().unwrap().mark, MARK as u64);
+        assert_eq!(mark(&near), MARK as u64);
         far.write_all(&[1; 10]).await.unwrap();
-        assert_eq!(near.read_buf(&mut buf, left).await.unwrap(), 10);
-        assert_eq!(near.gather.as_ref().unwrap().mark, 1);
+        // Though nobody waits for so long.
+        while timeout_at(Instant::now() + ms(5), near.read_buf(&mut buf, left)).await.is_err() {}
+        assert_eq!((buf.len(), mark(&near)), (10, 1));
         far.write_all(&[1]).await.unwrap();
         assert_eq!(near.read_buf(&mut buf, left).await.unwrap(), 1);
+    }
+
+    #[tokio::test]
+    async fn what_the_kernel_tells_nobody_of_is_read() {
+        let (mut near, mut far) = pair(MARK as u64).await;
+        let mut buf = BytesMut::with_capacity(4 * MARK);
+        assert!(near.read_buf(&mut buf, Some(4 * MARK as u64)).now_or_never().is_none());
+        let gather = near.gather.as_mut().unwrap();
+        assert!(gather.read_now(&mut buf).is_none());
+        far.write_all(&[1; 10]).await.unwrap();
+        settle().await;
+        assert_eq!(gather.read_now(&mut (&mut buf).limit(4)).unwrap().unwrap(), 4);
+        assert_eq!(gather.read_now(&mut buf).unwrap().unwrap(), 6);
+        assert_eq!(&buf[..], &[1; 10]);
     }
 
     #[tokio::test]
     async fn where_nobody_knows_how_much_is_to_come_nothing_is_waited_for() {
         let (mut near, mut far) = pair(MARK as u64).await;
         let mut buf = BytesMut::with_capacity(4 * MARK);
+        assert!(near.read_buf(&mut buf, Some(4 * MARK as u64)).now_or_never().is_none());
+        assert!(near.read_buf(&mut buf, None).now_or_never().is_none());
+        assert_eq!(mark(&near), 1);
         far.write_all(&[1]).await.unwrap();
         assert_eq!(near.read_buf(&mut buf, None).await.unwrap(), 1);
-        assert_eq!(near.gather.as_ref().unwrap().mark, 1);
     }
 }

@@ -7,9 +7,12 @@
 use std::cell::Cell;
 use std::io::{self, IoSliceMut, Read};
 use std::num::NonZeroU64;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::poll;
 use ninefold_proto::{Errno, Error};
 use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate, fstatvfs, sendfile};
 use rustix::io::{Errno as Os, ReadWriteFlags, preadv2, pwrite, read};
@@ -176,7 +179,17 @@ async fn send_all(
     let (mut copied_from, mut is_full) = (offset, false);
     while at < end {
         let told = match is_full {
-            true => bounds.wait(socket.room(LOOK_FOR_ROOM)).await?,
+            true => {
+                let mut room = pin!(bounds.wait(socket.room(LOOK_FOR_ROOM)));
+                match poll!(&mut room) {
+                    Poll::Ready(told) => told?,
+                    Poll::Pending => {
+                        // Who waits gives way. To do that once more costs another thread its sleep.
+                        turn = 0;
+                        room.await?
+                    }
+                }
+            }
             false => bounds.wait(socket.ready(Interest::WRITABLE)).await.map(|_| true)?,
         };
         let mut left = end - at;
