@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn a_block_that_comes_in_order_has_the_number_of_all_of_it() {
-        let data: Vec<u8> = (0..BLOCK).map(|byte| (byte * byte >> 7) as u8).collect();
+        let data: Vec<u8> = (0..BLOCK).map(|byte| ((byte * byte) >> 7) as u8).collect();
         let mut numbering = Numbering::new(BLOCK);
         let mut at = 0;
         for length in [1, 15, 240, 241, 65_536, 0, 300_000] {

@@ -510,7 +510,7 @@ mod tests {
         let dir = Arc::new(Dir::named(here.path()).unwrap());
         let mut sink = Sink::begin(Plan { keep: true, ..plan(here.path(), &dir, "f", SIZE) }).await.unwrap();
         sink.mark().await.unwrap();
-        let content: Vec<u8> = (0..SIZE).map(|at| (at * at >> 9) as u8).collect();
+        let content: Vec<u8> = (0..SIZE).map(|at| ((at * at) >> 9) as u8).collect();
         let mut expected = content.clone();
         let mut write = async |from: u64, to: u64| {
             sink.seek(from).await.unwrap();
