@@ -61,7 +61,14 @@ impl Gathered<Socket> {
             Socket::Tcp(tcp) => tcp.as_fd().try_clone_to_owned().ok(),
             _ => None,
         };
-        let gather = told.map(|told| Gather { told, mark: 1, is_refused: false, since: None, pace: Pace::new(trip) });
+        let gather = told.map(|told| Gather {
+            told,
+            mark: 1,
+            is_refused: false,
+            is_untold: false,
+            since: None,
+            pace: Pace::new(trip),
+        });
         Gathered { socket, gather }
     }
 
@@ -94,6 +101,8 @@ struct Gather {
     mark: u64,
     /// It cannot be told anything.
     is_refused: bool,
+    /// The mark was lowered since it was known that nothing is here. Linux before 4.18 does not say that what is has become enough.
+    is_untold: bool,
     /// Since when more is waited for, whoever gave up to wait meanwhile.
     since: Option<Instant>,
     pace: Pace,
@@ -108,7 +117,16 @@ impl Gather {
         left: Option<u64>,
     ) -> io::Result<usize> {
         self.aim(left.unwrap_or(1));
-        while self.mark > 1 {
+        loop {
+            if self.is_untold
+                && let Some(read) = self.read_now(buf)
+            {
+                return read;
+            }
+            self.is_untold = false;
+            if self.mark == 1 {
+                return socket.read_buf(buf).await;
+            }
             let due = *self.since.get_or_insert_with(Instant::now) + self.pace.time * STILL;
             if let Ok(read) = timeout_at(due, socket.read_buf(buf)).await {
                 return read;
@@ -117,12 +135,9 @@ impl Gather {
             self.tell(1);
             self.pace.begin_again();
             self.since = None;
-            // Linux before 4.18 does not say that what is here has become enough.
-            if let Some(read) = self.read_now(buf) {
-                return read;
-            }
+            // Whatever the kernel had to say of that.
+            self.is_untold = true;
         }
-        socket.read_buf(buf).await
     }
 
     /// Before a wait for some of so many bytes.
@@ -140,14 +155,17 @@ impl Gather {
         }
         // One that stays as it is is looked at when it has been still.
         match setsockopt(&self.told, LowMark, &(mark as i32)) {
-            Ok(()) => self.mark = mark,
+            Ok(()) => {
+                self.is_untold |= mark < self.mark;
+                self.mark = mark;
+            }
             Err(_) => self.is_refused = true,
         }
     }
 
-    /// What there is, which is less than the mark was.
+    /// What there is, as far as the buffer has room.
     fn read_now(&self, buf: &mut impl BufMut) -> Option<io::Result<usize>> {
-        let mut bytes = vec![0; buf.remaining_mut().min(*BYTES.end() as usize)];
+        let mut bytes = vec![0; buf.chunk_mut().len().min(*BYTES.end() as usize)];
         match recv(&self.told, &mut bytes[..], RecvFlags::DONTWAIT) {
             Ok((read, _)) => {
                 buf.put_slice(&bytes[..read]);
@@ -226,7 +244,9 @@ mod tests {
         let far = listener.accept().await.unwrap().0;
         far.set_nodelay(true).unwrap();
         let (mut near, _) = Gathered::new(Socket::Tcp(near), TRIP).split();
-        near.gather.as_mut().unwrap().pace.wanted = wanted;
+        let pace = &mut near.gather.as_mut().unwrap().pace;
+        // However long the test takes, it is not looked at meanwhile.
+        (pace.wanted, pace.time) = (wanted, Duration::from_secs(60));
         (near, far)
     }
 
@@ -309,7 +329,6 @@ mod tests {
         for resets in [false, true] {
             let (mut near, mut far) = pair(MARK as u64).await;
             let (mut buf, left) = (BytesMut::with_capacity(4 * MARK), Some(4 * MARK as u64));
-            near.gather.as_mut().unwrap().pace.time = Duration::from_secs(60);
             assert!(near.read_buf(&mut buf, left).now_or_never().is_none());
             far.write_all(&[1; 10]).await.unwrap();
             if resets {
@@ -331,6 +350,7 @@ mod tests {
     async fn what_comes_no_more_as_it_did_is_looked_at_and_from_then_on_read_as_it_comes() {
         let (mut near, mut far) = pair(MARK as u64).await;
         let (mut buf, left) = (BytesMut::with_capacity(4 * MARK), Some(4 * MARK as u64));
+        near.gather.as_mut().unwrap().pace.time = ms(3);
         assert!(near.read_buf(&mut buf, left).now_or_never().is_none());
         assert_eq!(mark(&near), MARK as u64);
         far.write_all(&[1; 10]).await.unwrap();
@@ -339,6 +359,23 @@ mod tests {
         assert_eq!((buf.len(), mark(&near)), (10, 1));
         far.write_all(&[1]).await.unwrap();
         assert_eq!(near.read_buf(&mut buf, left).await.unwrap(), 1);
+    }
+
+    #[tokio::test]
+    async fn where_the_kernel_refuses_and_on_what_is_no_bare_tcp_all_is_read_as_it_comes() {
+        let (mut near, mut far) = pair(MARK as u64).await;
+        let mut buf = BytesMut::with_capacity(4 * MARK);
+        near.gather.as_mut().unwrap().told = std::fs::File::open("/dev/null").unwrap().into();
+        for _ in 0..2 {
+            assert!(near.read_buf(&mut buf, Some(4 * MARK as u64)).now_or_never().is_none());
+            assert_eq!(mark(&near), 1);
+            far.write_all(&[1]).await.unwrap();
+            assert_eq!(near.read_buf(&mut buf, Some(4 * MARK as u64)).await.unwrap(), 1);
+        }
+        let unix = tokio::net::UnixStream::pair().unwrap().0;
+        for other in [Socket::Unix(unix), tokio::io::duplex(1).0.into()] {
+            assert!(Gathered::new(other, TRIP).gather.is_none());
+        }
     }
 
     #[tokio::test]
