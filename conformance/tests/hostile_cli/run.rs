@@ -1,6 +1,6 @@
 //! Runs the command as a person does: with a bound, on a terminal if need be, and with Ctrl-C at hand.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::command::NINEFOLD;
 
@@ -30,7 +30,7 @@ pub const SHORT: Patience = Patience { timeout: "2", bound: Duration::from_secs(
 /// Where it is not: what is left is work, of which two million names are the most.
 pub const LONG: Patience = Patience { timeout: "60", bound: Duration::from_secs(200) };
 
-/// A command that goes on for ever is left alone for so long.
+/// A command that goes on for ever is left alone for so long, once it has got going.
 const ENOUGH: Duration = Duration::from_secs(1);
 
 /// KiB of addresses, as ulimit(1) has it: a claim of 4 GiB - 1 cannot be met.
@@ -94,10 +94,17 @@ pub async fn ninefold(words: &[String], stdout: Stdout, expected: Ended, patienc
     let output = child.wait_with_output();
     tokio::pin!(output);
     let mut done = None;
-    if interrupt {
-        done = timeout(ENOUGH, &mut output).await.ok();
-        if let (None, Some(id)) = (&done, id) {
-            kill_process(id, Signal::INT).expect("it runs");
+    if let (true, Some(id)) = (interrupt, id) {
+        // Counted from when it can be interrupted: before that, which on a busy machine is long, Ctrl-C kills it as it
+        // would any program.
+        let enough = async {
+            catches_interrupt(id).await;
+            sleep(ENOUGH).await;
+        };
+        tokio::select! {
+            output = &mut output => done = Some(output),
+            () = enough => kill_process(id, Signal::INT).expect("it runs"),
+            () = sleep(patience.bound) => {}
         }
     }
     if done.is_none() {
@@ -119,6 +126,21 @@ pub async fn ninefold(words: &[String], stdout: Stdout, expected: Ended, patienc
         None => output.stdout,
     };
     Ran { ended, stdout, terminal, stderr: String::from_utf8_lossy(&output.stderr).into_owned(), took }
+}
+
+/// Waits until a process has a handler for Ctrl-C, as proc(5) shows it: the mask `SigCgt`, in hexadecimal.
+async fn catches_interrupt(id: Pid) {
+    let status = format!("/proc/{}/status", id.as_raw_nonzero());
+    loop {
+        // None can be read once it is gone, and then there is nothing to wait for but its end.
+        let shown = fs::read_to_string(&status).unwrap_or_default();
+        let caught = shown.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        if caught.is_some_and(|mask| mask & 1 << (Signal::INT.as_raw() - 1) != 0) {
+            return;
+        }
+        sleep(Duration::from_millis(10)).await;
+    }
 }
 
 /// Both ends of a new terminal: the one to look at, and the one to write to.
