@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
@@ -131,10 +132,8 @@ impl Target {
     async fn dial(self) -> io::Result<Stream> {
         let dial = async {
             match self {
-                Target::Tcp(address) => transport::dial_tcp(address).await.map(Stream::Tcp),
-                Target::Tls(address, terms) => {
-                    terms.connect(transport::dial_tcp(address).await?).await.map(Stream::Tls)
-                }
+                Target::Tcp(address) => dial_tcp(address).await.map(Stream::Tcp),
+                Target::Tls(address, terms) => terms.connect(dial_tcp(address).await?).await.map(Stream::Tls),
                 Target::Unix(path) => transport::dial_unix(&path),
             }
         };
@@ -296,6 +295,13 @@ impl Dialer {
     }
 }
 
+/// A connection on which much will come, and nothing has: the server waits for a word.
+async fn dial_tcp(address: SocketAddr) -> io::Result<TcpStream> {
+    let stream = transport::dial_tcp(address).await?;
+    transport::open_window(&stream);
+    Ok(stream)
+}
+
 /// Whether its end came, and no reset: that of a stream that is written is the server's word that it has all of it.
 pub(super) fn is_at_end(stream: &Stream) -> bool {
     match stream {
@@ -363,6 +369,12 @@ mod tests {
             tokio::task::yield_now().await;
         };
         assert_eq!(local(&opened), theirs.peer_addr().unwrap());
+        // Its window is open, as that of a connection for messages is not.
+        let Stream::Tcp(tcp) = &opened else { panic!("no TCP") };
+        let plain = transport::dial_tcp(theirs.local_addr().unwrap()).await.unwrap();
+        listener.accept().await.unwrap();
+        let room = |tcp: &TcpStream| rustix::net::sockopt::socket_recv_buffer_size(tcp).unwrap();
+        assert!(room(tcp) > room(&plain), "{} and {} bytes", room(tcp), room(&plain));
         let put_back = |stream| dialer.lock().idle.push((Instant::now(), stream));
         let asked = Instant::now();
         assert!(!dialer.has_idle(asked));

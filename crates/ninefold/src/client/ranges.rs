@@ -49,9 +49,12 @@ const LEAST: u64 = 1 << 20;
 /// with the room of all that have ended. What it sends too much before it knows the way is lost to all of them.
 const TRIPS: u32 = 20;
 
-/// The shortest and the longest piece of several, and of what is left in how many pieces each connection should bring it.
+/// The shortest and the longest piece of several.
 const PIECE: std::ops::RangeInclusive<u64> = 512 << 10..=64 << 20;
-const SHARE: u64 = 2;
+
+/// Of what is left, in how many pieces each connection should bring it: a little more than one, so that what comes at the end is small. Each is a
+/// stream, which costs both ends as much as a hundred kilobytes do.
+const SHARE: f64 = 1.25;
 
 /// Bytes that are worth a stream of a connection that there is.
 const EVEN_LEAST: u64 = 128 << 10;
@@ -68,8 +71,9 @@ const LINE: usize = 4;
 /// Bytes a second of a way of which nothing is known yet.
 const FAST: f64 = 125e6;
 
-/// Round trips before the end from which on copies come: one for the look at the file, and one more for those that are late.
-const SETTLING: u32 = 2;
+/// Round trips before the end from which on copies come: one for the look at the file, and a part of one for those that are late. A copy costs the server
+/// twice what pages do.
+const SETTLING: f64 = 1.25;
 
 /// How often connections are given up for being slow, for each that there may be, and once more for each of the longest pieces that came: the
 /// way may be one on which all become so, one after another.
@@ -290,7 +294,7 @@ impl Ranges {
             let streams = streams.max(1) as u64;
             let least = least_piece(self.trip, streams);
             let most = self.width.trial().map_or(*PIECE.end(), |trial| trial.clamp(least, *PIECE.end()));
-            self.even.unwrap_or((left / (streams * SHARE)).clamp(least, most))
+            self.even.unwrap_or(((left as f64 / (streams as f64 * SHARE)) as u64).clamp(least, most))
         } else {
             u64::MAX
         };
@@ -304,7 +308,7 @@ impl Ranges {
             self.queue.pop_front();
         }
         let rate = self.width.rate().max(FAST);
-        self.copies |= self.in_pieces && (left - length) as f64 <= rate * (self.trip * SETTLING).as_secs_f64();
+        self.copies |= self.in_pieces && (left - length) as f64 <= rate * self.trip.as_secs_f64() * SETTLING;
         Some(piece)
     }
 

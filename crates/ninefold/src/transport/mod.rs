@@ -6,6 +6,7 @@
 mod address;
 mod dial;
 mod listener;
+mod low_mark;
 pub mod memory;
 mod peer;
 mod piped;
@@ -23,6 +24,7 @@ pub use address::{Address, BadAddress, PORT, Place};
 pub(crate) use dial::reach;
 pub use dial::{DIAL_TIMEOUT, dial};
 pub use listener::Listener;
+pub(crate) use low_mark::{open_window, set_low_mark};
 pub use peer::Peer;
 #[cfg(test)]
 pub(crate) use piped::ALONE as PIPES_ALONE;

@@ -11,36 +11,23 @@ use std::time::Duration;
 
 use bytes::BufMut;
 use futures_util::FutureExt;
-use nix::libc;
-use nix::sys::socket::setsockopt;
-use nix::{setsockopt_impl, sockopt_impl};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use tokio::io::{AsyncRead, AsyncReadExt, ReadHalf, WriteHalf, split};
 use tokio::time::{Instant, timeout_at};
 
-use crate::transport::Stream as Socket;
+use crate::transport::{Stream as Socket, set_low_mark};
 
-sockopt_impl!(
-    /// Bytes that poll(2) and its kin wait for.
-    LowMark,
-    SetOnly,
-    libc::SOL_SOCKET,
-    libc::SO_RCVLOWAT,
-    i32,
-    nix::sys::socket::sockopt::SetStruct<'_, i32>
-);
-
-/// How long what came may wait for more, as far as the pace tells: a small part of a round trip, which no window of TCP is smaller by, or on a short
-/// way as long as a few pieces take to be written.
-const PART: u32 = 16;
-const TIME: RangeInclusive<Duration> = Duration::from_millis(2)..=Duration::from_millis(10);
+/// How long what came may wait for more, as far as the pace tells: a part of a round trip, or on a short way as long as a few pieces take to be written.
+/// The peer is not held up by it: it has room ([open_window](crate::transport::open_window)).
+const PART: u32 = 4;
+const TIME: RangeInclusive<Duration> = Duration::from_millis(2)..=Duration::from_millis(25);
 
 /// Bytes that are worth to be waited for, and more than which are not.
-const BYTES: RangeInclusive<u64> = 16 << 10..=256 << 10;
+const BYTES: RangeInclusive<u64> = 4 << 10..=256 << 10;
 
 /// After so many such times what there is is read, however little.
-const STILL: u32 = 10;
+const STILL: u32 = 4;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -154,7 +141,7 @@ impl Gather {
             return;
         }
         // One that stays as it is is looked at when it has been still.
-        match setsockopt(&self.told, LowMark, &(mark as i32)) {
+        match set_low_mark(&self.told, u32::try_from(mark).unwrap_or(u32::MAX)) {
             Ok(()) => {
                 self.is_untold |= mark < self.mark;
                 self.mark = mark;
@@ -271,20 +258,20 @@ mod tests {
             }
             pace.wanted
         };
-        // 64 ms / 16 = 4 ms.
-        assert_eq!(wanted(ms(64), &[(0, 1 << 30)]), 1);
-        assert_eq!(wanted(ms(64), &[(0, 1 << 30), (1, 20_000)]), 1);
-        assert_eq!(wanted(ms(64), &[(0, 1 << 30), (1, 20_000), (3, 20_000)]), 40_000);
-        assert_eq!(wanted(ms(64), &[(0, 0), (4, 40_000), (8, 40_000)]), 20_000);
-        assert_eq!(wanted(ms(64), &[(0, 0), (4, 40_000), (40, 40_000)]), 1);
-        assert_eq!(wanted(ms(64), &[(0, 0), (4, 1 << 30)]), *BYTES.end());
+        // 16 ms / 4 = 4 ms.
+        assert_eq!(wanted(ms(16), &[(0, 1 << 30)]), 1);
+        assert_eq!(wanted(ms(16), &[(0, 1 << 30), (1, 20_000)]), 1);
+        assert_eq!(wanted(ms(16), &[(0, 1 << 30), (1, 20_000), (3, 20_000)]), 40_000);
+        assert_eq!(wanted(ms(16), &[(0, 0), (4, 40_000), (8, 40_000)]), 20_000);
+        assert_eq!(wanted(ms(16), &[(0, 0), (4, 40_000), (80, 40_000)]), 1);
+        assert_eq!(wanted(ms(16), &[(0, 0), (4, 1 << 30)]), *BYTES.end());
         // What is not worth it at first is so where more came before.
-        assert_eq!(wanted(ms(64), &[(0, 0), (4, 10_000)]), 1);
-        assert_eq!(wanted(ms(64), &[(0, 0), (4, 20_000), (4, 10_000)]), 10_000);
+        assert_eq!(wanted(ms(16), &[(0, 0), (4, 4_000)]), 1);
+        assert_eq!(wanted(ms(16), &[(0, 0), (4, 20_000), (4, 4_000)]), 4_000);
         // The shortest and the longest time.
         assert_eq!(wanted(ms(1), &[(0, 0), (2, 40_000)]), 40_000);
-        assert_eq!(wanted(ms(1000), &[(0, 0), (10, 40_000)]), 40_000);
-        assert_eq!(wanted(ms(1000), &[(0, 0), (20, 40_000)]), 20_000);
+        assert_eq!(wanted(ms(1000), &[(0, 0), (25, 40_000)]), 40_000);
+        assert_eq!(wanted(ms(1000), &[(0, 0), (50, 40_000)]), 20_000);
     }
 
     #[tokio::test]

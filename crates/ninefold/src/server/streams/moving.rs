@@ -25,7 +25,7 @@ use super::copied::Copied;
 use super::descriptor::Descriptor;
 use super::life::{Bounds, cut_short, of_peer};
 use crate::server::{Answer, sock_diag};
-use crate::transport::{PipeShare, Piped, Socket};
+use crate::transport::{PipeShare, Piped, Socket, open_window};
 
 /// Bytes that are sent in one turn, some milliseconds at the speed of memory: to give way costs other threads their sleep.
 const TURN: usize = 4 << 20;
@@ -47,7 +47,7 @@ const TAIL: u64 = 4 << 20;
 /// Bytes that are asked of a disk ahead of need.
 const AHEAD: u64 = 8 << 20;
 
-/// From so many bytes on blocks are reserved before they are written.
+/// From so many bytes on blocks are reserved before they are written, and the peer need not wait for those that are read.
 const RESERVED: u64 = 1 << 20;
 
 /// A turn that brings less has cost more than it moved: the next one waits for a little more to come.
@@ -349,6 +349,11 @@ pub(super) async fn from_peer(
     bounds: &Bounds,
 ) -> Result<u64, Error> {
     if let Some(length) = length {
+        if let Socket::Tcp(tcp) = &**socket
+            && length >= RESERVED
+        {
+            open_window(tcp);
+        }
         reserve(file, offset, length).await?;
     }
     take_all(file, socket, offset, length, bounds).await
