@@ -103,8 +103,13 @@ pub async fn ninefold(words: &[String], stdout: Stdout, expected: Ended, patienc
         };
         tokio::select! {
             output = &mut output => done = Some(output),
-            () = enough => kill_process(id, Signal::INT).expect("it runs"),
-            () = sleep(patience.bound) => {}
+            // One that ended just now is not there any more.
+            () = enough => drop(kill_process(id, Signal::INT)),
+            () = sleep(patience.bound) => {
+                let (stdout, took) = (Vec::new(), began.elapsed());
+                let stderr = "it never had a handler for Ctrl-C".to_owned();
+                return Ran { ended: Ended::Late, stdout, terminal: false, stderr, took };
+            }
         }
     }
     if done.is_none() {
@@ -128,15 +133,19 @@ pub async fn ninefold(words: &[String], stdout: Stdout, expected: Ended, patienc
     Ran { ended, stdout, terminal, stderr: String::from_utf8_lossy(&output.stderr).into_owned(), took }
 }
 
-/// Waits until a process has a handler for Ctrl-C, as proc(5) shows it: the mask `SigCgt`, in hexadecimal.
+/// Waits until the process is `ninefold`, and no longer the shell that became it, and has a handler for Ctrl-C, as proc(5) shows both: by the name
+/// of the program, and the mask `SigCgt` in hexadecimal.
 async fn catches_interrupt(id: Pid) {
     let status = format!("/proc/{}/status", id.as_raw_nonzero());
+    // Of a name the kernel keeps so much.
+    let program: String = NINEFOLD.file_name().unwrap_or_default().to_string_lossy().chars().take(15).collect();
     loop {
         // None can be read once it is gone, and then there is nothing to wait for but its end.
         let shown = fs::read_to_string(&status).unwrap_or_default();
-        let caught = shown.lines().find_map(|line| line.strip_prefix("SigCgt:"));
-        let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-        if caught.is_some_and(|mask| mask & 1 << (Signal::INT.as_raw() - 1) != 0) {
+        let field = |name| shown.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        let caught = field("SigCgt:").and_then(|mask| u64::from_str_radix(mask, 16).ok());
+        let catches = caught.is_some_and(|mask| mask & 1 << (Signal::INT.as_raw() - 1) != 0);
+        if catches && field("Name:") == Some(&program) {
             return;
         }
         sleep(Duration::from_millis(10)).await;

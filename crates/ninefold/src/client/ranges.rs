@@ -308,7 +308,9 @@ impl Ranges {
             self.queue.pop_front();
         }
         let rate = self.width.rate().max(FAST);
-        self.copies |= self.in_pieces && (left - length) as f64 <= rate * self.trip.as_secs_f64() * SETTLING;
+        // Evenly parted ones end together, and no look at the file would come before that.
+        let is_near = self.even.is_some() || (left - length) as f64 <= rate * self.trip.as_secs_f64() * SETTLING;
+        self.copies |= self.in_pieces && is_near;
         Some(piece)
     }
 

@@ -24,6 +24,8 @@ pub use address::{Address, BadAddress, PORT, Place};
 pub(crate) use dial::reach;
 pub use dial::{DIAL_TIMEOUT, dial};
 pub use listener::Listener;
+#[cfg(test)]
+pub(crate) use low_mark::is_open as is_window_open;
 pub(crate) use low_mark::{open_window, set_low_mark};
 pub use peer::Peer;
 #[cfg(test)]

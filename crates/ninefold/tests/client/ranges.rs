@@ -339,21 +339,26 @@ async fn a_change_while_the_last_of_a_long_file_comes_is_told_by_its_streams() {
     let scene = Scene::of(LONG).await;
     let client = client(scene.half_far().await, Version::N1).await;
     let file = std::fs::OpenOptions::new().write(true).open(scene.dir.path().join("f")).unwrap();
-    let mut ranges = open(&client).await.ranges(0, LONG as u64, 8);
-    let (mut came, mut at_change) = (0, None);
-    while let Some((_, data)) = timeout(SOON, ranges.next()).await.expect("a piece in time").unwrap() {
-        came += data.len();
-        // Whoever looks at the file by then finds it as it was.
-        if ranges.is_settling() && at_change.is_none() {
-            std::os::unix::fs::FileExt::write_all_at(&file, b"another", 5).unwrap();
-            at_change = Some(asked(&client));
+    // Where a connection was late, pages come last, and nobody looks before the end.
+    for _ in 0..20 {
+        let mut ranges = open(&client).await.ranges(0, LONG as u64, 8);
+        let (mut came, mut at_change) = (0, None);
+        while let Some((_, data)) = timeout(SOON, ranges.next()).await.expect("a piece in time").unwrap() {
+            came += data.len();
+            // Whoever looks at the file by then finds it as it was.
+            if ranges.is_settling() && at_change.is_none() {
+                std::os::unix::fs::FileExt::write_all_at(&file, b"another", 5).unwrap();
+                at_change = Some(asked(&client));
+            }
         }
+        assert_eq!(came, LONG);
+        let Some(at_change) = at_change else { continue };
+        // A stream that began or ended behind it has seen it. Where none did, all of the file had left before.
+        assert_eq!(ranges.is_settled(), !ranges.is_changed());
+        assert!(ranges.is_changed() || asked(&client) == at_change);
+        return;
     }
-    assert_eq!(came, LONG);
-    let at_change = at_change.expect("only copies came in the end");
-    // A stream that began or ended behind it has seen it. Where none did, all of the file had left before.
-    assert_eq!(ranges.is_settled(), !ranges.is_changed());
-    assert!(ranges.is_changed() || asked(&client) == at_change);
+    panic!("pages came last each time");
 }
 
 #[tokio::test]
@@ -487,7 +492,7 @@ async fn who_changes_pages_that_are_on_the_way_is_told_of() {
     while let Some((offset, data)) = timeout(SOON, ranges.next()).await.expect("a piece in time").unwrap() {
         all[offset as usize..][..data.len()].copy_from_slice(&data);
         came += data.len();
-        // The first piece of each is of 6 MB: pages that were sent lie in sockets, and copies come in the end alone.
+        // The first pieces are of many MB: pages that were sent lie in sockets, and copies come in the end alone.
         if !is_written {
             assert!(!ranges.is_settling());
             std::os::unix::fs::FileExt::write_all_at(&written, &vec![0xff; LONG], 0).unwrap();

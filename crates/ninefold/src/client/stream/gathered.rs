@@ -12,6 +12,7 @@ use std::time::Duration;
 use bytes::BufMut;
 use futures_util::FutureExt;
 use rustix::io::Errno;
+use rustix::net::sockopt::socket_recv_buffer_size;
 use rustix::net::{RecvFlags, recv};
 use tokio::io::{AsyncRead, AsyncReadExt, ReadHalf, WriteHalf, split};
 use tokio::time::{Instant, timeout_at};
@@ -19,12 +20,15 @@ use tokio::time::{Instant, timeout_at};
 use crate::transport::{Stream as Socket, set_low_mark};
 
 /// How long what came may wait for more, as far as the pace tells: a part of a round trip, or on a short way as long as a few pieces take to be written.
-/// The peer is not held up by it: it has room ([open_window](crate::transport::open_window)).
+/// The peer is not held up by it: its window does not wait for who reads ([open_window](crate::transport::open_window)).
 const PART: u32 = 4;
 const TIME: RangeInclusive<Duration> = Duration::from_millis(2)..=Duration::from_millis(25);
 
 /// Bytes that are worth to be waited for, and more than which are not.
 const BYTES: RangeInclusive<u64> = 4 << 10..=256 << 10;
+
+/// What waits is at most such a part of the connection's room, so that the window is hardly smaller by it.
+const SMALL: u64 = 32;
 
 /// After so many such times what there is is read, however little.
 const STILL: u32 = 4;
@@ -48,13 +52,15 @@ impl Gathered<Socket> {
             Socket::Tcp(tcp) => tcp.as_fd().try_clone_to_owned().ok(),
             _ => None,
         };
+        let room = told.as_ref().and_then(|told| socket_recv_buffer_size(told).ok()).unwrap_or(0);
+        let most = (room as u64 / SMALL).clamp(1, *BYTES.end());
         let gather = told.map(|told| Gather {
             told,
             mark: 1,
             is_refused: false,
             is_untold: false,
             since: None,
-            pace: Pace::new(trip),
+            pace: Pace::new(trip, most),
         });
         Gathered { socket, gather }
     }
@@ -173,6 +179,8 @@ impl Gather {
 #[derive(Debug)]
 struct Pace {
     time: Duration,
+    /// The most that is waited for.
+    most: u64,
     /// When it began to count, and what came since.
     since: Option<Instant>,
     came: u64,
@@ -181,8 +189,8 @@ struct Pace {
 }
 
 impl Pace {
-    fn new(trip: Duration) -> Pace {
-        Pace { time: (trip / PART).clamp(*TIME.start(), *TIME.end()), since: None, came: 0, wanted: 1 }
+    fn new(trip: Duration, most: u64) -> Pace {
+        Pace { time: (trip / PART).clamp(*TIME.start(), *TIME.end()), most, since: None, came: 0, wanted: 1 }
     }
 
     fn came(&mut self, bytes: u64, now: Instant) {
@@ -197,7 +205,7 @@ impl Pace {
             let bytes = (self.came as f64 * self.time.as_secs_f64() / took.as_secs_f64()) as u64;
             // What was worth it is so until it is half as much.
             let least = if self.wanted > 1 { *BYTES.start() / 2 } else { *BYTES.start() };
-            self.wanted = if bytes < least { 1 } else { bytes.min(*BYTES.end()) };
+            self.wanted = if bytes < least { 1 } else { bytes.min(self.most) };
             (self.since, self.came) = (Some(now), 0);
         }
     }
@@ -251,7 +259,7 @@ mod tests {
         let start = Instant::now();
         // After so many ms so many bytes, all of which came within that.
         let wanted = |trip: Duration, parts: &[(u64, u64)]| {
-            let (mut pace, mut now) = (Pace::new(trip), start);
+            let (mut pace, mut now) = (Pace::new(trip, *BYTES.end()), start);
             for &(took, bytes) in parts {
                 now += ms(took);
                 pace.came(bytes, now);
@@ -265,6 +273,11 @@ mod tests {
         assert_eq!(wanted(ms(16), &[(0, 0), (4, 40_000), (8, 40_000)]), 20_000);
         assert_eq!(wanted(ms(16), &[(0, 0), (4, 40_000), (80, 40_000)]), 1);
         assert_eq!(wanted(ms(16), &[(0, 0), (4, 1 << 30)]), *BYTES.end());
+        // Where there is little room.
+        let mut pace = Pace::new(ms(16), 5_000);
+        pace.came(0, start);
+        pace.came(40_000, start + ms(4));
+        assert_eq!(pace.wanted, 5_000);
         // What is not worth it at first is so where more came before.
         assert_eq!(wanted(ms(16), &[(0, 0), (4, 4_000)]), 1);
         assert_eq!(wanted(ms(16), &[(0, 0), (4, 20_000), (4, 4_000)]), 4_000);

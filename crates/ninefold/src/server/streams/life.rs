@@ -77,6 +77,11 @@ impl Bounds {
         self.pace.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Streams of the server that have not ended, this one included.
+    pub fn streams(&self) -> usize {
+        self.server.streams.open()
+    }
+
     /// So many bytes went to the peer, or came.
     pub fn moved(&self, bytes: u64) {
         self.pace().moved(bytes);

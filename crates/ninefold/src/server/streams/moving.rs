@@ -47,8 +47,13 @@ const TAIL: u64 = 4 << 20;
 /// Bytes that are asked of a disk ahead of need.
 const AHEAD: u64 = 8 << 20;
 
-/// From so many bytes on blocks are reserved before they are written, and the peer need not wait for those that are read.
+/// From so many bytes on blocks are reserved before they are written.
 const RESERVED: u64 = 1 << 20;
+
+/// From so many bytes on the peer of a stream to the file need not wait for what is read, as long as there are no more streams than that: what the kernel
+/// keeps of them is 64 times 4 MiB at most, whatever lengths their peers claim.
+const LONG: u64 = 1 << 20;
+const OPEN: usize = 64;
 
 /// A turn that brings less has cost more than it moved: the next one waits for a little more to come.
 const FEW: usize = 128 * 1024;
@@ -349,12 +354,13 @@ pub(super) async fn from_peer(
     bounds: &Bounds,
 ) -> Result<u64, Error> {
     if let Some(length) = length {
-        if let Socket::Tcp(tcp) = &**socket
-            && length >= RESERVED
-        {
-            open_window(tcp);
-        }
         reserve(file, offset, length).await?;
+        if let Socket::Tcp(tcp) = &**socket
+            && length >= LONG
+            && bounds.streams() <= OPEN
+        {
+            open_window(tcp, length);
+        }
     }
     take_all(file, socket, offset, length, bounds).await
 }
