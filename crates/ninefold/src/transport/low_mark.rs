@@ -99,10 +99,9 @@ mod tests {
         assert!(is_open(&near, &plain));
         far.write_all(&[1]).await.unwrap();
         assert_eq!(near.read(&mut [0; 2]).await.unwrap(), 1);
-        // The sender's own room is the same.
-        let (plain, opened) = (taken(&mut plain_far).await, taken(&mut far).await);
-        assert!(opened >= plain, "{opened} bytes, and {plain} of one that was not opened");
         if *GROWS && is_roomy() {
+            // The sender's own room is the same.
+            let (plain, opened) = (taken(&mut plain_far).await, taken(&mut far).await);
             assert!(opened > plain + (1 << 20), "{opened} bytes, and {plain} of one that was not opened");
         }
     }

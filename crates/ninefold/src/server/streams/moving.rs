@@ -51,7 +51,7 @@ const AHEAD: u64 = 8 << 20;
 const RESERVED: u64 = 1 << 20;
 
 /// From so many bytes on the peer of a stream to the file need not wait for what is read, as long as there are no more streams than that: what the kernel
-/// keeps of them is 64 times 4 MiB at most, whatever lengths their peers claim.
+/// keeps of their bytes is 64 times 4 MiB at most, whatever lengths their peers claim.
 const LONG: u64 = 1 << 20;
 const OPEN: usize = 64;
 
