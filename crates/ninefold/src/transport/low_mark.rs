@@ -62,9 +62,16 @@ fn is_since(release: &str, (major, minor): (u32, u32)) -> bool {
 pub(crate) fn is_open(opened: &impl AsFd, plain: &impl AsFd) -> bool {
     let room = |socket: BorrowedFd<'_>| rustix::net::sockopt::socket_recv_buffer_size(socket).unwrap();
     let (opened, plain) = (room(opened.as_fd()), room(plain.as_fd()));
-    let max = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_rmem").unwrap();
-    let max: usize = max.split_whitespace().nth(2).unwrap().parse().unwrap();
+    let [_, _, max] = tcp_rmem();
     !*GROWS || opened >= plain.max((max / 2).min(WINDOW as usize))
+}
+
+/// The least, the first and the greatest room of a connection: tcp(7).
+#[cfg(test)]
+fn tcp_rmem() -> [usize; 3] {
+    let told = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_rmem").unwrap();
+    let mut bytes = told.split_whitespace().map(|bytes| bytes.parse().unwrap());
+    std::array::from_fn(|_| bytes.next().unwrap())
 }
 
 #[cfg(test)]
@@ -108,9 +115,8 @@ mod tests {
 
     /// Whether the machine lets windows grow far beyond what they begin with.
     fn is_roomy() -> bool {
-        let rmem = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_rmem").unwrap();
-        let rmem: Vec<usize> = rmem.split_whitespace().map(|bytes| bytes.parse().unwrap()).collect();
-        rmem[1] <= 256 << 10 && rmem[2] >= 4 << 20
+        let [_, first, max] = tcp_rmem();
+        first <= 256 << 10 && max >= 4 << 20
     }
 
     #[test]
