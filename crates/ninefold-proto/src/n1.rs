@@ -20,7 +20,11 @@ pub mod stream {
     pub const MORE: u32 = 1;
     /// What is sent is copied first: whoever changes the file behind that changes nothing of it. Only of one that is read.
     pub const COPIED: u32 = 2;
-    pub const ALL: u32 = 3;
+    /// With [`COPIED`] only: but not where the file has [`LONG`] bytes or more behind the stream, when it is asked for.
+    pub const UNLESS_LONG: u32 = 4;
+    pub const ALL: u32 = 7;
+    /// See [`UNLESS_LONG`].
+    pub const LONG: u64 = 16 << 20;
 }
 
 /// Flags of Tstreamend.

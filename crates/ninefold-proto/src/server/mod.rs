@@ -38,7 +38,7 @@ mod stream;
 pub use groups::Member;
 pub use limits::Limits;
 pub use op::{
-    Begun, Done, Farewell, FarewellId, Holder, Op, RecordEnd, Rename, Request, RequestId, Special, Streaming,
+    Begun, Copied, Done, Farewell, FarewellId, Holder, Op, RecordEnd, Rename, Request, RequestId, Special, Streaming,
     XattrWrite,
 };
 pub use outbox::{Bulk, Chunk, Outbox};

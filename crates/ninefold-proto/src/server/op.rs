@@ -249,8 +249,7 @@ pub enum Op<'a, F> {
         appends: bool,
         /// Another stream may follow on the same connection.
         more: bool,
-        /// What is sent is to be copied first.
-        copied: bool,
+        copied: Copied,
         /// `.n1`: what its data connection says, where the client chose that.
         token: Option<StreamToken>,
     },
@@ -333,6 +332,15 @@ pub enum Done<F, P> {
     StreamEnded { count: u64, modrev: u64 },
     /// Everything else.
     Unit,
+}
+
+/// Whether what is sent by a stream is to be copied first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Copied {
+    No,
+    Yes,
+    /// Unless the file has [`LONG`](crate::n1::stream::LONG) bytes or more behind it.
+    UnlessLong,
 }
 
 /// What Rstream tells of a stream.

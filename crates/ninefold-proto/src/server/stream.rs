@@ -7,7 +7,7 @@
 use alloc::vec::Vec;
 
 use super::n1::{AfterN1, known, range};
-use super::op::{Done, Op, Streaming};
+use super::op::{Copied, Done, Op, Streaming};
 use super::outbox::Bulk;
 use super::reply::Reply;
 use super::request::{Checked, Stop, refused};
@@ -27,8 +27,15 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
                     return refused(Errno::EINVAL, "isread is neither 0 nor 1");
                 }
                 let read = isread == 1;
-                let (more, copied) = (flags.0 & stream::MORE != 0, flags.0 & stream::COPIED != 0);
-                if (more || copied) && !read {
+                let has = |flag| flags.0 & flag != 0;
+                let more = has(stream::MORE);
+                let copied = match (has(stream::COPIED), has(stream::UNLESS_LONG)) {
+                    (false, false) => Copied::No,
+                    (true, false) => Copied::Yes,
+                    (true, true) => Copied::UnlessLong,
+                    (false, true) => return refused(Errno::EINVAL, "UNLESS_LONG is of streams with COPIED"),
+                };
+                if (more || copied != Copied::No) && !read {
                     return refused(Errno::EINVAL, "MORE and COPIED are of streams that are read");
                 }
                 if more && length == 0 {

@@ -615,7 +615,11 @@ impl Ranges {
         let file = self.file.clone();
         // Its requests follow from what was done before it, and not from what the others do meanwhile.
         let client = file.client.fork();
-        let is_lent = matches!(opening, Opening::Alone | Opening::OnTrack { copied: false, .. });
+        let is_lent = match &opening {
+            Opening::Granted(granted) => granted.is_lent,
+            Opening::OnTrack { copied, .. } => !copied,
+            Opening::Alone => true,
+        };
         let (waiting, _) = AbortHandle::new_pair();
         let part =
             Part { next: offset, end, until: end, has_begun: false, is_lent, line, client: client.clone(), waiting };

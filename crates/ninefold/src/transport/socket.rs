@@ -134,13 +134,6 @@ impl Socket {
         }
         Ok(())
     }
-
-    /// When it is closed a peer on TCP gets an error, not an end.
-    pub(crate) fn reset_on_close(&self) {
-        if let Socket::Tcp(socket) = self {
-            reset(socket);
-        }
-    }
 }
 
 #[cfg(test)]

@@ -324,14 +324,23 @@ async fn a_long_file_comes_in_pieces_one_behind_another_on_each_connection() {
     let client = client(scene.half_far().await, Version::N1).await;
     let file = open(&client).await;
     for (from, to) in [(0, LONGER), (3, LONGER - 1)] {
-        let before = (asked(&client), scene.made.load(Ordering::Relaxed));
-        let mut ranges = file.ranges(from as u64, to as u64, 8);
-        gather(&mut ranges, from, to).await.unwrap();
-        let made = scene.made.load(Ordering::Relaxed) - before.1;
-        let streams = asked(&client) - before.0;
-        assert!(made < streams, "{made} connections of {streams} pieces");
-        assert!(streams > 8, "{streams} pieces, a round trip of {:?}", client.attach_took());
-        assert!(ranges.is_watched() && ranges.is_unchanged() && ranges.is_settled());
+        let mut has_settled = false;
+        // A busy machine may hold up a connection for so long that it is given up, and of what it brought nobody tells in the end.
+        for _ in 0..10 {
+            let before = (asked(&client), scene.made.load(Ordering::Relaxed));
+            let mut ranges = file.ranges(from as u64, to as u64, 8);
+            gather(&mut ranges, from, to).await.unwrap();
+            let made = scene.made.load(Ordering::Relaxed) - before.1;
+            let streams = asked(&client) - before.0;
+            assert!(made < streams, "{made} connections of {streams} pieces");
+            assert!(streams > 8, "{streams} pieces, a round trip of {:?}", client.attach_took());
+            assert!(ranges.is_watched() && !ranges.is_changed());
+            has_settled = ranges.is_unchanged() && ranges.is_settled();
+            if has_settled {
+                break;
+            }
+        }
+        assert!(has_settled, "the streams of none of ten reads told that the file was as before");
     }
 }
 

@@ -11,6 +11,7 @@ use crate::bed::{Bed, SOON, all, opening, soon};
 
 const MORE: u32 = 1;
 const COPIED: u32 = 2;
+const UNLESS_LONG: u32 = 4;
 const MIB: u64 = 1 << 20;
 
 async fn exactly(data: &mut TcpStream, bytes: u64) -> Vec<u8> {
@@ -169,6 +170,26 @@ async fn copies_are_vouched_for_at_once_and_pages_with_others_behind_them_are_no
         exactly(&mut data, 1000).await;
         let modrev = if is_vouched_for { opened.modrev } else { 0 };
         assert_eq!(s.end(opened.id, 0).await, Ok((1000, modrev)), "{flags}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_has_much_of_the_file_behind_it_is_not_copied_where_that_is_asked() {
+    let bed = Bed::new();
+    bed.file("f", 16 * MIB as usize + 1000);
+    let mut s = bed.session("9P2000.L.n1", "host").await;
+    s.open_file(1, "f", 0).await;
+    for (flags, length, is_copied) in [
+        (MORE | COPIED | UNLESS_LONG, 1000, false),
+        (MORE | COPIED | UNLESS_LONG, 1001, true),
+        (MORE | COPIED, 1000, true),
+    ] {
+        let opened = s.stream_as(flags, 1, 0, length).await.unwrap();
+        let mut data = bed.data(&opened.token).await;
+        exactly(&mut data, length).await;
+        // Of pages with others behind them nobody says that they stayed as they were.
+        let modrev = if is_copied { opened.modrev } else { 0 };
+        assert_eq!(s.end(opened.id, 0).await, Ok((length, modrev)), "{flags} {length}");
     }
 }
 

@@ -56,20 +56,22 @@ fn a_stream_needs_a_plain_file_that_is_open_for_it() {
     assert!(
         asked.starts_with("Stream {")
             && asked.ends_with(
-                "read: true, offset: 7, length: None, appends: false, more: false, copied: false, token: None }"
+                "read: true, offset: 7, length: None, appends: false, more: false, copied: No, token: None }"
             )
     );
     let asked = op(&mut b, &n1_line(4, 0, 0, 0, 5));
     assert!(
         asked.ends_with(
-            "read: false, offset: 0, length: Some(5), appends: false, more: false, copied: false, token: None }"
+            "read: false, offset: 0, length: Some(5), appends: false, more: false, copied: No, token: None }"
         ),
         "{asked}"
     );
     let asked = op(&mut b, &n1_line(1, stream::MORE | stream::COPIED, 1, 0, 9));
-    assert!(asked.ends_with("more: true, copied: true, token: None }"), "{asked}");
+    assert!(asked.ends_with("more: true, copied: Yes, token: None }"), "{asked}");
     let asked = op(&mut b, &n1_line(1, stream::COPIED, 1, 0, 0));
-    assert!(asked.ends_with("more: false, copied: true, token: None }"), "{asked}");
+    assert!(asked.ends_with("more: false, copied: Yes, token: None }"), "{asked}");
+    let asked = op(&mut b, &n1_line(1, stream::COPIED | stream::UNLESS_LONG, 1, 0, 0));
+    assert!(asked.ends_with("more: false, copied: UnlessLong, token: None }"), "{asked}");
     let own = n1_line(1, 0, 1, 0, 0).replace("0x00", "0x01");
     let asked = op(&mut b, &own);
     assert!(asked.contains("token: Some(StreamToken([1, 0, "), "{asked}");
@@ -79,7 +81,9 @@ fn a_stream_needs_a_plain_file_that_is_open_for_it() {
         (n1_line(3, 0, 0, 0, 0), Errno::EBADF),
         (n1_line(4, 0, 1, 0, 0), Errno::EBADF),
         (n1_line(0, 0, 1, 0, 0), Errno::EBADF),
-        (n1_line(1, 4, 1, 0, 9), Errno::EINVAL),
+        (n1_line(1, 8, 1, 0, 9), Errno::EINVAL),
+        (n1_line(1, stream::MORE | stream::UNLESS_LONG, 1, 0, 9), Errno::EINVAL),
+        (n1_line(1, stream::COPIED | stream::UNLESS_LONG, 0, 0, 9), Errno::EINVAL),
         (n1_line(1, stream::MORE, 1, 0, 0), Errno::EINVAL),
         (n1_line(1, stream::MORE, 0, 0, 9), Errno::EINVAL),
         (n1_line(1, stream::COPIED, 0, 0, 9), Errno::EINVAL),

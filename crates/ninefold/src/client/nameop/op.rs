@@ -650,7 +650,8 @@ impl NameOp for BeginRead {
             let is_ahead = chain.take_say_ahead();
             for number in 0..streams as u64 {
                 let saying = if is_ahead { Some(Saying::begin(spot.client(), Bytes::new())?) } else { None };
-                let (flags, token) = (stream::MORE | stream::COPIED, saying.as_ref().map(|saying| saying.token));
+                let flags = stream::MORE | stream::COPIED | stream::UNLESS_LONG;
+                let token = saying.as_ref().map(|saying| saying.token);
                 granted.push((chain.stream_from(&spot, (number * GRANTED, GRANTED), flags, token).await?, saying));
             }
         }
@@ -671,6 +672,13 @@ impl NameOp for BeginRead {
             return Err(Errno::EISDIR.into());
         }
         let metadata = told(metadata.take().await)?;
+        for granted in &mut grants {
+            // What the server goes by; should the file have had another length by then, whoever looks at it at the end sees that it was changed. Where nothing is
+            // known of it, who looks looks behind all of them.
+            let copied_from = |metadata: &Metadata| metadata.size.saturating_sub(stream::LONG);
+            granted.is_lent =
+                metadata.as_ref().is_none_or(|metadata| granted.offset + granted.length <= copied_from(metadata));
+        }
         self.takes(metadata.as_ref())?;
         let opened = opened.take().await?;
         let longer = match longer {

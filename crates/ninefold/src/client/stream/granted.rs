@@ -49,13 +49,15 @@ impl Grant {
 pub(in crate::client) struct Granted {
     pub offset: u64,
     pub length: u64,
+    /// What comes are pages of the file, not copies.
+    pub is_lent: bool,
     pub grant: Grant,
     saying: Option<Saying>,
 }
 
 impl Granted {
     pub fn new((offset, length): (u64, u64), grant: Grant, saying: Option<Saying>) -> Granted {
-        Granted { offset, length, grant, saying }
+        Granted { offset, length, is_lent: false, grant, saying }
     }
 
     /// The connection on which its token was said, if it was said before, and how many bytes behind that.

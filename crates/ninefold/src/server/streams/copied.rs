@@ -7,8 +7,6 @@ use std::os::fd::BorrowedFd;
 use rustix::io::pread;
 use rustix::net::SendFlags;
 
-use crate::transport::Socket;
-
 /// Bytes that are copied at a time: few enough to stay near the processor until they are sent, and for thousands of streams.
 const PIECE: usize = 64 * 1024;
 
@@ -21,35 +19,30 @@ pub(super) struct Copied {
 }
 
 impl Copied {
-    /// Sends up to `count` bytes of the file from `at` on, which is behind the last that was sent, until the socket has no room. Answers how many;
-    /// none at the end of the file. `told`: see [`Socket::try_write`].
+    /// Sends up to `count` bytes of the file from `at` on, which is behind the last that was sent, until the socket has no room, which is EAGAIN;
+    /// none at the end of the file. `moved` is how many, whatever the result.
     pub fn send(
         &mut self,
         file: BorrowedFd<'_>,
-        socket: &Socket,
-        told: bool,
+        socket: BorrowedFd<'_>,
         at: u64,
         count: usize,
-    ) -> io::Result<usize> {
-        let mut moved = 0;
+        moved: &mut usize,
+    ) -> io::Result<()> {
         // One that takes a part of a piece has no room for more.
-        let result = socket.try_write(told, |fd| {
-            while moved < count {
-                if self.sent == self.bytes.len() && !self.fill(file, at + moved as u64, count - moved)? {
-                    break;
-                }
-                let end = self.bytes.len().min(self.sent + (count - moved));
-                let n = rustix::net::send(fd, &self.bytes[self.sent..end], SendFlags::NOSIGNAL)?;
-                self.sent += n;
-                moved += n;
-                if self.sent < end {
-                    return Err(io::ErrorKind::WouldBlock.into());
-                }
+        while *moved < count {
+            if self.sent == self.bytes.len() && !self.fill(file, at + *moved as u64, count - *moved)? {
+                break;
             }
-            Ok(())
-        });
-        // What failed behind that fails again, if not by the same number: the peer is gone.
-        if moved > 0 { Ok(moved) } else { result.map(|()| 0) }
+            let end = self.bytes.len().min(self.sent + (count - *moved));
+            let n = rustix::net::send(socket, &self.bytes[self.sent..end], SendFlags::NOSIGNAL)?;
+            self.sent += n;
+            *moved += n;
+            if self.sent < end {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+        }
+        Ok(())
     }
 
     /// The next piece; `false` at the end of the file.
@@ -71,6 +64,7 @@ mod tests {
     use tokio::net::UnixStream;
 
     use super::*;
+    use crate::transport::Socket;
 
     #[tokio::test]
     async fn what_was_copied_is_sent_as_it_was_and_not_copied_again() {
@@ -80,8 +74,13 @@ mod tests {
         file.write_all_at(&vec![1; LENGTH], 0).unwrap();
         let (near, mut far) = UnixStream::pair().unwrap();
         let (socket, mut copied) = (Socket::Unix(near), Copied::default());
+        let send = |copied: &mut Copied, at: usize, count| {
+            let mut moved = 0;
+            let result = socket.try_write(true, |fd| copied.send(file.as_fd(), fd, at as u64, count, &mut moved));
+            if moved > 0 { Ok(moved) } else { result.map(|()| 0) }
+        };
         socket.ready(Interest::WRITABLE).await.unwrap();
-        let mut sent = copied.send(file.as_fd(), &socket, true, 0, LENGTH).unwrap();
+        let mut sent = send(&mut copied, 0, LENGTH).unwrap();
         let kept = copied.bytes.len() - copied.sent;
         assert!(sent < LENGTH && kept > 0, "{sent} and {kept}");
         file.write_all_at(&vec![2; LENGTH], 0).unwrap();
@@ -93,7 +92,7 @@ mod tests {
             }
             if sent < LENGTH {
                 socket.ready(Interest::WRITABLE).await.unwrap();
-                match copied.send(file.as_fd(), &socket, true, sent as u64, LENGTH - sent) {
+                match send(&mut copied, sent, LENGTH - sent) {
                     Ok(n) => {
                         assert!(n > 0);
                         sent += n;
@@ -107,6 +106,6 @@ mod tests {
         assert!(got[first..].iter().all(|&byte| byte == 2));
         // At the end of the file.
         socket.ready(Interest::WRITABLE).await.unwrap();
-        assert_eq!(copied.send(file.as_fd(), &socket, true, LENGTH as u64, 1).unwrap(), 0);
+        assert_eq!(send(&mut copied, LENGTH, 1).unwrap(), 0);
     }
 }

@@ -14,6 +14,7 @@ use super::closing::Way;
 use super::conveying::{self, Conduit};
 use super::copying::Backing;
 use super::descriptor::{self, Descriptor};
+use super::lending::Lenders;
 use super::moving::{self, Copies};
 use super::pace::Pace;
 use super::places::Place;
@@ -68,7 +69,7 @@ pub(super) struct Bounds {
 }
 
 impl Bounds {
-    fn new(abort: CancellationToken, server: Arc<Server>) -> Bounds {
+    pub fn new(abort: CancellationToken, server: Arc<Server>) -> Bounds {
         let StreamLimits { least, within, .. } = server.streams.limits;
         Bounds { abort, server, pace: Mutex::new(Pace::new(least, within)) }
     }
@@ -85,6 +86,11 @@ impl Bounds {
     /// So many bytes went to the peer, or came.
     pub fn moved(&self, bytes: u64) {
         self.pace().moved(bytes);
+    }
+
+    /// Those that send what lies in memory.
+    pub fn lenders(&self) -> &Lenders {
+        &self.server.streams.lenders
     }
 
     /// Waits for the peer: ECANCELED when the stream is to end, ETIMEDOUT when nothing comes of it, or too little.
@@ -109,6 +115,37 @@ impl Bounds {
             self.pace().waited(took);
             match came {
                 Ok(ready) => return ready.map_err(|error| of_peer(&error)),
+                Err(_) if waited >= idle => return Err(idled()),
+                Err(_) => self.keep_place()?,
+            }
+        }
+    }
+
+    /// The same while another moves bytes; `moved`: so many since it was asked last.
+    pub async fn wait_moving<T>(&self, moved: impl Fn() -> u64, done: impl Future<Output = T>) -> Result<T, Error> {
+        let mut done = pin!(done);
+        let idle = self.server.streams.limits.idle;
+        let mut waited = Duration::ZERO;
+        loop {
+            let left = self.pace().left();
+            let since = Instant::now();
+            let look = LOOK.min(left).min(idle.saturating_sub(waited));
+            let came = tokio::select! {
+                biased;
+                () = self.abort.cancelled() => return Err(aborted()),
+                came = timeout(look, &mut done) => came,
+            };
+            let took = since.elapsed();
+            self.pace().waited(took);
+            match moved() {
+                0 => waited += took,
+                bytes => {
+                    waited = Duration::ZERO;
+                    self.moved(bytes);
+                }
+            }
+            match came {
+                Ok(done) => return Ok(done),
                 Err(_) if waited >= idle => return Err(idled()),
                 Err(_) => self.keep_place()?,
             }
@@ -172,6 +209,9 @@ pub(super) fn cut_short() -> Error {
     Error::with_text(Errno::EPIPE, "the data connection was closed before all bytes had come")
 }
 
+/// How often it is looked whether anything moves where another moves it.
+const LOOK: Duration = Duration::from_secs(1);
+
 /// Bytes that may lie in a socket without a place at the server.
 const LITTLE: u64 = 64 * 1024;
 
@@ -188,28 +228,34 @@ impl Life {
         let moved = match moves {
             Moves::InKernel(file) => {
                 let moved = async {
-                    let (mut way, mut is_taken) = (Way::by_kernel(stream.await?), true);
+                    let stream = stream.await?;
                     let host = || Backing::Host(file.clone());
                     let copies = match copied {
                         true => Copies::All,
                         false if is_asked_after && !more => Copies::End,
                         false => Copies::None,
                     };
-                    let (count, copied) = match (&mut way, read) {
+                    let (mut way, count, copied) = match (Way::by_kernel(stream), read) {
                         (Way::Socket(socket), true) => {
-                            let sent = moving::to_peer(&file, socket, offset, length, copies, &bounds).await?;
-                            (sent.count, sent.copied)
+                            let (socket, sent) =
+                                moving::to_peer(&file, socket, offset, length, copies, &bounds).await?;
+                            (Way::Socket(socket), sent.count, sent.copied)
                         }
                         (Way::Socket(socket), false) => {
-                            (moving::from_peer(&file, socket, offset, length, &bounds).await?, 0)
+                            let count = moving::from_peer(&file, &socket, offset, length, &bounds).await?;
+                            (Way::Socket(socket), count, 0)
                         }
-                        (Way::Stream(stream), true) => {
-                            (copying::to_peer(&host(), stream, offset, length, &bounds).await?, 0)
+                        (Way::Stream(mut stream), true) => {
+                            let count = copying::to_peer(&host(), &mut stream, offset, length, &bounds).await?;
+                            (Way::Stream(stream), count, 0)
                         }
-                        (Way::Stream(stream), false) => {
-                            (copying::from_peer(&host(), stream, offset, length, false, &bounds).await?, 0)
+                        (Way::Stream(mut stream), false) => {
+                            let count =
+                                copying::from_peer(&host(), &mut stream, offset, length, false, &bounds).await?;
+                            (Way::Stream(stream), count, 0)
                         }
                     };
+                    let mut is_taken = true;
                     if read {
                         way.end_sending(goes_on(count), &bounds).await?;
                     }

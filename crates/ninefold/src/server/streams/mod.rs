@@ -2,7 +2,7 @@
 //!
 //! Tstream comes to [`open`]: the stream gets a place in the table of its connection ([`table`]), a token ([`tokens`]) or, in
 //! `.s`, a port ([`port`]), and a task ([`life`]) that waits for the data connection and then moves the bytes: between file and
-//! socket in the kernel where the file server gives a [`Descriptor`] ([`moving`]), by its conduits where it has them ([`conveying`]), else
+//! socket in the kernel where the file server gives a [`Descriptor`] ([`moving`], and [`lending`] what lies in memory), by its conduits where it has them ([`conveying`]), else
 //! by its reads and writes ([`copying`]).
 //! Every fresh connection is heard first by [`greeting`], which tells data connections from sessions, and again when it goes on
 //! behind a stream. Tstreamend comes to [`end`].
@@ -10,7 +10,7 @@
 //! Whatever happens, a stream ends, its place at the server is free again, and its end is told once. One that ends in an error
 //! resets its connection ([`closing`]): nobody takes what he has, or has sent, for the whole.
 //!
-//! Locks are taken one at a time, and none while anything is waited for.
+//! Locks are taken one at a time, but for those of the lenders, and none while anything is waited for.
 
 mod closing;
 mod conveying;
@@ -18,6 +18,7 @@ mod copied;
 mod copying;
 mod descriptor;
 mod greeting;
+mod lending;
 mod life;
 mod moving;
 mod origin;
@@ -32,7 +33,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ninefold_proto::attr::{Attr, getattr};
-use ninefold_proto::server::{Done, Streaming};
+use ninefold_proto::n1::stream::LONG;
+use ninefold_proto::server::{Copied, Done, Streaming};
 use ninefold_proto::types::StreamToken;
 use ninefold_proto::{Dialect, Errno, Error};
 use tokio::time::Instant;
@@ -45,6 +47,7 @@ pub(super) use table::OfConnection;
 
 use self::conveying::Conduit;
 use self::greeting::Silent;
+use self::lending::Lenders;
 use self::life::{Arrival, Life, Moves};
 use self::places::{Place, Places};
 use self::tokens::Tokens;
@@ -116,6 +119,7 @@ pub(super) struct Streams {
     /// Of those that have not ended.
     places: Places,
     pub(super) tasks: TaskTracker,
+    lenders: Lenders,
     opened: AtomicU64,
     completed: AtomicU64,
     failed: AtomicU64,
@@ -134,6 +138,7 @@ impl Streams {
             silent: Silent::default(),
             places: Places::new(limits.open),
             tasks: TaskTracker::new(),
+            lenders: Lenders::default(),
             opened: AtomicU64::new(0),
             completed: AtomicU64::new(0),
             failed: AtomicU64::new(0),
@@ -202,8 +207,7 @@ pub(super) struct Ask {
     pub appends: bool,
     /// The connection may go on with another stream.
     pub more: bool,
-    /// What is sent is to be copied first.
-    pub copied: bool,
+    pub copied: Copied,
     /// The client's own.
     pub token: Option<StreamToken>,
 }
@@ -275,7 +279,13 @@ pub(super) fn open(
         };
         let streaming = Streaming { id: entry.id(), token, modrev, address };
         let is_asked_after = ask.dialect == Dialect::Linux;
-        let Ask { read, offset, length, more, copied, .. } = ask;
+        let Ask { read, offset, length, more, .. } = ask;
+        let is_long = || length.is_some_and(|length| attr.size.saturating_sub(LONG) >= offset + length);
+        let copied = match ask.copied {
+            Copied::No => false,
+            Copied::Yes => true,
+            Copied::UnlessLong => !is_long(),
+        };
         let life = Life { peer, modrev, moves, arrival, read, offset, length, appends, is_asked_after, more, copied };
         server.streams.opened.fetch_add(1, Ordering::Relaxed);
         server.streams.tasks.spawn(life.run(server.clone(), place, entry));

@@ -7,6 +7,7 @@
 use std::cell::Cell;
 use std::io::{self, IoSliceMut, Read};
 use std::num::NonZeroU64;
+use std::os::fd::AsFd;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -23,18 +24,19 @@ use tokio::time::Instant;
 
 use super::copied::Copied;
 use super::descriptor::Descriptor;
+use super::lending::LEAST as LEAST_LENT;
 use super::life::{Bounds, cut_short, of_peer};
 use crate::server::{Answer, sock_diag};
 use crate::transport::{PipeShare, Piped, Socket, open_window};
 
 /// Bytes that are sent in one turn, some milliseconds at the speed of memory: to give way costs other threads their sleep.
-const TURN: usize = 4 << 20;
+pub(super) const TURN: usize = 4 << 20;
 
 /// Bytes that are written in one turn: as long as a copy of the largest message takes, for which no other worker is woken.
 const WRITTEN: usize = 1 << 20;
 
 /// Bytes that are sent by one call, and looked for in the page cache at a time.
-const SENT: usize = 2 << 20;
+pub(super) const SENT: usize = 2 << 20;
 
 /// The page cache is asked for a byte in each so many. It is filled and emptied in pieces that are mostly larger, or lie together;
 /// and each question costs as much as to send four pages.
@@ -42,7 +44,7 @@ const STEP: u64 = 512 * 1024;
 
 /// At most so many bytes at the end of a stream are copied so that nobody has to wait for the peer behind them: what Linux lets a connection hold by
 /// itself (tcp(7), tcp_wmem). Where it may hold more, the rest is waited for.
-const TAIL: u64 = 4 << 20;
+pub(super) const TAIL: u64 = 4 << 20;
 
 /// Bytes that are asked of a disk ahead of need.
 const AHEAD: u64 = 8 << 20;
@@ -100,19 +102,105 @@ pub(super) struct Sent {
     pub copied: u64,
 }
 
-/// Sends the file from `offset` on: `length` bytes, or fewer where it ends before.
+/// Sends the file from `offset` on: `length` bytes, or fewer where it ends before. A socket that is not given back is closed by a reset: the peer must not
+/// take what it has for all.
 pub(super) async fn to_peer(
     file: &File,
-    socket: &Arc<Socket>,
+    mut socket: Arc<Socket>,
     offset: u64,
     length: Option<u64>,
     copies: Copies,
     bounds: &Bounds,
-) -> Result<Sent, Error> {
+) -> Result<(Arc<Socket>, Sent), Error> {
     socket.fill_segments();
-    let sent = send_all(file, socket, offset, length, copies, bounds).await;
-    // The peer must not take what it has for all.
-    sent.inspect_err(|_| socket.reset_on_close())
+    // Advice is free to be refused.
+    let _ = fadvise(file.fd(), offset, length.and_then(NonZeroU64::new), Advice::Sequential);
+    let end = length.map_or(i64::MAX as u64, |length| offset + length);
+    let (mut at, mut cached_to, mut asked_to) = (offset, offset, offset);
+    let (mut turn, mut by_memory) = (0, false);
+    let mut copied = (copies == Copies::All).then(Copied::default);
+    let (mut copied_from, mut is_full) = (offset, false);
+    // From there on, as far as it lies in memory, others send it.
+    let mut lent_from = offset;
+    while at < end {
+        if at >= lent_from && end - at >= LEAST_LENT && !by_memory && !file.is_slow() {
+            let ends_copied = copies == Copies::End;
+            let lent = lend(file, socket, Lent { at, copied: copied.take(), copied_from }, (end, ends_copied), bounds);
+            let before = at;
+            (socket, Lent { at, copied, copied_from }) = lent.await?;
+            is_full &= at == before;
+            // What comes next is not in memory, or not in the file.
+            lent_from = at + SENT as u64;
+            continue;
+        }
+        let told = match is_full {
+            true => {
+                let mut room = pin!(bounds.wait(socket.room(LOOK_FOR_ROOM)));
+                match poll!(&mut room) {
+                    Poll::Ready(told) => told?,
+                    Poll::Pending => {
+                        // Who waits gives way. To do that once more costs another thread its sleep.
+                        turn = 0;
+                        room.await?
+                    }
+                }
+            }
+            false => bounds.wait(socket.ready(Interest::WRITABLE)).await.map(|_| true)?,
+        };
+        let mut left = end - at;
+        if copied.is_none() {
+            // Asked for where the next call may come to it.
+            let is_near = left <= TAIL + SENT as u64;
+            let tail = if copies == Copies::End && is_near { tail(&socket) } else { 0 };
+            match left.checked_sub(tail) {
+                None | Some(0) => (copied, copied_from) = (Some(Copied::default()), at),
+                Some(pages) => left = pages,
+            }
+        }
+        let want = usize::try_from(left).unwrap_or(usize::MAX).min(SENT);
+        if at >= cached_to && !by_memory && !file.is_slow() && is_cached(&**file, at, at + want as u64) {
+            cached_to = at + want as u64;
+        }
+        let is_here = at < cached_to;
+        let count = if is_here { want.min((cached_to - at) as usize) } else { want };
+        let sent = if is_here {
+            send(file, &socket, told, at, count, &mut copied)
+        } else {
+            if at + AHEAD / 2 > asked_to && !by_memory && !file.is_slow() {
+                let _ = fadvise(file.fd(), asked_to.max(at), NonZeroU64::new(AHEAD), Advice::WillNeed);
+                asked_to = asked_to.max(at) + AHEAD;
+            }
+            let (file, socket, mut taken) = (file.clone(), socket.clone(), copied.take());
+            let send = Answer::blocking(move || {
+                let sent = send(&file, &socket, told, at, count, &mut taken);
+                Ok((sent, taken))
+            });
+            let (sent, taken) = send.wait().await?;
+            copied = taken;
+            sent
+        };
+        match sent {
+            Ok(0) => break,
+            Ok(n) => {
+                is_full = n < count;
+                at += n as u64;
+                bounds.moved(n as u64);
+                turn += n;
+                if turn >= TURN {
+                    turn = 0;
+                    tokio::task::yield_now().await;
+                }
+            }
+            Err(error) if is_no_matter(&error) => {}
+            Err(error) if copied.is_none() && cannot_move(&error) => {
+                (by_memory, cached_to) = (true, at);
+                (copied, copied_from) = (Some(Copied::default()), at);
+            }
+            Err(error) => return Err(of_peer(&error)),
+        }
+    }
+    let copied = if copied.is_some() { at - copied_from } else { 0 };
+    Ok((socket, Sent { count: at - offset, copied }))
 }
 
 /// Waits until the peer has all that was sent but for the last `copied` bytes. Until then pages of the file lie in the socket, and who changes the
@@ -167,105 +255,49 @@ fn gone(tcp: &TcpStream) -> Result<(), Error> {
     tcp.take_error().ok().flatten().map_or(Ok(()), |error| Err(of_peer(&error)))
 }
 
-async fn send_all(
+/// How far a file was sent.
+#[derive(Debug)]
+pub(super) struct Lent {
+    pub at: u64,
+    /// From `copied_from` on copies were sent; they are, from now on.
+    pub copied: Option<Copied>,
+    pub copied_from: u64,
+}
+
+/// What lies in memory of a part of the file is sent where that costs least.
+async fn lend(
     file: &File,
-    socket: &Arc<Socket>,
-    offset: u64,
-    length: Option<u64>,
-    copies: Copies,
+    socket: Arc<Socket>,
+    lent: Lent,
+    to: (u64, bool),
     bounds: &Bounds,
-) -> Result<Sent, Error> {
-    // Advice is free to be refused.
-    let _ = fadvise(file.fd(), offset, length.and_then(NonZeroU64::new), Advice::Sequential);
-    let end = length.map_or(i64::MAX as u64, |length| offset + length);
-    let (mut at, mut cached_to, mut asked_to) = (offset, offset, offset);
-    let (mut turn, mut by_memory) = (0, false);
-    let mut copied = (copies == Copies::All).then(Copied::default);
-    let (mut copied_from, mut is_full) = (offset, false);
-    while at < end {
-        let told = match is_full {
-            true => {
-                let mut room = pin!(bounds.wait(socket.room(LOOK_FOR_ROOM)));
-                match poll!(&mut room) {
-                    Poll::Ready(told) => told?,
-                    Poll::Pending => {
-                        // Who waits gives way. To do that once more costs another thread its sleep.
-                        turn = 0;
-                        room.await?
-                    }
-                }
-            }
-            false => bounds.wait(socket.ready(Interest::WRITABLE)).await.map(|_| true)?,
-        };
-        let mut left = end - at;
-        if copied.is_none() {
-            // Asked for where the next call may come to it.
-            let is_near = left <= TAIL + SENT as u64;
-            let tail = if copies == Copies::End && is_near { tail(socket) } else { 0 };
-            match left.checked_sub(tail) {
-                None | Some(0) => (copied, copied_from) = (Some(Copied::default()), at),
-                Some(pages) => left = pages,
-            }
+) -> Result<(Arc<Socket>, Lent), Error> {
+    match Arc::try_unwrap(socket) {
+        Ok(Socket::Tcp(tcp)) => {
+            let (tcp, lent) = bounds.lenders().lend(file, tcp, lent, to, bounds).await?;
+            Ok((Arc::new(Socket::Tcp(tcp)), lent))
         }
-        let want = usize::try_from(left).unwrap_or(usize::MAX).min(SENT);
-        if at >= cached_to && !by_memory && !file.is_slow() && is_cached(&**file, at, at + want as u64) {
-            cached_to = at + want as u64;
-        }
-        let is_here = at < cached_to;
-        let count = if is_here { want.min((cached_to - at) as usize) } else { want };
-        let sent = if is_here {
-            send(file, socket, told, at, count, &mut copied)
-        } else {
-            if at + AHEAD / 2 > asked_to && !by_memory && !file.is_slow() {
-                let _ = fadvise(file.fd(), asked_to.max(at), NonZeroU64::new(AHEAD), Advice::WillNeed);
-                asked_to = asked_to.max(at) + AHEAD;
-            }
-            let (file, socket, mut taken) = (file.clone(), socket.clone(), copied.take());
-            let send = Answer::blocking(move || {
-                let sent = send(&file, &socket, told, at, count, &mut taken);
-                Ok((sent, taken))
-            });
-            let (sent, taken) = send.wait().await?;
-            copied = taken;
-            sent
-        };
-        match sent {
-            Ok(0) => break,
-            Ok(n) => {
-                is_full = n < count;
-                at += n as u64;
-                bounds.moved(n as u64);
-                turn += n;
-                if turn >= TURN {
-                    turn = 0;
-                    tokio::task::yield_now().await;
-                }
-            }
-            Err(error) if is_no_matter(&error) => {}
-            Err(error) if copied.is_none() && cannot_move(&error) => {
-                (by_memory, cached_to) = (true, at);
-                (copied, copied_from) = (Some(Copied::default()), at);
-            }
-            Err(error) => return Err(of_peer(&error)),
-        }
+        Ok(socket) => Ok((Arc::new(socket), lent)),
+        Err(socket) => Ok((socket, lent)),
     }
-    let copied = if copied.is_some() { at - copied_from } else { 0 };
-    Ok(Sent { count: at - offset, copied })
 }
 
 /// How many bytes a socket holds; none where the kernel hands them over at once.
 fn tail(socket: &Socket) -> u64 {
-    let Socket::Tcp(tcp) = socket else { return 0 };
+    if let Socket::Tcp(tcp) = socket { tail_of(tcp) } else { 0 }
+}
+
+pub(super) fn tail_of(tcp: impl AsFd) -> u64 {
     socket_send_buffer_size(tcp).map_or(0, |size| (size as u64).min(TAIL))
 }
 
 /// Whether it says that the kernel does not move a file's bytes by itself: some of proc(5) and of file systems in programs.
-fn cannot_move(error: &io::Error) -> bool {
+pub(super) fn cannot_move(error: &io::Error) -> bool {
     let error = error.raw_os_error().map(Os::from_raw_os_error);
     matches!(error, Some(Os::INVAL | Os::OPNOTSUPP | Os::NOSYS))
 }
 
-fn is_no_matter(error: &io::Error) -> bool {
+pub(super) fn is_no_matter(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
@@ -279,19 +311,20 @@ fn send(
     count: usize,
     copied: &mut Option<Copied>,
 ) -> io::Result<usize> {
-    if let Some(copied) = copied {
-        return copied.send(file.fd(), socket, told, at, count);
-    }
-    let (mut at, mut sent) = (at, 0);
-    let result = socket.try_write(told, |socket| {
-        sent = sendfile(socket, file.fd(), Some(&mut at), count)?;
-        if sent > 0 && sent < count { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+    let mut sent = 0;
+    let result = socket.try_write(told, |socket| match copied {
+        Some(copied) => copied.send(file.fd(), socket, at, count, &mut sent),
+        None => {
+            sent = sendfile(socket, file.fd(), Some(&mut { at }), count)?;
+            if sent > 0 && sent < count { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+        }
     });
+    // What failed behind that fails again, if not by the same number: the peer is gone.
     if sent > 0 { Ok(sent) } else { result.map(|()| 0) }
 }
 
 /// Whether reading need not wait, as far as a few bytes tell: sendfile(2) has no flag that forbids waiting.
-fn is_cached(file: &dyn Descriptor, from: u64, to: u64) -> bool {
+pub(super) fn is_cached(file: &dyn Descriptor, from: u64, to: u64) -> bool {
     if file.is_in_memory() {
         return true;
     }

@@ -1,0 +1,463 @@
+//! Pages of files that lie in memory, sent by threads that do nothing else: sendfile(2) to each socket that has room.
+//!
+//! A task of the runtime can do the same, and does where reading may have to wait ([`moving`](super::moving)). But each time a socket has room again
+//! the processor has done other things meanwhile, and what it takes to wake a worker, and the task on it, has left its caches: that took
+//! as long again as to send. What one of these threads does fits into a few pages of code, and it wakes once for all sockets that have room.
+
+use std::collections::HashMap;
+use std::io;
+use std::num::NonZero;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use ninefold_proto::Error;
+use rustix::buffer::spare_capacity;
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::fs::sendfile;
+use rustix::io::{Errno as Os, read, write};
+use tokio::sync::oneshot;
+
+use super::copied::Copied;
+use super::descriptor::Descriptor;
+use super::life::{Bounds, aborted, of_peer};
+use super::moving::{Lent, SENT, TAIL, TURN, cannot_move, is_cached, is_no_matter, tail_of};
+
+/// Bytes that are worth handing a socket over and back: some milliseconds of a fast link.
+pub(super) const LEAST: u64 = 256 * 1024;
+
+/// Processors for each thread: one sends what several links take.
+const FOR_EACH: usize = 2;
+
+/// Threads at most.
+const MOST: usize = 8;
+
+/// The number of what wakes a thread; jobs have others.
+const WAKE: u64 = u64::MAX;
+
+/// Events that are taken at a time.
+const EVENTS: usize = 64;
+
+/// The threads, as far as there are any. Dropping it ends them, and what they have.
+#[derive(Debug, Default)]
+pub(super) struct Lenders {
+    threads: Mutex<Vec<Arc<Lender>>>,
+}
+
+/// What is asked of one thread.
+#[derive(Debug)]
+struct Lender {
+    wake: OwnedFd,
+    inbox: Mutex<Inbox>,
+}
+
+#[derive(Debug, Default)]
+struct Inbox {
+    jobs: Vec<Job>,
+    /// Jobs that the thread has, or will have.
+    count: usize,
+    is_closed: bool,
+}
+
+/// A part of a file on its way to a socket.
+struct Job {
+    file: Arc<dyn Descriptor>,
+    socket: std::net::TcpStream,
+    lent: Lent,
+    end: u64,
+    /// As much at its end is to be copied as the socket holds.
+    ends_copied: bool,
+    /// Up to there it lies in memory.
+    cached_to: u64,
+    told: Arc<Told>,
+    done: oneshot::Sender<Done>,
+}
+
+impl std::fmt::Debug for Job {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Job").field("at", &self.lent.at).field("end", &self.end).finish_non_exhaustive()
+    }
+}
+
+/// What a job and who waits for it tell each other.
+#[derive(Debug, Default)]
+struct Told {
+    /// Bytes that were sent.
+    moved: AtomicU64,
+    /// Nobody waits any more.
+    is_given_up: AtomicBool,
+}
+
+/// What became of a job: the socket and how far it came, or what went wrong.
+type Done = io::Result<(std::net::TcpStream, Lent)>;
+
+/// Gives a job up when nobody waits for it any more.
+struct Waiting {
+    told: Arc<Told>,
+    lender: Arc<Lender>,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.lender.inbox().count -= 1;
+        if !self.told.is_given_up.swap(true, Ordering::Relaxed) {
+            self.lender.wake();
+        }
+    }
+}
+
+impl Lender {
+    fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wake(&self) {
+        // It fails where it was woken more often than a number holds, and not once was heard.
+        let _ = write(&self.wake, &1u64.to_le_bytes());
+    }
+}
+
+impl Drop for Lenders {
+    fn drop(&mut self) {
+        for lender in self.threads.get_mut().unwrap_or_else(PoisonError::into_inner) {
+            lender.inbox().is_closed = true;
+            lender.wake();
+        }
+    }
+}
+
+/// However a thread ends, nobody waits for what it has no more.
+struct Ends<'a>(&'a Lender);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        let jobs = {
+            let mut inbox = self.0.inbox();
+            inbox.is_closed = true;
+            std::mem::take(&mut inbox.jobs)
+        };
+        drop(jobs);
+    }
+}
+
+impl Lenders {
+    /// Sends what is left of the file up to `end`, as long as it lies in memory; `ends_copied`: the end of it as copies, as much as the socket
+    /// holds. Gives the socket back, and how far it came: to the end, or where what comes next does not lie in memory, is not in the file, or is
+    /// not moved by the kernel.
+    pub async fn lend(
+        &self,
+        file: &Arc<dyn Descriptor>,
+        socket: tokio::net::TcpStream,
+        lent: Lent,
+        (end, ends_copied): (u64, bool),
+        bounds: &Bounds,
+    ) -> Result<(tokio::net::TcpStream, Lent), Error> {
+        let Some(lender) = self.lender() else { return Ok((socket, lent)) };
+        let told = Arc::new(Told::default());
+        let waiting = Waiting { told: told.clone(), lender };
+        // The runtime would be woken, too.
+        let socket = socket.into_std().map_err(|error| of_peer(&error))?;
+        let (done, ended) = oneshot::channel();
+        let cached_to = lent.at;
+        let job = Job { file: file.clone(), socket, lent, end, ends_copied, cached_to, told, done };
+        {
+            let mut inbox = waiting.lender.inbox();
+            if inbox.is_closed {
+                return Err(aborted());
+            }
+            inbox.jobs.push(job);
+        }
+        waiting.lender.wake();
+        let ended = bounds.wait_moving(|| waiting.told.moved.swap(0, Ordering::Relaxed), ended).await?;
+        waiting.told.is_given_up.store(true, Ordering::Relaxed);
+        // The server ends, or the thread could not go on.
+        let ended = ended.map_err(|_| aborted())?;
+        let back = ended.and_then(|(socket, lent)| Ok((tokio::net::TcpStream::from_std(socket)?, lent)));
+        back.map_err(|error| of_peer(&error))
+    }
+
+    /// The thread that has least to do, with the job that it is going to have counted; `None` where none can be started.
+    fn lender(&self) -> Option<Arc<Lender>> {
+        // To find that out takes a dozen files.
+        static PROCESSORS: LazyLock<usize> = LazyLock::new(|| thread::available_parallelism().map_or(1, NonZero::get));
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        threads.retain(|lender| !lender.inbox().is_closed);
+        let is_idle = threads.iter().any(|lender| lender.inbox().count == 0);
+        if !is_idle && threads.len() < (*PROCESSORS / FOR_EACH).clamp(1, MOST) {
+            match start() {
+                Ok(lender) => threads.push(lender),
+                Err(error) => tracing::debug!(%error, "no thread for streams could be started"),
+            }
+        }
+        let least = threads.iter().min_by_key(|lender| lender.inbox().count)?;
+        least.inbox().count += 1;
+        Some(least.clone())
+    }
+}
+
+fn start() -> io::Result<Arc<Lender>> {
+    let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+    epoll::add(&poll, &wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
+    let lender = Arc::new(Lender { wake, inbox: Mutex::default() });
+    let for_thread = lender.clone();
+    thread::Builder::new().name("ninefold-lends".to_owned()).spawn(move || run(&poll, &for_thread))?;
+    Ok(lender)
+}
+
+/// The thread: until its server is gone.
+fn run(poll: &OwnedFd, lender: &Lender) {
+    let _ends = Ends(lender);
+    let mut jobs: HashMap<u64, Job> = HashMap::new();
+    let mut next = 0;
+    let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS);
+    loop {
+        events.clear();
+        match epoll::wait(poll, spare_capacity(&mut events), None) {
+            Ok(_) | Err(Os::INTR) => {}
+            // It goes with its jobs, whose streams end in an error.
+            Err(error) => return tracing::error!(%error, "a thread for streams cannot go on"),
+        }
+        for event in &events {
+            let number = event.data.u64();
+            if number == WAKE {
+                let _ = read(&lender.wake, &mut [0; 8]);
+                let new = {
+                    let mut inbox = lender.inbox();
+                    if inbox.is_closed {
+                        return;
+                    }
+                    std::mem::take(&mut inbox.jobs)
+                };
+                // A socket that is closed is waited for no more.
+                jobs.retain(|_, job| !job.told.is_given_up.load(Ordering::Relaxed));
+                for job in new.into_iter().filter(|job| !job.told.is_given_up.load(Ordering::Relaxed)) {
+                    let out = epoll::EventFlags::OUT;
+                    match epoll::add(poll, &job.socket, epoll::EventData::new_u64(next), out) {
+                        Ok(()) => drop(jobs.insert(next, job)),
+                        Err(error) => job.end(Err(error.into())),
+                    }
+                    next += 1;
+                }
+            } else if let Some(job) = jobs.get_mut(&number)
+                && let Some(ended) = job.turn()
+                && let Some(job) = jobs.remove(&number)
+            {
+                // Where it fails it is not waited for either.
+                let _ = epoll::delete(poll, &job.socket);
+                job.end(ended);
+            }
+        }
+    }
+}
+
+impl Job {
+    /// Sends until the socket has no room, or so much that others have their turn: `None`. Else it is done.
+    fn turn(&mut self) -> Option<io::Result<()>> {
+        let mut turn = 0;
+        while self.lent.at < self.end && turn < TURN {
+            let at = self.lent.at;
+            if at >= self.cached_to {
+                let to = self.end.min(at + SENT as u64);
+                if !is_cached(&*self.file, at, to) {
+                    return Some(Ok(()));
+                }
+                self.cached_to = to;
+            }
+            let mut count = (self.cached_to - at) as usize;
+            if self.ends_copied && self.lent.copied.is_none() && self.end - at <= TAIL + SENT as u64 {
+                match (self.end - at).saturating_sub(tail_of(&self.socket)) {
+                    0 => (self.lent.copied, self.lent.copied_from) = (Some(Copied::default()), at),
+                    pages => count = count.min(pages as usize),
+                }
+            }
+            let (file, mut sent) = (self.file.fd(), 0);
+            let result = match &mut self.lent.copied {
+                Some(copied) => copied.send(file, self.socket.as_fd(), at, count, &mut sent),
+                None => {
+                    sendfile(&self.socket, file, Some(&mut { at }), count).map_err(io::Error::from).map(|n| sent = n)
+                }
+            };
+            self.lent.at += sent as u64;
+            self.told.moved.fetch_add(sent as u64, Ordering::Relaxed);
+            turn += sent;
+            match result {
+                // The file has no more.
+                Ok(()) if sent == 0 => return Some(Ok(())),
+                Ok(()) if sent < count => return None,
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
+                Err(error) if is_no_matter(&error) => {}
+                // Who waits sees whether the kernel does not move this file.
+                Err(error) if cannot_move(&error) => return Some(Ok(())),
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        (self.lent.at == self.end).then_some(Ok(()))
+    }
+
+    fn end(self, result: io::Result<()>) {
+        let Job { file, socket, lent, done, .. } = self;
+        // Who waits closes it.
+        drop(file);
+        // Where nobody waits the socket is closed.
+        let _ = done.send(result.map(|()| (socket, lent)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::BorrowedFd;
+    use std::os::unix::fs::FileExt;
+    use std::time::Duration;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::time::timeout;
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::server::{Server, StreamLimits};
+
+    /// More than a socket and its peer's hold: tcp(7), tcp_wmem and tcp_rmem.
+    const LENGTH: usize = 64 << 20;
+
+    /// The bound of what ought to come soon.
+    const SOON: Duration = Duration::from_secs(60);
+
+    struct Plain(std::fs::File);
+
+    impl Descriptor for Plain {
+        fn fd(&self) -> BorrowedFd<'_> {
+            self.0.as_fd()
+        }
+
+        fn as_user(&self, call: &mut dyn FnMut() -> Result<(), Error>) -> Result<(), Error> {
+            call()
+        }
+
+        fn is_slow(&self) -> bool {
+            false
+        }
+
+        fn is_in_memory(&self) -> bool {
+            true
+        }
+    }
+
+    fn content() -> Vec<u8> {
+        (0..LENGTH / 4).flat_map(|n| (n as u32).to_le_bytes()).collect()
+    }
+
+    fn file() -> Arc<dyn Descriptor> {
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(&content(), 0).unwrap();
+        Arc::new(Plain(file))
+    }
+
+    async fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (near, far) = tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), listener.accept());
+        (near.unwrap(), far.unwrap().0)
+    }
+
+    fn server(idle: Duration) -> Arc<Server> {
+        Server::builder().streams(StreamLimits { idle, ..StreamLimits::default() }).build()
+    }
+
+    fn from(at: u64) -> Lent {
+        Lent { at, copied: None, copied_from: at }
+    }
+
+    fn jobs(server: &Server) -> usize {
+        server.streams.lenders.threads.lock().unwrap().iter().map(|lender| lender.inbox().count).sum()
+    }
+
+    #[tokio::test]
+    async fn what_lies_in_memory_comes_to_many_peers_and_their_sockets_come_back() {
+        let server = server(SOON);
+        let (file, content) = (file(), content());
+        let one = async |number: usize| {
+            let bounds = Bounds::new(CancellationToken::new(), server.clone());
+            let (near, mut far) = pair().await;
+            // One asks for more than there is, one for copies at the end.
+            let (begin, end) = (number * 1_000_003, if number == 0 { i64::MAX as usize } else { LENGTH - number });
+            let to = (end as u64, number == 1);
+            let lend = server.streams.lenders.lend(&file, near, from(begin as u64), to, &bounds);
+            let take = async {
+                let mut came = vec![0; end.min(LENGTH) - begin];
+                far.read_exact(&mut came).await.unwrap();
+                assert!(came == content[begin..end.min(LENGTH)]);
+            };
+            let (lent, ()) = tokio::join!(lend, take);
+            let (mut near, lent) = lent.unwrap();
+            assert_eq!(lent.at as usize, end.min(LENGTH));
+            assert_eq!(lent.copied.is_some(), number == 1);
+            assert!(number != 1 || (1..=TAIL).contains(&(lent.at - lent.copied_from)));
+            near.write_all(b"more").await.unwrap();
+            let mut more = [0; 4];
+            far.read_exact(&mut more).await.unwrap();
+            assert_eq!(&more, b"more");
+        };
+        timeout(SOON, futures_util::future::join_all((0..5).map(one))).await.unwrap();
+        assert_eq!(jobs(&server), 0);
+    }
+
+    #[tokio::test]
+    async fn who_waits_no_more_or_for_too_long_has_the_connection_closed() {
+        let (file, idle) = (file(), Duration::from_millis(50));
+        for (idle, aborts) in [(idle, false), (SOON, true), (SOON, false)] {
+            let server = server(idle);
+            let abort = CancellationToken::new();
+            let bounds = Bounds::new(abort.clone(), server.clone());
+            let (near, mut far) = pair().await;
+            let mut lend = Box::pin(server.streams.lenders.lend(&file, near, from(0), (LENGTH as u64, false), &bounds));
+            if idle < SOON {
+                assert_eq!(lend.as_mut().await.unwrap_err().errno, ninefold_proto::Errno::ETIMEDOUT);
+            } else {
+                assert!(timeout(Duration::from_millis(20), lend.as_mut()).await.is_err());
+                assert_eq!(jobs(&server), 1);
+                if aborts {
+                    abort.cancel();
+                    assert_eq!(lend.as_mut().await.unwrap_err().errno, ninefold_proto::Errno::ECANCELED);
+                }
+            }
+            drop(lend);
+            assert_eq!(jobs(&server), 0);
+            // What lay in the sockets, and an end.
+            let took = timeout(SOON, far.read_to_end(&mut Vec::new())).await.unwrap();
+            assert!(took.is_ok_and(|took| took < LENGTH));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_is_gone_is_told_as_such() {
+        let server = server(SOON);
+        let bounds = Bounds::new(CancellationToken::new(), server.clone());
+        let (near, far) = pair().await;
+        drop(far);
+        let file = file();
+        let lend = server.streams.lenders.lend(&file, near, from(0), (LENGTH as u64, false), &bounds);
+        let error = timeout(SOON, lend).await.unwrap().unwrap_err();
+        assert!([Os::PIPE, Os::CONNRESET].map(|os| os.raw_os_error() as u32).contains(&error.errno.0), "{error}");
+    }
+
+    #[tokio::test]
+    async fn the_threads_end_with_what_they_have_when_their_server_does() {
+        let (server, lenders, file) = (server(SOON), Lenders::default(), file());
+        let bounds = Bounds::new(CancellationToken::new(), server.clone());
+        let (near, mut far) = pair().await;
+        let lend = lenders.lend(&file, near, from(0), (LENGTH as u64, false), &bounds);
+        assert!(timeout(Duration::from_millis(20), lend).await.is_err());
+        let lender = Arc::downgrade(&lenders.threads.lock().unwrap()[0]);
+        drop(lenders);
+        assert!(timeout(SOON, far.read_to_end(&mut Vec::new())).await.unwrap().is_ok());
+        let ended = async {
+            while lender.upgrade().is_some() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        timeout(SOON, ended).await.expect("the end of the thread");
+    }
+}
