@@ -714,10 +714,19 @@ impl Ranges {
         self.asked = Some(AbortOnDropHandle::new(tokio::spawn(ask)));
     }
 
+    /// Whether there is anything that more streams could bring. What is evenly parted ends while all connections still grow.
+    fn can_widen(&self) -> bool {
+        let is_worth_it = |part: &Part| part.is_lent && part.left() >= 2 * LEAST;
+        self.even.is_none() && (!self.queue.is_empty() || self.parts.values().any(is_worth_it))
+    }
+
     /// Begins with what no stream has begun with, then parts the range that has most left, while more streams are wanted than there are.
     fn widen(&mut self) {
         let wanted = if self.is_in_band { 1 } else { self.width.at(Instant::now()).max(1) };
-        if self.width.asks() {
+        if !self.can_widen() {
+            // Nor does the end of the session then wait for the answer, or that it was given up.
+            self.asked = None;
+        } else if self.width.asks() {
             self.ask_for_trip();
         }
         while self.staying() < wanted

@@ -19,6 +19,13 @@ const SHARE: Duration = Duration::from_micros(100);
 /// once. Where it has none, to send once is less work.
 const HALF: Duration = Duration::from_micros(12);
 
+/// Of the largest batch lately, what one has at least to be sent in two. From then on each half comes as a batch of its own while the other is made: to part these again
+/// keeps nobody more at work, and costs a write and a read more.
+const WHOLE: f64 = 0.75;
+
+/// Batches after which the largest one counts for a sixteenth less.
+const AGE: u8 = 64;
+
 /// A thread on which one connection had a turn behind the other, and none for so long between them, has time to spare. What else it did meanwhile is
 /// not known here: it costs a write more. Where connections take turns, one is at work while the peers of others are.
 const SLEPT: Duration = Duration::from_micros(5);
@@ -42,13 +49,16 @@ pub(super) struct Early {
     since: Instant,
     /// Bytes that are left when half of what came last is done, and when that came; until replies are sent.
     half: Option<(usize, Instant)>,
+    /// The bytes of the largest batch lately, and how many came since they were last taken for less.
+    most: usize,
+    batches: u8,
     /// Bytes that were to be done when something came or was sent last.
     from: usize,
 }
 
 impl Early {
     pub fn new(now: Instant) -> Early {
-        Early { is_alone: false, looks: LOOKS, spare: 0, since: now, half: None, from: 0 }
+        Early { is_alone: false, looks: LOOKS, spare: 0, since: now, half: None, most: 0, batches: 0, from: 0 }
     }
 
     /// A turn begins. The last one on this thread ended at `last`, if it was one of the same connection.
@@ -76,7 +86,12 @@ impl Early {
 
     /// Requests came; so many bytes of them are there.
     pub fn came(&mut self, bytes: usize, now: Instant) {
-        self.half = Some((bytes / 2, now));
+        self.batches += 1;
+        if self.batches == AGE {
+            (self.batches, self.most) = (0, self.most - self.most / 16);
+        }
+        self.most = self.most.max(bytes);
+        self.half = (bytes as f64 >= self.most as f64 * WHOLE).then_some((bytes / 2, now));
         self.from = bytes;
     }
 
@@ -115,6 +130,22 @@ mod tests {
         early.came(800, now + 70 * US);
         assert!(!early.is_time(400, now + 70 * US + HALF - US));
         assert!(early.is_time(400, now + 70 * US + HALF));
+    }
+
+    #[test]
+    fn what_comes_as_halves_is_not_parted_again_while_there_are_larger_ones() {
+        let now = Instant::now();
+        let mut early = Early::new(now);
+        early.begin(now, Some(now - SLEPT));
+        let mut parts = |bytes| {
+            early.came(bytes, now);
+            early.is_time(bytes / 2, now + HALF)
+        };
+        assert!(parts(1000) && parts(750) && !parts(749));
+        // With time it is forgotten how large they were.
+        assert!((0..100).all(|_| !parts(500)));
+        assert!((0..1000).any(|_| parts(500)));
+        assert!(parts(500));
     }
 
     #[test]

@@ -382,6 +382,8 @@ async fn the_streams_of_a_long_file_are_asked_for_with_its_open() {
     let mut ranges = begun.file.ranges(0, SIZE as u64, 8);
     gather(&mut ranges, 0, SIZE).await.unwrap();
     assert!(ranges.is_settled());
+    // What a round trip takes by then is not asked, as nothing would come of it but the wait for the answer.
+    assert_eq!(client.stats().messages.get("Tgetattr"), Some(&1));
     // The session's own, and those that were opened ahead.
     assert_eq!(scene.made.load(Ordering::Relaxed), 9);
 }
