@@ -97,8 +97,8 @@ struct Density {
 impl Density {
     fn is_dense(&mut self, now: u64) -> bool {
         if now >= self.since + LOOK {
-            // In a longer time it takes no more: the direction was idle meanwhile.
-            *self = Density { since: now, packets: 0, was_dense: self.packets >= DENSE && now < self.since + 2 * LOOK };
+            let was_dense = u64::from(self.packets) * LOOK >= u64::from(DENSE) * (now - self.since);
+            *self = Density { since: now, packets: 0, was_dense };
         }
         self.was_dense
     }
@@ -175,6 +175,7 @@ impl Pump {
             let now = self.now();
             let wake = self.line.wake();
             if wake.is_some() && self.density.is_dense(now) {
+                self.spun = 0;
                 std::thread::sleep(Duration::from_nanos(BUNCH));
                 self.watched = self.now().min(now + BUNCH);
                 continue;
@@ -254,7 +255,7 @@ impl Pump {
                 if send(&self.to, &packet).is_err() {
                     self.care.undeliverable.add(packet.len());
                 }
-                self.density.packets += 1;
+                self.density.packets = self.density.packets.saturating_add(1);
                 self.care.latest_ns = self.care.latest_ns.max(now - due);
                 self.care.late += u64::from(now - due > LATE);
             } else {

@@ -673,7 +673,7 @@ impl NameOp for BeginRead {
         }
         let metadata = told(metadata.take().await)?;
         for granted in &mut grants {
-            // What the server goes by; should the file have had another length by then, whoever looks at it at the end sees that it was changed. Where nothing is
+            // What the server goes by. Should the file have had another length by then, its number at the stream's end is another, or 0. Where nothing is
             // known of it, who looks looks behind all of them.
             let copied_from = |metadata: &Metadata| metadata.size.saturating_sub(stream::LONG);
             granted.is_lent =

@@ -3,25 +3,35 @@
 //! A task of the runtime can do the same, and does where reading may have to wait ([`moving`](super::moving)). But each time a socket has room again
 //! the processor has done other things meanwhile, and what it takes to wake a worker, and the task on it, has left its caches: that took
 //! as long again as to send. What one of these threads does fits into a few pages of code, and it wakes once for all sockets that have room.
+//!
+//! Whether a page lies in memory is asked here and there only, so that a thread may have to wait for a disk all the same. A stream whose turn took long goes back
+//! to its task for good, and a thread that is held up gets no others meanwhile.
+//!
+//! The list of threads is locked before one's inbox, where both are.
 
 use std::collections::HashMap;
 use std::io;
 use std::num::NonZero;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
-use ninefold_proto::Error;
+use ninefold_proto::{Errno, Error};
 use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::fs::sendfile;
 use rustix::io::{Errno as Os, read, write};
+use tokio::net::TcpStream;
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 use super::copied::Copied;
 use super::descriptor::Descriptor;
-use super::life::{Bounds, aborted, of_peer};
+use super::life::{Bounds, of_peer};
 use super::moving::{Lent, SENT, TAIL, TURN, cannot_move, is_cached, is_no_matter, tail_of};
 
 /// Bytes that are worth handing a socket over and back: some milliseconds of a fast link.
@@ -39,6 +49,15 @@ const WAKE: u64 = u64::MAX;
 /// Events that are taken at a time.
 const EVENTS: usize = 64;
 
+/// A turn in which nothing was waited for takes less, on a busy machine too.
+const SHORT: Duration = Duration::from_millis(20);
+
+/// A thread whose turn takes so long is held up.
+const HELD_UP: Duration = Duration::from_millis(50);
+
+/// Turns one behind another in which a socket that says that it has room takes nothing, behind which somebody else is to find out why.
+const VAIN: u8 = 2;
+
 /// The threads, as far as there are any. Dropping it ends them, and what they have.
 #[derive(Debug, Default)]
 pub(super) struct Lenders {
@@ -50,13 +69,15 @@ pub(super) struct Lenders {
 struct Lender {
     wake: OwnedFd,
     inbox: Mutex<Inbox>,
+    /// Jobs that it has, or will have.
+    jobs: AtomicUsize,
+    /// When its turn began, in milliseconds since some time; 0 while it has none.
+    turn_began: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct Inbox {
     jobs: Vec<Job>,
-    /// Jobs that the thread has, or will have.
-    count: usize,
     is_closed: bool,
 }
 
@@ -70,8 +91,13 @@ struct Job {
     ends_copied: bool,
     /// Up to there it lies in memory.
     cached_to: u64,
+    /// Turns one behind another in which nothing was sent.
+    vain: u8,
     told: Arc<Told>,
     done: oneshot::Sender<Done>,
+    /// Where files are closed that nobody waits for.
+    runtime: Handle,
+    _counted: Counted,
 }
 
 impl std::fmt::Debug for Job {
@@ -90,7 +116,16 @@ struct Told {
 }
 
 /// What became of a job: the socket and how far it came, or what went wrong.
-type Done = io::Result<(std::net::TcpStream, Lent)>;
+type Done = Result<(std::net::TcpStream, Lent), Error>;
+
+/// One of a thread's jobs, until it is dropped.
+struct Counted(Arc<Lender>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.jobs.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 /// Gives a job up when nobody waits for it any more.
 struct Waiting {
@@ -100,11 +135,23 @@ struct Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        self.lender.inbox().count -= 1;
-        if !self.told.is_given_up.swap(true, Ordering::Relaxed) {
-            self.lender.wake();
+        if self.told.is_given_up.swap(true, Ordering::Relaxed) {
+            return;
         }
+        // A thread that is held up has not even looked at it.
+        let unseen: Vec<Job> = {
+            let mut inbox = self.lender.inbox();
+            inbox.jobs.extract_if(.., |job| Arc::ptr_eq(&job.told, &self.told)).collect()
+        };
+        drop(unseen);
+        self.lender.wake();
     }
+}
+
+/// Milliseconds since some time, and not 0.
+fn now() -> u64 {
+    static BEGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
+    BEGIN.elapsed().as_millis() as u64 + 1
 }
 
 impl Lender {
@@ -113,8 +160,19 @@ impl Lender {
     }
 
     fn wake(&self) {
-        // It fails where it was woken more often than a number holds, and not once was heard.
+        // Any number but 0. It fails where so many are unheard that one will be heard.
         let _ = write(&self.wake, &1u64.to_le_bytes());
+    }
+
+    fn jobs(&self) -> usize {
+        self.jobs.load(Ordering::Relaxed)
+    }
+
+    fn is_held_up(&self) -> bool {
+        match self.turn_began.load(Ordering::Relaxed) {
+            0 => false,
+            began => u128::from(now().saturating_sub(began)) >= HELD_UP.as_millis(),
+        }
     }
 }
 
@@ -142,65 +200,96 @@ impl Drop for Ends<'_> {
 }
 
 impl Lenders {
-    /// Sends what is left of the file up to `end`, as long as it lies in memory; `ends_copied`: the end of it as copies, as much as the socket
-    /// holds. Gives the socket back, and how far it came: to the end, or where what comes next does not lie in memory, is not in the file, or is
-    /// not moved by the kernel.
+    /// Sends what is left of the file up to `end`, as long as it lies in memory, as it is known to do up to `cached_to`; `ends_copied`: the end of it
+    /// as copies, as much as the socket holds. Gives the socket back, and how far it came: to the end, or where what comes next does not lie in memory,
+    /// is not in the file, or is not moved by the kernel.
     pub async fn lend(
         &self,
         file: &Arc<dyn Descriptor>,
-        socket: tokio::net::TcpStream,
+        socket: TcpStream,
         lent: Lent,
-        (end, ends_copied): (u64, bool),
+        (cached_to, end, ends_copied): (u64, u64, bool),
         bounds: &Bounds,
-    ) -> Result<(tokio::net::TcpStream, Lent), Error> {
-        let Some(lender) = self.lender() else { return Ok((socket, lent)) };
-        let told = Arc::new(Told::default());
-        let waiting = Waiting { told: told.clone(), lender };
-        // The runtime would be woken, too.
+    ) -> Result<(TcpStream, Lent), Error> {
+        let Some(counted) = self.lender() else { return Ok((socket, lent)) };
+        let lender = counted.0.clone();
+        // What comes of the socket wakes the runtime no more.
         let socket = socket.into_std().map_err(|error| of_peer(&error))?;
-        let (done, ended) = oneshot::channel();
-        let cached_to = lent.at;
-        let job = Job { file: file.clone(), socket, lent, end, ends_copied, cached_to, told, done };
-        {
-            let mut inbox = waiting.lender.inbox();
+        let told = Arc::new(Told::default());
+        let (done, mut ended) = oneshot::channel();
+        let job = Job {
+            file: file.clone(),
+            socket,
+            lent,
+            end,
+            ends_copied,
+            cached_to,
+            vain: 0,
+            told: told.clone(),
+            done,
+            runtime: Handle::current(),
+            _counted: counted,
+        };
+        let refused = {
+            let mut inbox = lender.inbox();
             if inbox.is_closed {
-                return Err(aborted());
+                Some(job)
+            } else {
+                inbox.jobs.push(job);
+                None
             }
-            inbox.jobs.push(job);
+        };
+        if let Some(Job { socket, lent, .. }) = refused {
+            return back(socket, lent);
         }
-        waiting.lender.wake();
-        let ended = bounds.wait_moving(|| waiting.told.moved.swap(0, Ordering::Relaxed), ended).await?;
+        lender.wake();
+        let waiting = Waiting { told, lender };
+        let moved = || waiting.told.moved.swap(0, Ordering::Relaxed);
+        let ended = match bounds.wait_moving(moved, &mut ended).await {
+            Ok(ended) => ended,
+            Err(error) => {
+                // The stream has not ended before its connection has, if the thread is not held up.
+                drop(waiting);
+                let _ = timeout(HELD_UP, ended).await;
+                return Err(error);
+            }
+        };
         waiting.told.is_given_up.store(true, Ordering::Relaxed);
-        // The server ends, or the thread could not go on.
-        let ended = ended.map_err(|_| aborted())?;
-        let back = ended.and_then(|(socket, lent)| Ok((tokio::net::TcpStream::from_std(socket)?, lent)));
-        back.map_err(|error| of_peer(&error))
+        ended
+            .map_err(|_| Error::with_text(Errno::EIO, "what sent the stream has ended"))?
+            .and_then(|(socket, lent)| back(socket, lent))
     }
 
-    /// The thread that has least to do, with the job that it is going to have counted; `None` where none can be started.
-    fn lender(&self) -> Option<Arc<Lender>> {
+    /// The thread that has least to do, with the job that it is going to have counted; `None` where all are held up, or none can be started.
+    fn lender(&self) -> Option<Counted> {
         // To find that out takes a dozen files.
         static PROCESSORS: LazyLock<usize> = LazyLock::new(|| thread::available_parallelism().map_or(1, NonZero::get));
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         threads.retain(|lender| !lender.inbox().is_closed);
-        let is_idle = threads.iter().any(|lender| lender.inbox().count == 0);
-        if !is_idle && threads.len() < (*PROCESSORS / FOR_EACH).clamp(1, MOST) {
+        let has_idle = threads.iter().any(|lender| lender.jobs() == 0 && !lender.is_held_up());
+        if !has_idle && threads.len() < (*PROCESSORS / FOR_EACH).clamp(1, MOST) {
             match start() {
                 Ok(lender) => threads.push(lender),
                 Err(error) => tracing::debug!(%error, "no thread for streams could be started"),
             }
         }
-        let least = threads.iter().min_by_key(|lender| lender.inbox().count)?;
-        least.inbox().count += 1;
-        Some(least.clone())
+        let least = threads.iter().filter(|lender| !lender.is_held_up()).min_by_key(|lender| lender.jobs())?;
+        least.jobs.fetch_add(1, Ordering::Relaxed);
+        Some(Counted(least.clone()))
     }
+}
+
+/// A socket to the runtime.
+fn back(socket: std::net::TcpStream, lent: Lent) -> Result<(TcpStream, Lent), Error> {
+    TcpStream::from_std(socket).map(|socket| (socket, lent)).map_err(|error| of_peer(&error))
 }
 
 fn start() -> io::Result<Arc<Lender>> {
     let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
     epoll::add(&poll, &wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
-    let lender = Arc::new(Lender { wake, inbox: Mutex::default() });
+    let (inbox, jobs, turn_began) = (Mutex::default(), AtomicUsize::new(0), AtomicU64::new(0));
+    let lender = Arc::new(Lender { wake, inbox, jobs, turn_began });
     let for_thread = lender.clone();
     thread::Builder::new().name("ninefold-lends".to_owned()).spawn(move || run(&poll, &for_thread))?;
     Ok(lender)
@@ -230,33 +319,56 @@ fn run(poll: &OwnedFd, lender: &Lender) {
                     }
                     std::mem::take(&mut inbox.jobs)
                 };
-                // A socket that is closed is waited for no more.
-                jobs.retain(|_, job| !job.told.is_given_up.load(Ordering::Relaxed));
-                for job in new.into_iter().filter(|job| !job.told.is_given_up.load(Ordering::Relaxed)) {
+                for (_, job) in jobs.extract_if(|_, job| job.is_given_up()) {
+                    job.leave(poll, None);
+                }
+                for job in new {
                     let out = epoll::EventFlags::OUT;
                     match epoll::add(poll, &job.socket, epoll::EventData::new_u64(next), out) {
                         Ok(()) => drop(jobs.insert(next, job)),
-                        Err(error) => job.end(Err(error.into())),
+                        // Who waits goes on by himself.
+                        Err(_) => job.end(Ok(())),
                     }
                     next += 1;
                 }
-            } else if let Some(job) = jobs.get_mut(&number)
-                && let Some(ended) = job.turn()
-                && let Some(job) = jobs.remove(&number)
-            {
-                // Where it fails it is not waited for either.
-                let _ = epoll::delete(poll, &job.socket);
-                job.end(ended);
+            } else if let Some(job) = jobs.get_mut(&number) {
+                lender.turn_began.store(now(), Ordering::Relaxed);
+                // A file server's failure is none of the others'.
+                let ended = catch_unwind(AssertUnwindSafe(|| job.turn()));
+                lender.turn_began.store(0, Ordering::Relaxed);
+                let ended = ended.unwrap_or_else(|_| Some(Err(Error::with_text(Errno::EIO, "file server failed"))));
+                if ended.is_some()
+                    && let Some(job) = jobs.remove(&number)
+                {
+                    job.leave(poll, ended);
+                }
             }
         }
     }
 }
 
 impl Job {
+    fn is_given_up(&self) -> bool {
+        self.told.is_given_up.load(Ordering::Relaxed)
+    }
+
     /// Sends until the socket has no room, or so much that others have their turn: `None`. Else it is done.
-    fn turn(&mut self) -> Option<io::Result<()>> {
+    fn turn(&mut self) -> Option<Result<(), Error>> {
+        let (began, from) = (Instant::now(), self.lent.at);
+        let ended = self.send();
+        self.vain = if self.lent.at > from { 0 } else { self.vain + 1 };
+        // Until the next one what lies in memory may have left it.
+        self.cached_to = self.lent.at;
+        if began.elapsed() > SHORT {
+            self.lent.is_held_up = true;
+        }
+        let goes_back = self.lent.is_held_up || self.vain >= VAIN;
+        ended.or_else(|| goes_back.then_some(Ok(())))
+    }
+
+    fn send(&mut self) -> Option<Result<(), Error>> {
         let mut turn = 0;
-        while self.lent.at < self.end && turn < TURN {
+        while self.lent.at < self.end && turn < TURN && !self.is_given_up() {
             let at = self.lent.at;
             if at >= self.cached_to {
                 let to = self.end.min(at + SENT as u64);
@@ -291,17 +403,32 @@ impl Job {
                 Err(error) if is_no_matter(&error) => {}
                 // Who waits sees whether the kernel does not move this file.
                 Err(error) if cannot_move(&error) => return Some(Ok(())),
-                Err(error) => return Some(Err(error)),
+                Err(error) => return Some(Err(of_peer(&error))),
             }
         }
         (self.lent.at == self.end).then_some(Ok(()))
     }
 
-    fn end(self, result: io::Result<()>) {
+    /// The thread has it no more. Without `ended` nobody waits for it.
+    fn leave(self, poll: &OwnedFd, ended: Option<Result<(), Error>>) {
+        // Where a copy of the descriptor is left, its close alone would leave it to be told of for ever.
+        let _ = epoll::delete(poll, &self.socket);
+        match ended {
+            Some(result) if !self.is_given_up() => self.end(result),
+            _ => {
+                let Job { file, socket, runtime, .. } = self;
+                drop(socket);
+                // The last close of a file that was removed may take long.
+                drop(runtime.spawn_blocking(move || drop(file)));
+            }
+        }
+    }
+
+    fn end(self, result: Result<(), Error>) {
         let Job { file, socket, lent, done, .. } = self;
-        // Who waits closes it.
+        // Before it is told: who waits has another, and closes the last one where that may take long.
         drop(file);
-        // Where nobody waits the socket is closed.
+        // Where nobody waits the socket is closed, by a reset as it was set before.
         let _ = done.send(result.map(|()| (socket, lent)));
     }
 }
@@ -310,11 +437,9 @@ impl Job {
 mod tests {
     use std::os::fd::BorrowedFd;
     use std::os::unix::fs::FileExt;
-    use std::time::Duration;
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::{TcpListener, TcpStream};
-    use tokio::time::timeout;
+    use tokio::net::TcpListener;
     use tokio_util::sync::CancellationToken;
 
     use super::*;
@@ -326,7 +451,8 @@ mod tests {
     /// The bound of what ought to come soon.
     const SOON: Duration = Duration::from_secs(60);
 
-    struct Plain(std::fs::File);
+    /// A file that lies in memory for so many questions.
+    struct Plain(std::fs::File, AtomicUsize);
 
     impl Descriptor for Plain {
         fn fd(&self) -> BorrowedFd<'_> {
@@ -342,7 +468,7 @@ mod tests {
         }
 
         fn is_in_memory(&self) -> bool {
-            true
+            self.1.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
         }
     }
 
@@ -351,9 +477,15 @@ mod tests {
     }
 
     fn file() -> Arc<dyn Descriptor> {
-        let file = tempfile::tempfile().unwrap();
+        file_for(usize::MAX)
+    }
+
+    fn file_for(questions: usize) -> Arc<dyn Descriptor> {
+        // tmpfs has no way to ask it whether it would wait.
+        let file = rustix::fs::memfd_create("f", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let file = std::fs::File::from(file);
         file.write_all_at(&content(), 0).unwrap();
-        Arc::new(Plain(file))
+        Arc::new(Plain(file, AtomicUsize::new(questions)))
     }
 
     async fn pair() -> (TcpStream, TcpStream) {
@@ -367,11 +499,11 @@ mod tests {
     }
 
     fn from(at: u64) -> Lent {
-        Lent { at, copied: None, copied_from: at }
+        Lent { at, copied: None, copied_from: at, is_held_up: false }
     }
 
     fn jobs(server: &Server) -> usize {
-        server.streams.lenders.threads.lock().unwrap().iter().map(|lender| lender.inbox().count).sum()
+        server.streams.lenders.threads.lock().unwrap().iter().map(|lender| lender.jobs()).sum()
     }
 
     #[tokio::test]
@@ -383,7 +515,7 @@ mod tests {
             let (near, mut far) = pair().await;
             // One asks for more than there is, one for copies at the end.
             let (begin, end) = (number * 1_000_003, if number == 0 { i64::MAX as usize } else { LENGTH - number });
-            let to = (end as u64, number == 1);
+            let to = (begin as u64, end as u64, number == 1);
             let lend = server.streams.lenders.lend(&file, near, from(begin as u64), to, &bounds);
             let take = async {
                 let mut came = vec![0; end.min(LENGTH) - begin];
@@ -412,23 +544,100 @@ mod tests {
             let abort = CancellationToken::new();
             let bounds = Bounds::new(abort.clone(), server.clone());
             let (near, mut far) = pair().await;
-            let mut lend = Box::pin(server.streams.lenders.lend(&file, near, from(0), (LENGTH as u64, false), &bounds));
+            let mut lend =
+                Box::pin(server.streams.lenders.lend(&file, near, from(0), (0, LENGTH as u64, false), &bounds));
             if idle < SOON {
-                assert_eq!(lend.as_mut().await.unwrap_err().errno, ninefold_proto::Errno::ETIMEDOUT);
+                assert_eq!(lend.as_mut().await.unwrap_err().errno, Errno::ETIMEDOUT);
             } else {
                 assert!(timeout(Duration::from_millis(20), lend.as_mut()).await.is_err());
                 assert_eq!(jobs(&server), 1);
                 if aborts {
                     abort.cancel();
-                    assert_eq!(lend.as_mut().await.unwrap_err().errno, ninefold_proto::Errno::ECANCELED);
+                    assert_eq!(lend.as_mut().await.unwrap_err().errno, Errno::ECANCELED);
                 }
             }
             drop(lend);
-            assert_eq!(jobs(&server), 0);
+            let gone = async {
+                while jobs(&server) > 0 {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            timeout(SOON, gone).await.expect("the end of the job");
             // What lay in the sockets, and an end.
             let took = timeout(SOON, far.read_to_end(&mut Vec::new())).await.unwrap();
             assert!(took.is_ok_and(|took| took < LENGTH));
         }
+    }
+
+    #[tokio::test]
+    async fn where_what_comes_next_is_not_in_memory_the_socket_comes_back() {
+        let server = server(SOON);
+        let bounds = Bounds::new(CancellationToken::new(), server.clone());
+        let (near, mut far) = pair().await;
+        let file = file_for(3);
+        let lend = server.streams.lenders.lend(&file, near, from(0), (0, LENGTH as u64, false), &bounds);
+        let take = async {
+            let mut taken = vec![0; 1 << 20];
+            while far.read(&mut taken).await.is_ok() {}
+        };
+        let at = tokio::select! {
+            lent = timeout(SOON, lend) => lent.unwrap().unwrap().1.at,
+            () = take => panic!("the connection failed"),
+        };
+        assert!((1..=3 * SENT as u64).contains(&at), "{at}");
+    }
+
+    #[tokio::test]
+    async fn a_file_server_that_panics_ends_its_own_stream_and_no_other() {
+        struct Panics;
+
+        impl Descriptor for Panics {
+            fn fd(&self) -> BorrowedFd<'_> {
+                panic!("no descriptor")
+            }
+
+            fn as_user(&self, call: &mut dyn FnMut() -> Result<(), Error>) -> Result<(), Error> {
+                call()
+            }
+
+            fn is_slow(&self) -> bool {
+                false
+            }
+
+            fn is_in_memory(&self) -> bool {
+                true
+            }
+        }
+
+        let server = server(SOON);
+        let bounds = Bounds::new(CancellationToken::new(), server.clone());
+        let (file, panics): (_, Arc<dyn Descriptor>) = (file(), Arc::new(Panics));
+        let ((near, mut far), (other, _other)) = (pair().await, pair().await);
+        let lenders = &server.streams.lenders;
+        let good = lenders.lend(&file, near, from(0), (0, LENGTH as u64, false), &bounds);
+        let bad = lenders.lend(&panics, other, from(0), (0, LENGTH as u64, false), &bounds);
+        let take = async {
+            let mut all = vec![0; LENGTH];
+            far.read_exact(&mut all[..1]).await.unwrap();
+            assert_eq!(timeout(SOON, bad).await.unwrap().unwrap_err().errno, Errno::EIO);
+            far.read_exact(&mut all[1..]).await.unwrap();
+            assert!(all == content());
+        };
+        let (good, ()) = timeout(SOON, async { tokio::join!(good, take) }).await.unwrap();
+        assert_eq!(good.unwrap().1.at as usize, LENGTH);
+    }
+
+    #[tokio::test]
+    async fn a_thread_that_is_held_up_gets_no_others() {
+        let lenders = Lenders::default();
+        let first = lenders.lender().unwrap().0.clone();
+        assert!(!first.is_held_up());
+        first.turn_began.store(now(), Ordering::Relaxed);
+        tokio::time::sleep(HELD_UP + Duration::from_millis(5)).await;
+        assert!(first.is_held_up());
+        assert!(lenders.lender().is_none_or(|another| !Arc::ptr_eq(&another.0, &first)));
+        first.turn_began.store(0, Ordering::Relaxed);
+        assert!(lenders.lender().is_some());
     }
 
     #[tokio::test]
@@ -438,7 +647,7 @@ mod tests {
         let (near, far) = pair().await;
         drop(far);
         let file = file();
-        let lend = server.streams.lenders.lend(&file, near, from(0), (LENGTH as u64, false), &bounds);
+        let lend = server.streams.lenders.lend(&file, near, from(0), (0, LENGTH as u64, false), &bounds);
         let error = timeout(SOON, lend).await.unwrap().unwrap_err();
         assert!([Os::PIPE, Os::CONNRESET].map(|os| os.raw_os_error() as u32).contains(&error.errno.0), "{error}");
     }
@@ -448,10 +657,12 @@ mod tests {
         let (server, lenders, file) = (server(SOON), Lenders::default(), file());
         let bounds = Bounds::new(CancellationToken::new(), server.clone());
         let (near, mut far) = pair().await;
-        let lend = lenders.lend(&file, near, from(0), (LENGTH as u64, false), &bounds);
-        assert!(timeout(Duration::from_millis(20), lend).await.is_err());
-        let lender = Arc::downgrade(&lenders.threads.lock().unwrap()[0]);
-        drop(lenders);
+        let lender = Arc::downgrade(&lenders.lender().unwrap().0);
+        let lends = async move {
+            let lend = lenders.lend(&file, near, from(0), (0, LENGTH as u64, false), &bounds);
+            assert!(timeout(Duration::from_millis(20), lend).await.is_err());
+        };
+        lends.await;
         assert!(timeout(SOON, far.read_to_end(&mut Vec::new())).await.unwrap().is_ok());
         let ended = async {
             while lender.upgrade().is_some() {

@@ -10,7 +10,7 @@
 //! Whatever happens, a stream ends, its place at the server is free again, and its end is told once. One that ends in an error
 //! resets its connection ([`closing`]): nobody takes what he has, or has sent, for the whole.
 //!
-//! Locks are taken one at a time, but for those of the lenders, and none while anything is waited for.
+//! Locks are taken one at a time, but for those of [`lending`], and none while anything is waited for.
 
 mod closing;
 mod conveying;

@@ -1,6 +1,6 @@
 //! Bytes between a file of this machine and a socket, moved by the kernel.
 //!
-//! From the file: sendfile(2), here where the page cache has what comes next, else where waiting is allowed. To the file: splice(2)
+//! From the file: sendfile(2), by [`lending`](super::lending) where the page cache has what comes next, else where waiting is allowed. To the file: splice(2)
 //! through a pipe that is empty between two turns, so that few pipes serve any number of streams. A turn is bounded, and
 //! between two of one stream others have theirs. A file that the kernel moves in neither way goes through memory.
 
@@ -123,14 +123,15 @@ pub(super) async fn to_peer(
     // From there on, as far as it lies in memory, others send it.
     let mut lent_from = offset;
     while at < end {
-        if at >= lent_from && end - at >= LEAST_LENT && !by_memory && !file.is_slow() {
-            let ends_copied = copies == Copies::End;
-            let lent = lend(file, socket, Lent { at, copied: copied.take(), copied_from }, (end, ends_copied), bounds);
-            let before = at;
-            (socket, Lent { at, copied, copied_from }) = lent.await?;
+        let soon = end.min(at + SENT as u64);
+        if at >= lent_from && end - at >= LEAST_LENT && !by_memory && !file.is_slow() && is_cached(&**file, at, soon) {
+            let lent = Lent { at, copied: copied.take(), copied_from, is_held_up: false };
+            let (before, to) = (at, (soon, end, copies == Copies::End));
+            let is_held_up;
+            (socket, Lent { at, copied, copied_from, is_held_up }) = lend(file, socket, lent, to, bounds).await?;
             is_full &= at == before;
             // What comes next is not in memory, or not in the file.
-            lent_from = at + SENT as u64;
+            lent_from = if is_held_up { u64::MAX } else { at + SENT as u64 };
             continue;
         }
         let told = match is_full {
@@ -212,14 +213,15 @@ pub(super) async fn wait_until_taken(socket: &Arc<Socket>, copied: u64, bounds: 
     let began = since;
     let (local, peer) = match (tcp.local_addr(), tcp.peer_addr()) {
         (Ok(local), Ok(peer)) => (local, peer),
-        _ => return gone(tcp).map(|()| false),
+        // Both ends have ended it: the peer has acknowledged our end, which was behind all.
+        _ => return gone(tcp).map(|()| true),
     };
     loop {
-        let look = Answer::briefly(move || Ok(sock_diag::untaken(local, peer).ok().flatten()));
-        // One that it has known and knows no more has nothing left.
+        let look = Answer::briefly(move || Ok(sock_diag::untaken(local, peer).ok()));
+        // One that it does not know has come to its end: it has nothing left.
         let left = match look.wait().await? {
             None if least.is_none() => return gone(tcp).map(|()| false),
-            left => left.unwrap_or(0).saturating_sub(copied),
+            told => told.flatten().unwrap_or(0).saturating_sub(copied),
         };
         if left == 0 {
             // None is left of a connection either that the peer has reset.
@@ -262,6 +264,8 @@ pub(super) struct Lent {
     /// From `copied_from` on copies were sent; they are, from now on.
     pub copied: Option<Copied>,
     pub copied_from: u64,
+    /// It took so long that somebody waited for a disk.
+    pub is_held_up: bool,
 }
 
 /// What lies in memory of a part of the file is sent where that costs least.
@@ -269,7 +273,7 @@ async fn lend(
     file: &File,
     socket: Arc<Socket>,
     lent: Lent,
-    to: (u64, bool),
+    to: (u64, u64, bool),
     bounds: &Bounds,
 ) -> Result<(Arc<Socket>, Lent), Error> {
     match Arc::try_unwrap(socket) {
