@@ -22,7 +22,6 @@ use std::time::{Duration, Instant};
 use ninefold_proto::{Errno, Error};
 use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, epoll, eventfd};
-use rustix::fs::sendfile;
 use rustix::io::{Errno as Os, read, write};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
@@ -32,7 +31,7 @@ use tokio::time::timeout;
 use super::copied::Copied;
 use super::descriptor::Descriptor;
 use super::life::{Bounds, of_peer};
-use super::moving::{Lent, SENT, TAIL, TURN, cannot_move, is_cached, is_no_matter, tail_of};
+use super::moving::{Lent, SENT, TAIL, TURN, cannot_move, is_cached, is_no_matter, send_some, tail_of};
 
 /// Bytes that are worth handing a socket over and back: some milliseconds of a fast link.
 pub(super) const LEAST: u64 = 256 * 1024;
@@ -384,20 +383,14 @@ impl Job {
                     pages => count = count.min(pages as usize),
                 }
             }
-            let (file, mut sent) = (self.file.fd(), 0);
-            let result = match &mut self.lent.copied {
-                Some(copied) => copied.send(file, self.socket.as_fd(), at, count, &mut sent),
-                None => {
-                    sendfile(&self.socket, file, Some(&mut { at }), count).map_err(io::Error::from).map(|n| sent = n)
-                }
-            };
+            let mut sent = 0;
+            let result = send_some(&self.file, self.socket.as_fd(), at, count, &mut self.lent.copied, &mut sent);
             self.lent.at += sent as u64;
             self.told.moved.fetch_add(sent as u64, Ordering::Relaxed);
             turn += sent;
             match result {
                 // The file has no more.
                 Ok(()) if sent == 0 => return Some(Ok(())),
-                Ok(()) if sent < count => return None,
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
                 Err(error) if is_no_matter(&error) => {}

@@ -7,7 +7,7 @@
 use std::cell::Cell;
 use std::io::{self, IoSliceMut, Read};
 use std::num::NonZeroU64;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -316,15 +316,27 @@ fn send(
     copied: &mut Option<Copied>,
 ) -> io::Result<usize> {
     let mut sent = 0;
-    let result = socket.try_write(told, |socket| match copied {
-        Some(copied) => copied.send(file.fd(), socket, at, count, &mut sent),
-        None => {
-            sent = sendfile(socket, file.fd(), Some(&mut { at }), count)?;
-            if sent > 0 && sent < count { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
-        }
-    });
+    let result = socket.try_write(told, |socket| send_some(file, socket, at, count, copied, &mut sent));
     // What failed behind that fails again, if not by the same number: the peer is gone.
     if sent > 0 { Ok(sent) } else { result.map(|()| 0) }
+}
+
+/// The same of a socket that has room; `sent` is how many, whatever the result. EAGAIN: it takes no more now.
+pub(super) fn send_some(
+    file: &File,
+    socket: BorrowedFd<'_>,
+    at: u64,
+    count: usize,
+    copied: &mut Option<Copied>,
+    sent: &mut usize,
+) -> io::Result<()> {
+    match copied {
+        Some(copied) => copied.send(file.fd(), socket, at, count, sent),
+        None => {
+            *sent = sendfile(socket, file.fd(), Some(&mut { at }), count)?;
+            if *sent > 0 && *sent < count { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+        }
+    }
 }
 
 /// Whether reading need not wait, as far as a few bytes tell: sendfile(2) has no flag that forbids waiting.
