@@ -7,6 +7,8 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use hashbrown::HashMap;
+
 use super::op::{FarewellId, RecordEnd, RequestId, XattrWrite};
 use crate::error::{Errno, Error};
 use crate::open::{Access, Open, lflags};
@@ -66,6 +68,9 @@ pub(super) struct DirPosition {
     pub offset: u64,
     pub cookie: u64,
 }
+
+/// Room for so many fids is kept, some 2 KB.
+const SLOTS_KEEP: usize = 128;
 
 /// Places of one directory to which its reader may go back in .u: those behind its last 4,096 records, some 100 KB.
 const PLACES: usize = 4096;
@@ -188,7 +193,7 @@ pub(super) enum Lookup {
 
 #[derive(Debug)]
 pub(super) struct Fids<F> {
-    slots: BTreeMap<u32, Slot>,
+    slots: HashMap<u32, Slot>,
     handles: Vec<Option<Handle<F>>>,
     free: Vec<u32>,
     live: usize,
@@ -200,7 +205,7 @@ pub(super) struct Fids<F> {
 
 impl<F> Default for Fids<F> {
     fn default() -> Self {
-        Fids { slots: BTreeMap::new(), handles: Vec::new(), free: Vec::new(), live: 0, value_bytes: 0, places: 0 }
+        Fids { slots: HashMap::new(), handles: Vec::new(), free: Vec::new(), live: 0, value_bytes: 0, places: 0 }
     }
 }
 
@@ -269,6 +274,14 @@ impl<F> Fids<F> {
         self.handles.get_mut(id.0 as usize)?.as_mut()
     }
 
+    /// The file of a fid, if it has one.
+    pub fn file(&self, fid: Fid) -> Option<&F> {
+        match self.slots.get(&fid.0)? {
+            Slot::Reserved => None,
+            Slot::Live(id) => Some(&self.handles.get(id.0 as usize)?.as_ref()?.file),
+        }
+    }
+
     /// Gives the handle another use.
     pub fn set_mode(&mut self, id: HandleId, mode: Mode) {
         if let Some(handle) = self.handles.get_mut(id.0 as usize).and_then(Option::as_mut) {
@@ -307,6 +320,10 @@ impl<F> Fids<F> {
             Slot::Live(id) => {
                 let id = *id;
                 self.slots.remove(&fid.0);
+                // One that once had many and has few is smaller again.
+                if self.slots.capacity() > SLOTS_KEEP.max(8 * self.slots.len()) {
+                    self.slots.shrink_to(2 * self.slots.len());
+                }
                 Some(id)
             }
         }
@@ -323,14 +340,18 @@ impl<F> Fids<F> {
             // A connection that once had many fids and let them go is small again.
             self.handles = Vec::new();
             self.free = Vec::new();
+            self.slots.shrink_to_fit();
         }
         Some(handle)
     }
 
-    /// Forgets all fids; the handles that had one.
+    /// Forgets all fids; the handles that had one, in the order of their numbers.
     pub fn forget_all(&mut self) -> Vec<HandleId> {
         let slots = core::mem::take(&mut self.slots);
-        slots.into_values().filter_map(|slot| if let Slot::Live(id) = slot { Some(id) } else { None }).collect()
+        let live = |slot| if let Slot::Live(id) = slot { Some(id) } else { None };
+        let mut handles: Vec<HandleId> = slots.into_values().filter_map(live).collect();
+        handles.sort_unstable_by_key(|id| id.0);
+        handles
     }
 }
 

@@ -23,6 +23,7 @@
 //! count before it was compared with the bytes there are; every file gets exactly one farewell, after
 //! the last request that used it.
 
+mod coming;
 mod fids;
 mod groups;
 mod limits;

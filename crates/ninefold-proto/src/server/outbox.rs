@@ -12,8 +12,11 @@ use crate::message::R;
 use crate::types::Tag;
 use crate::wire::{HEADER, Writer};
 
-/// Capacity in bytes that an empty outbox may keep, so that an idle connection stays small.
+/// Capacity in bytes that an empty outbox may keep, so that an idle connection stays small: what is more is the driver's to take ([`Outbox::spare`]).
 const KEEP: usize = 512;
+
+/// Capacity in bytes of what is worth a place of its own for the next outbox: some hundred small replies.
+const SPARE: usize = 64 * 1024;
 
 /// Bulk data of a reply: in memory, or where only the driver can send them from, a pipe for example.
 pub trait Bulk {
@@ -144,6 +147,21 @@ impl<P: Bulk> Outbox<P> {
         self.heads.len()
     }
 
+    /// Takes the buffer of an outbox that is empty, where it is larger than an idle connection's should be, for [`Outbox::lend`]: by another connection it
+    /// is filled again before it has left the caches, and need not grow.
+    pub fn spare(&mut self) -> Option<Vec<u8>> {
+        let is_spare = self.heads.is_empty() && self.heads.capacity() > KEEP;
+        is_spare.then(|| core::mem::take(&mut self.heads))
+    }
+
+    /// Where it has no buffer, one of an outbox of before.
+    pub fn lend(&mut self, buffer: impl FnOnce() -> Vec<u8>) {
+        if self.heads.capacity() == 0 {
+            self.heads = buffer();
+            self.heads.clear();
+        }
+    }
+
     fn head_added(&mut self, start: usize) {
         let n = self.heads.len() - start;
         self.len += n;
@@ -201,7 +219,7 @@ impl<P: Bulk> Outbox<P> {
         if self.parts.is_empty() {
             self.sent = 0;
             self.heads.clear();
-            if self.heads.capacity() > KEEP {
+            if self.heads.capacity() > SPARE {
                 self.heads = Vec::new();
             }
             if self.parts.capacity() > 16 {
@@ -220,6 +238,24 @@ mod tests {
     use super::*;
     use crate::dialect::Dialect;
     use crate::message::{Entries, Octal, Payload, PlusEntries};
+
+    #[test]
+    fn an_empty_outbox_gives_its_buffer_to_another_and_is_small() {
+        let (mut one, mut other) = (Outbox::<Vec<u8>>::default(), Outbox::<Vec<u8>>::default());
+        let push = |out: &mut Outbox<Vec<u8>>| (0..200).for_each(|i| out.push(Tag(i), &R::Clunk {}, Dialect::Linux));
+        push(&mut one);
+        one.advance(1);
+        assert_eq!(one.spare(), None, "there is more to send");
+        one.advance(one.len());
+        let spare = one.spare().expect("it is empty");
+        assert_eq!((spare.capacity() >= 1400, one.heads.capacity(), one.spare()), (true, 0, None));
+        let capacity = spare.capacity();
+        other.lend(|| spare);
+        assert_eq!((other.heads.capacity(), other.is_empty()), (capacity, true));
+        push(&mut other);
+        other.lend(|| unreachable!("it has one"));
+        assert_eq!((other.len(), other.chunks().map(|chunk| chunk.size()).sum::<usize>()), (1400, 1400));
+    }
 
     #[test]
     fn heads_and_bulk_leave_in_order_whatever_the_write_sizes() {

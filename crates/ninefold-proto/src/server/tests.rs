@@ -1,5 +1,6 @@
 //! The session in virtual time: lines in, lines out, results brought in whatever order a test wants.
 
+mod coming;
 mod groups;
 mod guards;
 mod n1;

@@ -69,6 +69,9 @@ thread_local! {
     /// Where bytes arrive while a connection holds no part of a frame: an idle connection has no buffer.
     static ARRIVALS: RefCell<BytesMut> = RefCell::new(BytesMut::new());
 
+    /// Where replies are made while a connection has none to send.
+    static REPLIES: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+
     /// Which connection, of whatever server, had the last turn on this thread, and when that ended.
     static LAST_TURN: Cell<Option<(u64, Instant)>> = const { Cell::new(None) };
 }
@@ -224,6 +227,8 @@ impl Connection {
     }
 
     fn take_turn(&mut self, task: &mut Context<'_>) -> Poll<()> {
+        // What the turn before has left.
+        self.warm();
         if !self.closing() && self.drain.as_mut().poll(task).is_ready() {
             self.end(End::Drained);
         }
@@ -385,6 +390,7 @@ impl Connection {
                 },
             };
             *turns -= 1;
+            self.out.lend(|| REPLIES.take());
             let event = self.session.handle_frame(&frame, &parked, &mut self.out);
             if matches!(event, Ok(Event::Wait)) {
                 self.held.put_back(frame);
@@ -597,6 +603,9 @@ impl Connection {
         if progress {
             self.early.sent(self.arrived.len(), Instant::now());
         }
+        if let Some(buffer) = self.out.spare() {
+            REPLIES.set(buffer);
+        }
         progress
     }
 
@@ -676,11 +685,20 @@ impl Connection {
             Poll::Ready(Ok(0)) => self.end(End::Lost(None)),
             Poll::Ready(Ok(_)) => {
                 self.early.came(self.arrived.len(), Instant::now());
+                self.warm();
                 self.begin_incoming();
             }
             Poll::Ready(Err(error)) => self.end(End::Lost(Some(error))),
         }
         true
+    }
+
+    /// Has what the next requests are about to use asked of memory, all together: where many connections have many fids each, a request waits for memory
+    /// longer than it works, one look after the other.
+    fn warm(&self) {
+        if self.skip == 0 {
+            self.session.coming(&self.arrived).take(TURN).for_each(|file| file.warm());
+        }
     }
 
     /// Where what is before the data of a large write has come, and nothing else, its data may come elsewhere.

@@ -148,6 +148,10 @@ pub trait File: Any + Send + Sync {
         unsupported()
     }
 
+    /// Requests have come that are about to use it, most likely: what they will look at may be asked of memory meanwhile, without waiting. For files of
+    /// which there are so many that they lie in no cache.
+    fn warm(&self) {}
+
     /// Whether [`File::write_data`] has a better way for many bytes than through memory.
     fn takes_pipes(&self) -> bool {
         false

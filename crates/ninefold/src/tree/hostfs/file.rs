@@ -136,6 +136,10 @@ impl File for HostFile {
         }
     }
 
+    fn warm(&self) {
+        self.open.warm();
+    }
+
     fn takes_pipes(&self) -> bool {
         self.open.get().is_some_and(|open| open.takes_pipes())
     }

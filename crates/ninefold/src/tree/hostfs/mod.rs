@@ -40,6 +40,7 @@ mod own;
 mod piping;
 mod plan9;
 mod plus;
+mod prefetch;
 mod qid;
 mod walk;
 mod xattr;

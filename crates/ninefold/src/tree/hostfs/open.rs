@@ -4,7 +4,7 @@
 //! is not a plain file or directory is opened with O_NONBLOCK: no thread waits for a FIFO's other end.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,7 @@ use super::creds::Identity;
 use super::dir_stream::DirStream;
 use super::file::HostFile;
 use super::node::{FileId, look};
+use super::prefetch::prefetch;
 use super::qid::file_type;
 use super::{Export, Pace, lock, os};
 
@@ -80,24 +81,37 @@ impl OpenFile {
 
 /// Where a fid keeps its open file, until it is clunked.
 #[derive(Default)]
-pub(super) struct OpenSlot(Mutex<Option<Arc<OpenFile>>>);
+pub(super) struct OpenSlot {
+    open: Mutex<Option<Arc<OpenFile>>>,
+    /// Where that lies, to be asked for without the lock; nobody looks behind it.
+    at: AtomicPtr<OpenFile>,
+}
 
 impl OpenSlot {
     pub(super) fn get(&self) -> Option<Arc<OpenFile>> {
-        lock(&self.0).clone()
+        lock(&self.open).clone()
+    }
+
+    /// Asks memory for the open file, which is about to be used.
+    pub(super) fn warm(&self) {
+        let at = self.at.load(Ordering::Relaxed);
+        if !at.is_null() {
+            prefetch(at);
+        }
     }
 
     /// The fid is open no more; whoever drops what this answers closes the file.
     pub(super) fn take(&self) -> Option<Arc<OpenFile>> {
-        lock(&self.0).take()
+        lock(&self.open).take()
     }
 
     fn set(&self, open: OpenFile) -> Result<(), Error> {
-        let mut slot = lock(&self.0);
+        let mut slot = lock(&self.open);
         if slot.is_some() {
             return Err(Errno::EBADF.into());
         }
-        *slot = Some(Arc::new(open));
+        let open = slot.insert(Arc::new(open));
+        self.at.store(Arc::as_ptr(open).cast_mut(), Ordering::Relaxed);
         Ok(())
     }
 }
