@@ -46,6 +46,7 @@ pub const UNSAFE_FILES: &[&str] = &[
     "crates/ninefold-stream/tests/lock_model.rs", // loom's cells
     "crates/ninefold-stream/tests/ninep.rs", // regions by their addresses
     "crates/ninefold-stream/tests/raw.rs", // regions by their addresses
+    "crates/ninefold/src/tree/hostfs/prefetch.rs", // a hint to the processor
     "crates/ninefold-stream/tests/interrupted.rs", // sigaction(2)
     "crates/ninefold-stream/tests/ring_forked.rs", // mmap(2)
     "crates/ninefold-stream/tests/ring_interrupted.rs", // sigaction(2)
