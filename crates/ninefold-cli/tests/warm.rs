@@ -105,6 +105,60 @@ fn one_file_takes_one_round_trip_where_the_server_is_remembered_and_else_two() {
 }
 
 #[test]
+fn a_large_new_file_takes_a_round_trip_at_each_end_and_one_that_is_something_elses_leaves_nothing() {
+    let (site, here) = (Fixture::new(), tempfile::tempdir().unwrap());
+    let content: Vec<u8> = (0..3 << 20).map(|i: u32| (i % 251) as u8).collect();
+    let from = here.path().join("from");
+    std::fs::write(&from, &content).unwrap();
+    let from = from.to_str().unwrap();
+    site.run(&["stat", &site.at("d")]);
+    let names = |dir: &Path| {
+        let mut names: Vec<_> = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    let new = |dir: &Path| {
+        assert!(std::fs::read(dir.join("d/new")).unwrap() == content);
+        std::fs::remove_file(dir.join("d/new")).unwrap();
+        assert_eq!(names(&dir.join("d")), ["f", "link", "sub"]);
+    };
+    for streams in ["1", "2", "8"] {
+        assert_eq!(site.trips(&["cp", "--streams", streams, from, &site.at("d/new")], new), [2, 3], "{streams}");
+    }
+    // What goes in messages takes as many as its window grows by.
+    site.trips(&["cp", "--no-stream", from, &site.at("d/new")], new);
+    // The directory of that name is found in the same round trip, and made in, and named, by two more.
+    let within = |dir: &Path| {
+        assert!(std::fs::read(dir.join("d/sub/from")).unwrap() == content);
+        assert_eq!((names(&dir.join("d")).len(), names(&dir.join("d/sub")).len()), (3, 1));
+        std::fs::remove_file(dir.join("d/sub/from")).unwrap();
+    };
+    let [there, _] = site.trips(&["cp", from, &site.at("d/sub")], within);
+    assert!(there <= 4, "{there}");
+    // Permissions and times.
+    let kept = |dir: &Path| {
+        let modified = |path: &Path| std::fs::metadata(path).unwrap().modified().unwrap();
+        assert_eq!(modified(&dir.join("d/new")), modified(Path::new(from)));
+        new(dir);
+    };
+    assert!(site.trips(&["cp", "-p", from, &site.at("d/new")], kept)[0] <= 4);
+    for path in ["d/f", "d/link"] {
+        let (status, _, printed) = site.run(&["cp", from, &site.at(path)]);
+        assert_eq!((status, &*printed), (Some(0), ""), "{path}");
+        assert!(site.here("d/link").is_symlink());
+        assert!(std::fs::read(site.here("d/f")).unwrap() == content);
+        assert_eq!(names(&site.here("d")), ["f", "link", "sub"]);
+        std::fs::write(site.here("d/f"), "old").unwrap();
+    }
+    // Where nothing can be made, and where no directory is.
+    for path in ["none/new", "d/f/new"] {
+        let (status, _, printed) = site.run(&["cp", from, &site.at(path)]);
+        assert_eq!(status, Some(1), "{path}: {printed}");
+        assert!(printed.contains(path), "{printed}");
+    }
+}
+
+#[test]
 fn a_new_file_of_up_to_1_mib_is_written_in_one_round_trip_where_the_server_is_remembered_and_else_in_two() {
     let site = Fixture::new();
     let content: Vec<u8> = (0..1 << 20).map(|i: u32| (i % 251) as u8).collect();

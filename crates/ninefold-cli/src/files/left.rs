@@ -43,7 +43,7 @@ impl Left {
         }
     }
 
-    /// Removes it, which is there.
+    /// Removes it, if it is there.
     pub async fn remove(mut self) {
         let removed = self.client.unlink(&self.path, false).await;
         if let Some(entry) = self.entry.take() {

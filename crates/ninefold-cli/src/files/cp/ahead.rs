@@ -105,7 +105,7 @@ impl Ahead {
             (Err(Failure { error: Error::InDoubt(_), .. }), left) => {
                 let looked = world.servers.first(address, looked).await;
                 if let (Ok((client, _)), Some(left)) = (&looked, left) {
-                    drop(left.by(client));
+                    world.temporaries.spawn(left.by(client).remove());
                 }
                 looked.map(plain)
             }
