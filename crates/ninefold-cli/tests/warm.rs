@@ -372,3 +372,87 @@ fn a_change_that_is_in_doubt_is_told_and_is_made_by_the_next_command() {
     assert_eq!(said.lines().count(), 1, "{said}");
     assert!(!std::fs::read_to_string(&servers).unwrap().contains("9P2000.L.n1"));
 }
+
+/// A way to `server` on which the first session ends without a word: when its requests have `come`, and that far they are passed on if `passes`.
+fn cut_once(server: std::net::SocketAddr, passes: bool, come: impl Fn(&[u8]) -> bool + Send + 'static) -> u16 {
+    use std::io::Read;
+    use std::net::{Shutdown, TcpListener, TcpStream};
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        let mut come = Some(come);
+        for near in listener.incoming() {
+            let near = near.unwrap();
+            let mut first = [0; 4];
+            // Of data connections nothing need come.
+            let is_session = near.peek(&mut first).is_ok_and(|read| read > 0) && &first != b"9Pst";
+            let far = TcpStream::connect(server).unwrap();
+            if let Some(come) = come.take_if(|_| is_session) {
+                let (mut read, mut byte) = (Vec::new(), [0]);
+                while (&near).read_exact(&mut byte).is_ok() {
+                    read.push(byte[0]);
+                    if passes {
+                        (&far).write_all(&byte).unwrap();
+                    }
+                    if come(&read) {
+                        break;
+                    }
+                }
+                continue;
+            }
+            for (from, to) in [(&near, &far), (&far, &near)] {
+                let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                std::thread::spawn(move || {
+                    let _ = std::io::copy(&mut from, &mut to);
+                    let _ = to.shutdown(Shutdown::Write);
+                });
+            }
+        }
+    });
+    port
+}
+
+#[test]
+fn of_a_large_file_whose_making_is_in_doubt_nothing_is_left_and_the_copy_goes_on() {
+    const TSTREAM: u8 = 160;
+    for passes in [false, true] {
+        let (site, here) = (Fixture::new(), tempfile::tempdir().unwrap());
+        let from = here.path().join("from");
+        let content: Vec<u8> = (0..3 << 20).map(|i: u32| (i % 251) as u8).collect();
+        std::fs::write(&from, &content).unwrap();
+        site.run(&["stat", &site.at("d")]);
+        let dir = site.here("d");
+        let has_part = {
+            let dir = dir.clone();
+            move || {
+                std::fs::read_dir(&dir)
+                    .unwrap()
+                    .any(|it| it.unwrap().path().extension().is_some_and(|it| it == "ninefold-part"))
+            }
+        };
+        // size[4] Tstream tag[2] fid[4] flags[4] isread[1] offset[8] length[8] token[16], the last one of the group.
+        let last = move |read: &[u8]| {
+            let from = read.len().saturating_sub(48);
+            read[from..].starts_with(&[48, 0, 0, 0, TSTREAM])
+        };
+        let come = move |read: &[u8]| {
+            let is_all = last(read);
+            if is_all && passes {
+                support::until("a part", || has_part().then_some(()));
+            }
+            is_all
+        };
+        let place = site.url.trim_start_matches("9p://").parse().unwrap();
+        let port = cut_once(place, passes, come);
+        let servers = site.cache.path().join("ninefold/servers");
+        let text = std::fs::read_to_string(&servers).unwrap();
+        std::fs::write(&servers, text.replace(&place.port().to_string(), &port.to_string())).unwrap();
+        let to = format!("9p://127.0.0.1:{port}/d/new");
+        let (status, _, said) = site.run(&["cp", "--streams", "1", from.to_str().unwrap(), &to]);
+        assert_eq!((status, &*said), (Some(0), ""), "{passes}");
+        assert!(std::fs::read(dir.join("new")).unwrap() == content);
+        let mut names: Vec<_> = std::fs::read_dir(&dir).unwrap().map(|e| e.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["f", "link", "new", "sub"], "{passes}");
+    }
+}

@@ -431,7 +431,10 @@ impl<'a> Pour<'a> {
                     match before {
                         Some(given) if has_record => self.end(file, given).await,
                         // With the file's.
-                        Some(given) => Ok(self.streams.borrow_mut().push(given.stream)),
+                        Some(given) => {
+                            self.streams.borrow_mut().push(given.stream);
+                            Ok(())
+                        }
                         None => Ok(()),
                     }
                 };
