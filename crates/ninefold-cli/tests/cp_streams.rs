@@ -227,21 +227,33 @@ fn a_large_new_file_goes_up_by_a_connection_for_each_of_its_streams_and_no_other
     }
 }
 
-/// The server behind a way on which replies take 20 ms, and on which `then` is done before the first request of one kind passes.
+/// The server behind a way on which replies take 20 ms, and on which `then` is done before the first request of one kind passes, when the server has
+/// answered all that came before it: that nothing has the name, if that is asked in the same group.
 fn far_until(server: SocketAddr, request: u8, then: impl FnOnce() + Send + 'static) -> SocketAddr {
     let mut then = Some(then);
-    let session = meddle(server, move |way, frame| {
+    let answered = Arc::new(AtomicUsize::new(0));
+    let counted = answered.clone();
+    let near = meddle(server, move |way, _| {
+        counted.fetch_add(usize::from(way == Way::ToClient), Ordering::SeqCst);
+        true
+    });
+    let mut asked = 0;
+    let session = meddle(near, move |way, frame| {
         match way {
             Way::ToClient => std::thread::sleep(Duration::from_millis(20)),
-            Way::ToServer if kind(frame) == request => {
-                if let Some(then) = then.take() {
-                    then();
-                }
+            Way::ToServer if kind(frame) == request && then.is_some() => {
+                until("answers to all before it", || (answered.load(Ordering::SeqCst) >= asked).then_some(()));
+                then.take().unwrap()();
             }
-            Way::ToServer => {}
+            Way::ToServer => asked += 1,
         }
         true
     });
+    with_session_by(session, server)
+}
+
+/// The server, to which the first connection goes by another address.
+fn with_session_by(session: SocketAddr, server: SocketAddr) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
@@ -305,6 +317,33 @@ fn what_gets_the_name_of_a_large_new_file_meanwhile_is_replaced_whole_or_stays()
                 }
             }
         }
+    }
+}
+
+#[test]
+fn what_nobody_knows_of_the_end_of_a_large_file_leaves_none_that_looks_whole_and_is_not() {
+    const TSTREAMEND: u8 = 162;
+    let content = noise(4 << 20, 16);
+    // The last requests never come to the server, or nothing that it says to them, or to the first of them, comes back.
+    for (lost, way) in [(TSTREAMEND, Way::ToServer), (TRENAMEAT, Way::ToServer), (TRENAMEAT, Way::ToClient)] {
+        let (share, here) = (Share::new(), tempfile::tempdir().unwrap());
+        let from = here.path().join("from");
+        fs::write(&from, &content).unwrap();
+        let mut is_lost = false;
+        let session = meddle(share.address(), move |to, frame| {
+            is_lost |= to == Way::ToServer && kind(frame) == lost;
+            !is_lost || to != way
+        });
+        let to = format!("9p://{}/name", with_session_by(session, share.address()));
+        let (code, _, said) = run(&["--timeout", "1", "cp", from.to_str().unwrap(), &to]);
+        assert_eq!(code, Some(1), "{lost} {way:?}: {said}");
+        assert!(said.contains("no reply"), "{said}");
+        let is_there = share.path("name").exists();
+        assert_eq!(is_there, way == Way::ToClient, "{said}");
+        assert!(!is_there || share.read("name") == content);
+        // What may be left is told.
+        let left = share.names(".").into_iter().filter(|name| name != "name").collect::<Vec<_>>();
+        assert!(left.iter().all(|name| said.contains(name.as_str())), "{left:?}: {said}");
     }
 }
 

@@ -105,6 +105,60 @@ fn one_file_takes_one_round_trip_where_the_server_is_remembered_and_else_two() {
 }
 
 #[test]
+fn a_large_new_file_takes_a_round_trip_at_each_end_and_one_that_is_something_elses_leaves_nothing() {
+    let (site, here) = (Fixture::new(), tempfile::tempdir().unwrap());
+    let content: Vec<u8> = (0..3 << 20).map(|i: u32| (i % 251) as u8).collect();
+    let from = here.path().join("from");
+    std::fs::write(&from, &content).unwrap();
+    let from = from.to_str().unwrap();
+    site.run(&["stat", &site.at("d")]);
+    let names = |dir: &Path| {
+        let mut names: Vec<_> = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    let new = |dir: &Path| {
+        assert!(std::fs::read(dir.join("d/new")).unwrap() == content);
+        std::fs::remove_file(dir.join("d/new")).unwrap();
+        assert_eq!(names(&dir.join("d")), ["f", "link", "sub"]);
+    };
+    for streams in ["1", "2", "8"] {
+        assert_eq!(site.trips(&["cp", "--streams", streams, from, &site.at("d/new")], new), [2, 3], "{streams}");
+    }
+    // What goes in messages takes as many as its window grows by.
+    site.trips(&["cp", "--no-stream", from, &site.at("d/new")], new);
+    // The directory of that name is found in the same round trip, and made in, and named, by two more.
+    let within = |dir: &Path| {
+        assert!(std::fs::read(dir.join("d/sub/from")).unwrap() == content);
+        assert_eq!((names(&dir.join("d")).len(), names(&dir.join("d/sub")).len()), (3, 1));
+        std::fs::remove_file(dir.join("d/sub/from")).unwrap();
+    };
+    let [there, _] = site.trips(&["cp", from, &site.at("d/sub")], within);
+    assert!(there <= 4, "{there}");
+    // Permissions and times.
+    let kept = |dir: &Path| {
+        let modified = |path: &Path| std::fs::metadata(path).unwrap().modified().unwrap();
+        assert_eq!(modified(&dir.join("d/new")), modified(Path::new(from)));
+        new(dir);
+    };
+    assert!(site.trips(&["cp", "-p", from, &site.at("d/new")], kept)[0] <= 4);
+    for path in ["d/f", "d/link"] {
+        let (status, _, printed) = site.run(&["cp", from, &site.at(path)]);
+        assert_eq!((status, &*printed), (Some(0), ""), "{path}");
+        assert!(site.here("d/link").is_symlink());
+        assert!(std::fs::read(site.here("d/f")).unwrap() == content);
+        assert_eq!(names(&site.here("d")), ["f", "link", "sub"]);
+        std::fs::write(site.here("d/f"), "old").unwrap();
+    }
+    // Where nothing can be made, and where no directory is.
+    for path in ["none/new", "d/f/new"] {
+        let (status, _, printed) = site.run(&["cp", from, &site.at(path)]);
+        assert_eq!(status, Some(1), "{path}: {printed}");
+        assert!(printed.contains(path), "{printed}");
+    }
+}
+
+#[test]
 fn a_new_file_of_up_to_1_mib_is_written_in_one_round_trip_where_the_server_is_remembered_and_else_in_two() {
     let site = Fixture::new();
     let content: Vec<u8> = (0..1 << 20).map(|i: u32| (i % 251) as u8).collect();
@@ -317,4 +371,88 @@ fn a_change_that_is_in_doubt_is_told_and_is_made_by_the_next_command() {
     assert!(said.contains("d/f") && said.contains("it may or may not have been done: look whether it was"), "{said}");
     assert_eq!(said.lines().count(), 1, "{said}");
     assert!(!std::fs::read_to_string(&servers).unwrap().contains("9P2000.L.n1"));
+}
+
+/// A way to `server` on which the first session ends without a word: when its requests have `come`, and that far they are passed on if `passes`.
+fn cut_once(server: std::net::SocketAddr, passes: bool, come: impl Fn(&[u8]) -> bool + Send + 'static) -> u16 {
+    use std::io::Read;
+    use std::net::{Shutdown, TcpListener, TcpStream};
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        let mut come = Some(come);
+        for near in listener.incoming() {
+            let near = near.unwrap();
+            let mut first = [0; 4];
+            // Of data connections nothing need come.
+            let is_session = near.peek(&mut first).is_ok_and(|read| read > 0) && &first != b"9Pst";
+            let far = TcpStream::connect(server).unwrap();
+            if let Some(come) = come.take_if(|_| is_session) {
+                let (mut read, mut byte) = (Vec::new(), [0]);
+                while (&near).read_exact(&mut byte).is_ok() {
+                    read.push(byte[0]);
+                    if passes {
+                        (&far).write_all(&byte).unwrap();
+                    }
+                    if come(&read) {
+                        break;
+                    }
+                }
+                continue;
+            }
+            for (from, to) in [(&near, &far), (&far, &near)] {
+                let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                std::thread::spawn(move || {
+                    let _ = std::io::copy(&mut from, &mut to);
+                    let _ = to.shutdown(Shutdown::Write);
+                });
+            }
+        }
+    });
+    port
+}
+
+#[test]
+fn of_a_large_file_whose_making_is_in_doubt_nothing_is_left_and_the_copy_goes_on() {
+    const TSTREAM: u8 = 160;
+    for passes in [false, true] {
+        let (site, here) = (Fixture::new(), tempfile::tempdir().unwrap());
+        let from = here.path().join("from");
+        let content: Vec<u8> = (0..3 << 20).map(|i: u32| (i % 251) as u8).collect();
+        std::fs::write(&from, &content).unwrap();
+        site.run(&["stat", &site.at("d")]);
+        let dir = site.here("d");
+        let has_part = {
+            let dir = dir.clone();
+            move || {
+                std::fs::read_dir(&dir)
+                    .unwrap()
+                    .any(|it| it.unwrap().path().extension().is_some_and(|it| it == "ninefold-part"))
+            }
+        };
+        // size[4] Tstream tag[2] fid[4] flags[4] isread[1] offset[8] length[8] token[16], the last one of the group.
+        let last = move |read: &[u8]| {
+            let from = read.len().saturating_sub(48);
+            read[from..].starts_with(&[48, 0, 0, 0, TSTREAM])
+        };
+        let come = move |read: &[u8]| {
+            let is_all = last(read);
+            if is_all && passes {
+                support::until("a part", || has_part().then_some(()));
+            }
+            is_all
+        };
+        let place = site.url.trim_start_matches("9p://").parse().unwrap();
+        let port = cut_once(place, passes, come);
+        let servers = site.cache.path().join("ninefold/servers");
+        let text = std::fs::read_to_string(&servers).unwrap();
+        std::fs::write(&servers, text.replace(&place.port().to_string(), &port.to_string())).unwrap();
+        let to = format!("9p://127.0.0.1:{port}/d/new");
+        let (status, _, said) = site.run(&["cp", "--streams", "1", from.to_str().unwrap(), &to]);
+        assert_eq!((status, &*said), (Some(0), ""), "{passes}");
+        assert!(std::fs::read(dir.join("new")).unwrap() == content);
+        let mut names: Vec<_> = std::fs::read_dir(&dir).unwrap().map(|e| e.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["f", "link", "new", "sub"], "{passes}");
+    }
 }

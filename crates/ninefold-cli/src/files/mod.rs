@@ -8,6 +8,7 @@ mod crawl;
 mod destination;
 mod du;
 mod find;
+mod left;
 mod ln;
 mod look;
 mod ls;

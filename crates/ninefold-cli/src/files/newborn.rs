@@ -10,7 +10,7 @@ use ninefold::proto::attr::SetAttr;
 use ninefold::transport::Address;
 
 use super::World;
-use super::temporaries::{Entry, Temporaries};
+use super::left::Left;
 use crate::place::says_directory;
 use crate::report::Failure;
 
@@ -49,16 +49,13 @@ pub async fn make(world: &World, address: &Address, birth: Birth<'_>, data: Byte
     let Ok(mut dir) = components(&address.path) else { return Ok(Born::Not) };
     let Some(name) = dir.pop().filter(|_| !says_directory(&address.path)) else { return Ok(Born::Not) };
     let dir: Vec<u8> = dir.iter().flat_map(|name| b"/".iter().chain(name)).copied().collect();
-    let path = [&dir, &b"/"[..], birth.part].concat();
-    let shown = Address { path: path.clone(), ..address.clone() };
+    let shown = Address { path: [&dir, &b"/"[..], birth.part].concat(), ..address.clone() };
     let left: RefCell<Option<Left>> = RefCell::default();
     let put = async |client: &Client| {
         if !client.version().is_n1() {
             return Ok(None);
         }
-        let entry = world.temporaries.file(&shown);
-        let (client, temporaries, path) = (client.clone(), world.temporaries.clone(), path.clone());
-        let now = Left { entry: Some(entry), temporaries, client: client.clone(), path };
+        let now = Left::at(&shown, &world.temporaries, client);
         // It is tried again only where nothing was done before.
         if let Some(before) = left.borrow_mut().replace(now) {
             before.gone();
@@ -100,37 +97,5 @@ pub async fn make(world: &World, address: &Address, birth: Birth<'_>, data: Byte
             }
             Err(failure)
         }
-    }
-}
-
-/// A part that may be there. Dropped, it is removed when the server has told what became of it.
-struct Left {
-    /// There until it is known.
-    entry: Option<Entry>,
-    temporaries: Temporaries,
-    client: Client,
-    path: Vec<u8>,
-}
-
-impl Left {
-    fn gone(mut self) {
-        if let Some(entry) = self.entry.take() {
-            entry.gone();
-        }
-    }
-
-    async fn remove(mut self) {
-        let removed = self.client.unlink(&self.path, false).await;
-        if let Some(entry) = self.entry.take() {
-            entry.removed(&removed);
-        }
-    }
-}
-
-impl Drop for Left {
-    fn drop(&mut self) {
-        let Some(entry) = self.entry.take() else { return };
-        let (client, path) = (self.client.clone(), std::mem::take(&mut self.path));
-        self.temporaries.spawn(async move { entry.find_out_at(&client, &path).await });
     }
 }

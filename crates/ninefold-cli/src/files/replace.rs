@@ -14,7 +14,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ninefold::client::{Error, File, FileType, Metadata, Mode, Node, Writer};
+use ninefold::client::{Error, File, FileType, Metadata, Mode, Node, Stream, Writer};
 use ninefold::proto::attr::SetAttr;
 use ninefold::proto::{Errno, QidType};
 use tokio::sync::oneshot;
@@ -203,12 +203,12 @@ fn has_rules_of_its_own(old: &Metadata) -> bool {
     kind.has(QidType::APPEND) || kind.has(QidType::EXCL) || kind.has(QidType::AUTH)
 }
 
-/// Puts a file that the caller made and wrote in the place of `target`, as [`Replacement::commit`] does. `temporary` is
-/// its name. In a task, because a rename that was given up may have happened.
+/// Puts a file that the caller made and wrote in the place of `target`, as [`Replacement::commit`] does, if `streams` that wrote it come to their ends whole.
+/// `temporary` is its name. In a task, because a rename that was given up may have happened.
 pub async fn install(
     temporaries: Temporaries,
     target: Target,
-    file: File,
+    (file, streams): (File, Vec<Stream>),
     temporary: Vec<u8>,
     entry: Entry,
 ) -> Result<Option<InPlace>, Error> {
@@ -216,7 +216,7 @@ pub async fn install(
     let temporary = Temporary { name: temporary, entry };
     let (answer, result) = oneshot::channel();
     temporaries.spawn(async move {
-        let _ = answer.send(task.finish(file, false, temporary).await);
+        let _ = answer.send(task.finish((file, streams), false, temporary).await);
     });
     result.await.unwrap_or_else(|_| Err(Errno::ECANCELED.into()))
 }
@@ -272,7 +272,7 @@ impl Task {
         let Ok(verdict) = verdict.await else { return };
         match verdict {
             Verdict::Commit { file, sync, answer } => {
-                let _ = answer.send(self.finish(file, sync, temporary).await);
+                let _ = answer.send(self.finish((file, Vec::new()), sync, temporary).await);
             }
             Verdict::Remove { file, answer } => {
                 let result = file.remove().await;
@@ -283,8 +283,13 @@ impl Task {
     }
 
     /// Commits, and removes what a commit that failed, or was cut short, may have left.
-    async fn finish(&self, file: File, sync: bool, temporary: Temporary) -> Result<Option<InPlace>, Error> {
-        let done = self.temporaries.unless_cut(self.commit(file, sync, &temporary.name)).await;
+    async fn finish(
+        &self,
+        written: (File, Vec<Stream>),
+        sync: bool,
+        temporary: Temporary,
+    ) -> Result<Option<InPlace>, Error> {
+        let done = self.temporaries.unless_cut(self.commit(written, sync, &temporary.name)).await;
         match &done {
             Some(Ok(None)) => {
                 temporary.entry.gone();
@@ -351,13 +356,18 @@ impl Task {
         }
     }
 
-    async fn commit(&self, file: File, sync: bool, temporary: &[u8]) -> Result<Option<InPlace>, Error> {
+    async fn commit(
+        &self,
+        (file, streams): (File, Vec<Stream>),
+        sync: bool,
+        temporary: &[u8],
+    ) -> Result<Option<InPlace>, Error> {
         if sync {
             flush(&file).await?;
         }
         // Closed first: some servers tell only here that they could not write.
         let Target { dir, name, .. } = &self.target;
-        match file.close_and_rename(dir, temporary, name).await? {
+        match file.end_and_rename(streams, dir, temporary, name).await? {
             Ok(()) => Ok(None),
             Err(refused) => self.replace(temporary, refused).await,
         }

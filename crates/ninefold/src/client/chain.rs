@@ -28,6 +28,7 @@
 //! fails with `EBADF` and does nothing. A node or spot of another connection is `EINVAL`. Wherever a chain is given up no fid and no tag is left at either end.
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use bytes::Bytes;
 use ninefold_proto::attr::{SetAttr, getattr};
@@ -125,6 +126,14 @@ impl<T> Promise<T> {
             Some((known, agrees)) if !agrees(&known, &told) => Err(Suspicion::Type.into()),
             _ => Ok(told),
         }
+    }
+
+    /// The same within `patience`, however silent the connection is meanwhile: for what waits for bytes that go by another.
+    pub(super) async fn take_within(mut self, patience: Duration) -> Result<T, Error> {
+        let reply = tokio::time::timeout(patience, &mut self.waiting).await;
+        let reply = reply.unwrap_or(Err(Error::TimedOut(patience)));
+        self.lane.raise(self.waiting.depth());
+        (self.read)(reply?)
     }
 }
 
@@ -256,6 +265,15 @@ impl Chain {
     ) -> Result<Promise<Grant>, Error> {
         let request = T::Stream { fid: self.own(&spot.fid)?, flags: Octal(0), isread: 0, offset, length, token };
         self.issue(request, Bytes::new(), Grant::read).await
+    }
+
+    /// Asks how a stream ended, when it has: the promise is of the bytes that it moved; .n1 only.
+    pub(super) async fn end_stream(&mut self, id: u32) -> Result<Promise<u64>, Error> {
+        self.issue(T::Streamend { id, flags: Octal(0) }, Bytes::new(), |reply| match reply.message()? {
+            R::Streamend { count, .. } => Ok(count),
+            _ => Err(unexpected()),
+        })
+        .await
     }
 
     /// Walks from `node`, through no link. The promise is of the qids of the names that there are, at least one when any was

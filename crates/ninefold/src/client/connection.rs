@@ -446,6 +446,8 @@ pub(super) struct Prelude {
     pub bytes_received: u64,
     /// How long it took to make the connection, where that is known.
     pub dialled_in: Duration,
+    /// How long the version took, or what a connection took the last time where that is not waited for; the same.
+    pub answered_in: Duration,
 }
 
 impl Handle {
@@ -518,7 +520,7 @@ impl Handle {
             msize: AtomicU32::new(msize),
             timeout,
             windows: Windows::default(),
-            dialer: Dialer::of(&stream, prelude.dialled_in),
+            dialer: Dialer::of(&stream, prelude.dialled_in, prelude.answered_in),
         });
         tokio::spawn(Driver::new(shared.clone(), stream, arrived).run());
         Handle(Arc::new(Open { shared }))

@@ -43,6 +43,8 @@ pub(super) struct Dialer {
     target: Option<Target>,
     /// How long the session's own took.
     took: Duration,
+    /// What a round trip takes, as far as that was seen before the attach.
+    trip: Duration,
     /// One could not be had.
     failed: Mutex<Option<Instant>>,
     pool: Mutex<Pool>,
@@ -110,11 +112,11 @@ pub(super) struct Beside {
 }
 
 impl Beside {
-    /// Dials the address that the session is to have, where the way was long the last time and streams are wanted.
+    /// Dials the address that the session is to have, where streams are wanted: several where the way was long the last time.
     pub fn dial(address: &Address, first: SocketAddr, options: &Options, known: &Entry) -> Option<Beside> {
         let is_open = matches!(address.place, Place::Tcp { .. });
         let streams = if options.streams && is_open { options.streams_at_once } else { 0 };
-        let connections = Width::at_once(known.trip, streams);
+        let connections = Width::at_once(known.trip, streams).max(options.streams_least.min(streams));
         let dial = || AbortOnDropHandle::new(tokio::spawn(Target::Tcp(first).dial()));
         let dialled: Vec<_> = std::iter::repeat_with(dial).take(connections).collect();
         (connections > 0).then(|| Beside { address: first, since: Instant::now(), dialled })
@@ -142,8 +144,8 @@ impl Target {
 }
 
 impl Dialer {
-    /// For the session that `stream` carries.
-    pub fn of(stream: &Stream, took: Duration) -> Arc<Dialer> {
+    /// For the session that `stream` carries, which was made within `took`; what it sent first was answered within `answered`.
+    pub fn of(stream: &Stream, took: Duration, answered: Duration) -> Arc<Dialer> {
         let target = match stream {
             Stream::Tcp(stream) => stream.peer_addr().ok().map(Target::Tcp),
             Stream::Tls(stream) => stream.again().map(|(address, terms)| Target::Tls(address, terms)),
@@ -157,6 +159,7 @@ impl Dialer {
         Arc::new(Dialer {
             target,
             took,
+            trip: took.max(answered),
             failed: Mutex::default(),
             pool: Mutex::default(),
             is_used: AtomicBool::new(false),
@@ -166,6 +169,11 @@ impl Dialer {
     /// How long it took to make the session's connection, in the open one round trip; zero where nobody knows.
     pub fn took(&self) -> Duration {
         self.took
+    }
+
+    /// What a round trip takes, as far as it is known before the attach; zero where nobody knows.
+    pub fn trip(&self) -> Duration {
+        self.trip
     }
 
     /// Whether this is asked for the first time: what is then asked for ahead was dialled for that, and is in nobody's way.
@@ -332,7 +340,7 @@ mod tests {
     async fn session() -> (TcpListener, Arc<Dialer>, Stream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stream = Stream::Tcp(transport::dial_tcp(listener.local_addr().unwrap()).await.unwrap());
-        (listener, Dialer::of(&stream, Duration::ZERO), stream)
+        (listener, Dialer::of(&stream, Duration::ZERO, Duration::ZERO), stream)
     }
 
     #[tokio::test]
@@ -449,7 +457,7 @@ mod tests {
     #[tokio::test]
     async fn a_session_in_memory_has_no_other_way_for_data() {
         let (ours, _theirs) = transport::memory::pair(64);
-        let dialer = Dialer::of(&ours, Duration::ZERO);
+        let dialer = Dialer::of(&ours, Duration::ZERO, Duration::ZERO);
         assert!(!dialer.may());
         assert!(dialer.open().await.is_err());
     }

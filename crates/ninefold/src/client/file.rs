@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::{Bytes, BytesMut};
-use futures_util::future::join;
+use futures_util::future::{join, try_join_all};
 use ninefold_proto::attr::SetAttr;
 use ninefold_proto::client::Parting;
 use ninefold_proto::message::{Optional, Payload};
@@ -19,7 +19,10 @@ use super::metadata::Metadata;
 use super::names::not_there;
 use super::node::{Mode, Node, metadata, set, unexpected};
 use super::pending::Pending;
-use super::stream::Granted;
+use super::stream::{Granted, Late, Stream};
+
+/// Ends of streams that have room in one group with its guard, the close and the rename.
+const ENDS_MAX: usize = 60;
 
 /// An open file. Its fid is clunked when it is dropped; [`File::close`] tells whether that went well. What was written behind
 /// and not flushed is given up then: the server may have written it or not.
@@ -312,6 +315,18 @@ impl File {
     /// trip. What has the name is replaced as by [`Node::rename`], whose result is within. `EINVAL`, and the
     /// file is only let go, where `dir` is of another connection.
     pub async fn close_and_rename(self, dir: &Node, from: &[u8], to: &[u8]) -> Result<Result<(), Error>, Error> {
+        self.end_and_rename(Vec::new(), dir, from, to).await
+    }
+
+    /// The same behind the ends of streams that wrote it: those that are [late](File::stream_write_late), and were given all of their bytes, are ended in that
+    /// round trip, and it gets the name only when all of them came to their ends whole; the others are finished before.
+    pub async fn end_and_rename(
+        self,
+        streams: Vec<Stream>,
+        dir: &Node,
+        from: &[u8],
+        to: &[u8],
+    ) -> Result<Result<(), Error>, Error> {
         // Whatever it was to be when it is dropped.
         self.fid.set_parting(Parting::Clunk);
         self.give_up_granted();
@@ -319,6 +334,14 @@ impl File {
             return Err(Errno::EINVAL.into());
         }
         self.flush().await?;
+        let late = try_join_all(streams.into_iter().map(Stream::into_late)).await?;
+        let mut late: Vec<Late> = late.into_iter().flatten().collect();
+        for late in late.split_off(late.len().min(ENDS_MAX)) {
+            let mut chain = self.client.chain();
+            let ended = chain.end_stream(late.id()).await?;
+            let answer = ended.take_within(late.patience()).await;
+            late.ended(answer)?;
+        }
         let client = self.client.clone();
         let fid = match Arc::try_unwrap(self.fid) {
             Ok(fid) if client.version().is_n1() => fid,
@@ -331,10 +354,18 @@ impl File {
         };
         fid.quiet().await?;
         let mut chain = client.chain();
-        let guard = chain.all_or_stop(2).await?;
+        let guard = chain.all_or_stop(late.len() as u16 + 2).await?;
+        let mut ended = Vec::with_capacity(late.len());
+        for late in late {
+            ended.push((chain.end_stream(late.id()).await?, late));
+        }
         let closed = chain.close(fid).await?;
         let renamed = chain.rename_over(dir, from, to).await?;
         guard.take().await?;
+        for (ended, late) in ended {
+            let answer = ended.take_within(late.patience()).await;
+            late.ended(answer)?;
+        }
         closed.take().await?;
         match renamed.take().await {
             Err(e) if not_there(&e) => Ok(dir.rename(from, dir, to).await),

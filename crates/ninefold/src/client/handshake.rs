@@ -112,7 +112,8 @@ pub(super) async fn presume(address: &Address, options: &Options, known: &Entry)
         stream.flush().await
     };
     sent.await.map_err(|e| Error::Lost(Loss::Io(Arc::new(e))))?;
-    let prelude = Prelude { offers: 1, bytes_sent: offer.len() as u64, bytes_received: 0, dialled_in };
+    let prelude =
+        Prelude { offers: 1, bytes_sent: offer.len() as u64, bytes_received: 0, dialled_in, answered_in: known.trip };
     let handle = Handle::presume(stream, presumption, first_fid()?, options.timeout, prelude);
     if let Some(beside) = beside {
         handle.dialer().adopt(beside);
@@ -164,6 +165,7 @@ async fn negotiate(
         prelude.offers += 1;
         prelude.bytes_sent += offer.len() as u64;
         let pinned_or_last = handshake.offered();
+        let asked = Instant::now();
         let answer = bounded(first.take(), async {
             stream.write_all(&offer).await?;
             stream.flush().await?;
@@ -172,6 +174,7 @@ async fn negotiate(
         let step = match answer.await? {
             Ok(Some(Ok(frame))) => {
                 prelude.bytes_received += frame.len() as u64;
+                prelude.answered_in = asked.elapsed();
                 handshake.handle_frame(&frame).map_err(Error::Misbehaved)?
             }
             Ok(Some(Err(e))) => return Err(Error::Misbehaved(e)),

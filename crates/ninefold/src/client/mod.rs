@@ -104,7 +104,7 @@ pub use nameop::{BeginRead, Begun, Looked};
 pub use node::{Mode, Node};
 pub use options::Options;
 pub use places::{Holder, Place, Places, Turn};
-pub use put::{NewFile, Step, Stretch, Unput};
+pub use put::{Draft, NewFile, Step, Stretch, Unput};
 pub use ranges::Ranges;
 pub use read_dir::{Entry, ReadDir};
 pub use reader::Reader;

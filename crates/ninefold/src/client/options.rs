@@ -47,6 +47,8 @@ pub struct Options {
     /// [`BeginRead::streams`](super::BeginRead::streams)): at a server that is remembered to be far, connections for them are dialled beside
     /// the first one. 0: none.
     pub streams_at_once: usize,
+    /// Of those, so many are dialled at a server that is near, too: for an operation that is known to move more than a message holds.
+    pub streams_least: usize,
 }
 
 impl Default for Options {
@@ -68,6 +70,7 @@ impl Default for Options {
             clunks_held_back: false,
             streams: true,
             streams_at_once: 0,
+            streams_least: 0,
         }
     }
 }

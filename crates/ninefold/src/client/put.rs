@@ -9,13 +9,13 @@ use ninefold_proto::types::{MAXWELEM, Name};
 use ninefold_proto::wire::IO_HEADER;
 use ninefold_proto::{Errno, Qid};
 
-use super::chain::{Chain, Promise, Spot};
+use super::chain::{Chain, Opened, Promise, Spot};
 use super::client::Client;
 use super::error::Error;
 use super::file::File;
 use super::node::{Mode, Node};
-use super::resolve::components;
-use super::stream::{Granted, Saying};
+use super::resolve::{Located, components, locate_or_make};
+use super::stream::{Grant, Granted, Saying};
 
 /// Requests of one group at most, so that a Tsession and the guard fit into 64 with them (docs/protocol.md, "Groups").
 const MEMBERS_MAX: usize = 62;
@@ -147,7 +147,7 @@ impl Dir for Node {
 
 /// What was asked for the file itself.
 struct Row {
-    made: Promise<super::chain::Opened>,
+    made: Promise<Opened>,
     /// With the bytes that each was asked to write.
     written: Vec<(Promise<u32>, usize)>,
     /// The walk to a second fid of the file.
@@ -251,6 +251,79 @@ pub struct Stretch {
     pub head: Bytes,
 }
 
+/// Streams of parts of a file that is to be made, whose tokens and first bytes are on their way already.
+pub(super) struct Said(Vec<((u64, u64), Saying)>);
+
+impl Said {
+    /// As many of `parts` as may be asked for before connections are known to be had. Before anything is asked: an error here is one of nothing
+    /// that was done.
+    pub fn begin(client: &Client, chain: &Chain, parts: &[Stretch]) -> Result<Said, Error> {
+        let parts = &parts[..chain.at_once(parts.len())];
+        client.prepare_streams(parts.len());
+        let most = |part: &Stretch| usize::try_from(part.length).unwrap_or(usize::MAX);
+        let begin = |part: &Stretch| {
+            let head = part.head.slice(..part.head.len().min(most(part)));
+            Saying::begin(client, head).map(|saying| ((part.offset, part.length), saying))
+        };
+        parts.iter().map(begin).collect::<Result<_, _>>().map(Said)
+    }
+
+    /// The requests for them.
+    pub fn members(&self) -> u16 {
+        self.0.len() as u16
+    }
+}
+
+/// A file that was asked to be made, with its streams.
+pub(super) struct Making {
+    spot: Spot,
+    made: Promise<Opened>,
+    asked: Vec<((u64, u64), Promise<Grant>, Saying)>,
+}
+
+impl Making {
+    /// `spot` is at the directory.
+    pub async fn ask(chain: &mut Chain, spot: Spot, name: &[u8], perm: u32, said: Said) -> Result<Making, Error> {
+        let made = chain.create(&spot, name, Mode::WRITE, perm).await?;
+        let mut asked = Vec::with_capacity(said.0.len());
+        for (part, saying) in said.0 {
+            asked.push((part, chain.stream_to(&spot, part, saying.token).await?, saying));
+        }
+        Ok(Making { spot, made, asked })
+    }
+
+    pub async fn take(self) -> Result<File, Error> {
+        let file = self.spot.into_file(self.made.take().await?, Mode::WRITE)?;
+        for (part, grant, saying) in self.asked {
+            // Why it is not is told by who asks for another.
+            if let Ok(grant) = grant.take().await {
+                file.grant(Granted::new(part, grant, Some(saying)));
+            }
+        }
+        Ok(file)
+    }
+}
+
+/// A file that is to be made beside a name that nothing has.
+#[derive(Clone, Copy, Debug)]
+pub struct Draft<'n> {
+    /// What it is called; nothing may have this either.
+    pub part: &'n [u8],
+    /// Permissions that it is made with, 0 to 0o777, cut down by the server as it sees fit.
+    pub perm: u32,
+    /// By which it will be written.
+    pub parts: &'n [Stretch],
+}
+
+impl Client {
+    /// What is at `path`, as [`Client::locate`] finds it; and where nothing is, the file of `draft`, made in the directory and opened to be written. In `.n1`, and
+    /// where the path leads through no symbolic link, both in one round trip, with the streams as by [`Node::make_file`]: the guard of that group sees to it
+    /// that nothing is made where something has the name. In every other case none is made. A refusal is one of the looking: then none is there either.
+    pub async fn locate_or_make(&self, path: &[u8], draft: &Draft<'_>) -> Result<(Located, Option<File>), Error> {
+        locate_or_make(self, path, Some(draft)).await
+    }
+}
+
 impl Node {
     /// Makes a plain file that does not exist in this directory, and opens it to be written, as [`Node::create`] does; in `.n1` in one round trip. The
     /// streams of `parts` are asked for in the same one where that may be. The requests are `client`'s, and so is the file.
@@ -259,30 +332,13 @@ impl Node {
             return self.walk_as(client, &[]).await?.create(name, Mode::WRITE, perm).await;
         }
         let mut chain = client.chain();
-        let parts = &parts[..chain.at_once(parts.len())];
-        client.prepare_streams(parts.len());
-        // Before anything is asked: an error here is one of nothing that was done.
-        let head =
-            |part: &Stretch| part.head.slice(..part.head.len().min(usize::try_from(part.length).unwrap_or(usize::MAX)));
-        let sayings = parts.iter().map(|part| Saying::begin(client, head(part))).collect::<Result<Vec<_>, _>>()?;
-        let guard = chain.all_or_stop(2 + parts.len() as u16).await?;
+        let said = Said::begin(client, &chain, parts)?;
+        let guard = chain.all_or_stop(2 + said.members()).await?;
         let (spot, walked) = chain.walk(self, &[]).await?;
-        let made = chain.create(&spot, name, Mode::WRITE, perm).await?;
-        let mut asked = Vec::with_capacity(parts.len());
-        for (part, saying) in parts.iter().zip(sayings) {
-            let part = (part.offset, part.length);
-            asked.push((part, chain.stream_to(&spot, part, saying.token).await?, saying));
-        }
+        let making = Making::ask(&mut chain, spot, name, perm, said).await?;
         guard.take().await?;
         walked.take().await?;
-        let file = spot.into_file(made.take().await?, Mode::WRITE)?;
-        for (part, grant, saying) in asked {
-            // Why it is not is told by who asks for another.
-            if let Ok(grant) = grant.take().await {
-                file.grant(Granted::new(part, grant, Some(saying)));
-            }
-        }
-        Ok(file)
+        making.take().await
     }
 
     /// Makes a directory in this one and walks to it, or to what has the name already: in `.n1` in one round trip. Beside

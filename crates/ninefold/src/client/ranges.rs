@@ -194,7 +194,8 @@ impl Client {
         if !self.has_streams() {
             return 1;
         }
-        let width = Width::new(self.attach_took(), most.max(1), Instant::now());
+        let took = self.root.known().map_or_else(|| self.handle().dialer().trip(), |attached| attached.took);
+        let width = Width::new(took, most.max(1), Instant::now());
         width.wanted().min(usize::try_from(bytes / LEAST).unwrap_or(usize::MAX)).max(1)
     }
 }

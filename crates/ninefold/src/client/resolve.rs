@@ -5,10 +5,13 @@ use std::collections::VecDeque;
 use ninefold_proto::types::{MAXWELEM, Name};
 use ninefold_proto::{Errno, Qid, QidType};
 
+use super::chain::Promise;
 use super::client::Client;
 use super::error::Error;
+use super::file::File;
 use super::nameop::Base;
 use super::node::{Node, Start, Walked};
+use super::put::{Draft, Making, Said};
 
 /// What to do about a symbolic link at the end of a path; on the way all are followed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,39 +71,97 @@ pub struct Located {
     pub found: Option<Node>,
 }
 
-/// The same where no link is on the way, by one group of two walks; `None`: it is to be done step by step.
-async fn locate_at_once(client: &Client, names: &[Vec<u8>]) -> Result<Option<Located>, Error> {
+/// The same where no link is on the way, by one group of two walks, with the file of `draft` where nothing is; `None`: it is to be done step by step, and
+/// nothing was made.
+async fn locate_at_once(
+    client: &Client,
+    names: &[Vec<u8>],
+    draft: Option<&Draft<'_>>,
+) -> Result<Option<(Located, Option<File>)>, Error> {
     let Some((name, above)) = names.split_last() else { return Ok(None) };
     let slices: Vec<&[u8]> = above.iter().map(Vec::as_slice).collect();
     if !client.version().is_n1() || client.fitting(&slices).len() < slices.len() || slices.len() > MAXWELEM {
         return Ok(None);
     }
     let mut chain = client.chain();
+    let said = draft.map(|draft| Said::begin(client, &chain, draft.parts)).transpose()?;
     let (dir, walked_dir) = chain.walk_root(&slices).await?;
+    let guard = match &said {
+        // The walk to the name, that to the directory for the file, and its making.
+        Some(said) => Some(chain.unless(3 + said.members()).await?),
+        None => None,
+    };
     let (spot, walked) = chain.walk_spot(&dir, &[name]).await?;
-    let walked_dir = walked_dir.take().await?;
+    let made = match (draft, said) {
+        (Some(draft), Some(said)) => {
+            let (file, cloned) = chain.walk_spot(&dir, &[]).await?;
+            Some((cloned, Making::ask(&mut chain, file, draft.part, draft.perm, said).await?))
+        }
+        _ => None,
+    };
+    let (walked_dir, guarded) = (walked_dir.take().await, take_if(guard).await);
+    let (walked, made) = (walked.take().await, take_made(made).await?);
+    // What is wrong with the path comes first.
+    let walked_dir = walked_dir?;
+    guarded?;
     let qid = match walked_dir.last() {
         Some(&qid) if walked_dir.len() == slices.len() && qid.is_dir() => qid,
         None if slices.is_empty() => client.attached().await?.qid,
         _ => return Ok(None),
     };
-    let found = match walked.take().await {
+    let (found, made) = match walked {
         Ok(walked) => match walked.last() {
             Some(qid) if qid.kind.has(QidType::SYMLINK) => return Ok(None),
-            Some(&qid) => Some(spot.into_node(qid)?),
+            Some(&qid) => (Some(spot.into_node(qid)?), None),
             None => return Ok(None),
         },
-        Err(e) if e.is_not_found() => None,
+        Err(e) if e.is_not_found() => (None, made),
         Err(e) => return Err(e),
     };
-    Ok(Some(Located { dir: dir.into_node(qid)?, dir_path: above.to_vec(), name: name.clone(), found }))
+    let located = Located { dir: dir.into_node(qid)?, dir_path: above.to_vec(), name: name.clone(), found };
+    Ok(Some((located, made)))
+}
+
+async fn take_if(guard: Option<Promise<()>>) -> Result<(), Error> {
+    match guard {
+        Some(guard) => guard.take().await,
+        None => Ok(()),
+    }
+}
+
+/// The file if it was made; dropped, it is removed.
+async fn take_made(made: Option<(Promise<Vec<Qid>>, Making)>) -> Result<Option<File>, Error> {
+    let Some((cloned, making)) = made else { return Ok(None) };
+    // Without it nothing was made, and that tells why.
+    drop(cloned);
+    match making.take().await {
+        Ok(mut file) => {
+            file.remove_on_drop();
+            Ok(Some(file))
+        }
+        Err(Error::Refused(_)) => Ok(None),
+        Err(e) => Err(e),
+    }
 }
 
 pub(super) async fn locate(client: &Client, path: &[u8]) -> Result<Located, Error> {
+    locate_or_make(client, path, None).await.map(|(located, _)| located)
+}
+
+/// See [`Client::locate_or_make`].
+pub(super) async fn locate_or_make(
+    client: &Client,
+    path: &[u8],
+    draft: Option<&Draft<'_>>,
+) -> Result<(Located, Option<File>), Error> {
     let names = components(path)?;
-    if let Some(located) = locate_at_once(client, &names).await? {
-        return Ok(located);
+    if let Some(found) = locate_at_once(client, &names, draft).await? {
+        return Ok(found);
     }
+    locate_by_steps(client, names).await.map(|located| (located, None))
+}
+
+async fn locate_by_steps(client: &Client, names: Vec<Vec<u8>>) -> Result<Located, Error> {
     let mut steps: VecDeque<Step> = names.into_iter().map(Step::Name).collect();
     let mut links = 0;
     loop {

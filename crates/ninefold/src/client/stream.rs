@@ -25,6 +25,7 @@ use tokio::time::Instant;
 use super::client::Client;
 use super::error::{Error, Fault};
 use super::file::File;
+pub(super) use beside::Late;
 use beside::{Ask, Beside, Sharing, give_up};
 pub(super) use granted::{Grant, Granted, Saying};
 use inband::{Reading, Writing};
@@ -122,7 +123,7 @@ impl File {
         copied: bool,
     ) -> Result<Stream, Error> {
         let sharing = behind.map_or(Sharing::First, Sharing::Behind);
-        self.stream_by(client, Ask { read: true, offset, length: Some(length), copied, sharing }).await
+        self.stream_by(client, Ask { read: true, offset, length: Some(length), copied, late: false, sharing }).await
     }
 
     /// The same that was asked for with the open of the file.
@@ -132,6 +133,7 @@ impl File {
             offset: granted.offset,
             length: Some(granted.length),
             copied: true,
+            late: false,
             sharing: Sharing::First,
         };
         let file = self.share_as(client);
@@ -159,12 +161,22 @@ impl File {
     /// One that was asked for with the making of the file may have sent its first bytes already ([`Stretch::head`](super::Stretch)): they are what
     /// [`Stream::moved`] says, and only what follows them is to be written.
     pub async fn stream_write(&self, offset: u64, length: Option<u64>) -> Result<Stream, Error> {
+        self.stream_to(Ask::alone(false, offset, length)).await
+    }
+
+    /// The same of `length` bytes, of whose end the server is asked at the end and not before: by [`Stream::finish`], or together with the file's close and its
+    /// new name ([`File::end_and_rename`]). An error of the server is known when the connection fails by it.
+    pub async fn stream_write_late(&self, offset: u64, length: u64) -> Result<Stream, Error> {
+        self.stream_to(Ask { late: true, ..Ask::alone(false, offset, Some(length)) }).await
+    }
+
+    async fn stream_to(&self, ask: Ask) -> Result<Stream, Error> {
+        let Ask { offset, length, .. } = ask;
         if !matches!(self.mode().access, Access::Write | Access::ReadWrite) {
             return Err(Errno::EBADF.into());
         }
         offset.checked_add(length.unwrap_or_default()).ok_or(Errno::EFBIG)?;
         self.behind.end_in_order(self).await?;
-        let ask = Ask::alone(false, offset, length);
         let opened = match length.and_then(|length| self.take_granted(offset, length)) {
             Some(granted) => Beside::granted(self, &ask, granted).await?,
             None => Beside::open(self, &ask).await?,
@@ -388,6 +400,14 @@ impl Stream {
     pub(super) fn give_up(self) {
         if let Way::Beside(beside) = self.way {
             beside.give_up();
+        }
+    }
+
+    /// One that was written whole and is [late](File::stream_write_late), for its end; any other is finished, and there is none.
+    pub(super) async fn into_late(self) -> Result<Option<Late>, Error> {
+        match self.way {
+            Way::Beside(beside) if !beside.reads() => beside.into_late().await,
+            way => Stream { way, ..self }.finish().await.map(|_| None),
         }
     }
 

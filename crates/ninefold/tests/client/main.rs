@@ -15,6 +15,7 @@ mod files;
 mod giving_up;
 mod listing;
 mod making;
+mod naming;
 mod negotiation;
 mod paths;
 mod putting;

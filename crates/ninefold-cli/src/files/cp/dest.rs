@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use bytes::Bytes;
+use ninefold::client::{Client, Stream};
 use ninefold::proto::Errno;
 use ninefold::proto::attr::Time;
 
@@ -54,6 +55,11 @@ impl How {
     /// Permissions of what is new, as cp(1) gives them: without `--preserve` none of the bits above 0o777.
     pub fn mode(&self, source: &Facts) -> u32 {
         source.permissions() & !self.umask
+    }
+
+    /// Permissions of a temporary file for what is new on a server: until it has its owner, what is to keep its permissions is nobody else's to read.
+    pub fn part_mode(&self, source: &Facts) -> u32 {
+        if self.preserve { 0o600 } else { self.mode(source) }
     }
 }
 
@@ -327,8 +333,15 @@ impl Sink {
                 here_file::To::Entry { dir: dir.clone(), name: cstring(name)?, part }
             }
             At::Entry(Dest::There(dir), name) => {
-                // A server has no lock that keeps others from it in every dialect.
-                let part = if keep { part_name(name, place, &source) } else { random_part_name(name) };
+                let perm = how.part_mode(&source);
+                let is_new = !keep && old.is_none();
+                let started = if is_new { dir.take_started().and_then(|it| it.take(&source, perm)) } else { None };
+                let (part, started) = match started {
+                    Some((name, part)) => (name, Some(part)),
+                    // A server has no lock that keeps others from it in every dialect.
+                    None if keep => (part_name(name, place, &source), None),
+                    None => (random_part_name(name), None),
+                };
                 let (dir, name) = (dir.clone(), name.clone());
                 // What gives the file its name is asked of the directory.
                 turn::follow(dir.node.client());
@@ -340,6 +353,7 @@ impl Sink {
                     source,
                     old,
                     mode,
+                    perm,
                     preserve,
                     resume,
                     keep,
@@ -347,12 +361,20 @@ impl Sink {
                     temporaries,
                     up,
                 };
-                return Ok(Sink::There(Box::new(there_file::Sink::begin(plan).await?)));
+                return Ok(Sink::There(Box::new(there_file::Sink::begin(plan, started).await?)));
             }
         };
         let (place, temporaries) = (slot.place.clone(), how.temporaries.clone());
         let plan = here_file::Plan { to, source, old, mode, preserve, resume, keep, checksum, place, temporaries };
         Ok(Sink::Here(Box::new(here_file::Sink::begin(plan).await?)))
+    }
+
+    /// By which a file of a server is written.
+    pub fn client(&self) -> Option<Client> {
+        match self {
+            Sink::Here(_) => None,
+            Sink::There(sink) => Some(sink.file().client().clone()),
+        }
     }
 
     pub fn begun(&self) -> &Begun {
@@ -378,12 +400,12 @@ impl Sink {
         }
     }
 
-    /// The file is whole: it gets its attributes and its name, if its content comes to `digest`.
-    pub async fn finish(self, digest: Option<Digest>) -> Result<Finished, Cause> {
+    /// The file is whole when `streams` have come to their ends: it gets its attributes and its name, if its content comes to `digest`.
+    pub async fn finish(self, digest: Option<Digest>, streams: Vec<Stream>) -> Result<Finished, Cause> {
         match self {
             Sink::Here(sink) => Ok(Finished { not_preserved: sink.finish(digest).await?, in_place: None }),
             Sink::There(sink) => {
-                let (not_preserved, in_place) = sink.finish(digest).await?;
+                let (not_preserved, in_place) = sink.finish(digest, streams).await?;
                 Ok(Finished { not_preserved, in_place: in_place.map(|why| why.to_string()) })
             }
         }

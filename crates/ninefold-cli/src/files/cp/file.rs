@@ -261,24 +261,26 @@ impl Copy<'_> {
         Ok(Some(record))
     }
 
-    /// The streams by which it will be written from here to a server that is far, if others have left it several, before it is opened there.
-    fn grant_up(&self) -> Option<Granted<'_>> {
+    /// How it is written from here to a server if it goes by streams, before it is opened there: by several where that is far and others have left it several.
+    fn up(&self) -> (Option<Granted<'_>>, Option<Up>) {
         let &Copy { cx, facts, content, .. } = self;
-        let At::Entry(Dest::There(dir), _) = &self.slot.at else { return None };
-        let is_large = matches!(content, Content::Here { .. }) && !content.is_stream() && facts.size >= STREAMED;
+        let (At::Entry(Dest::There(dir), _), Content::Here { fd, .. }) = (&self.slot.at, content) else {
+            return (None, None);
+        };
+        let client = dir.node.client();
         let may_have_gaps = facts.is_dense && !cx.how.checksum && !cx.how.resume;
-        let is_wanted = is_large && may_have_gaps && dir.node.client().streams_for(facts.size, cx.streams) > 1;
-        if is_wanted { cx.grant_streams() } else { None }
+        if facts.size < STREAMED || !may_have_gaps || !client.has_streams() {
+            return (None, None);
+        }
+        let granted = if client.streams_for(facts.size, cx.streams) > 1 { cx.grant_streams() } else { None };
+        let streams = granted.as_ref().map_or(1, |granted| granted.streams);
+        (granted, Some(Up { streams, from: fd.clone() }))
     }
 
     async fn run(&self, old: Option<Facts>, resume: bool) -> Result<Record, Failure> {
         let (how, slot) = (&self.cx.how, self.slot);
         let failed = |resumed| move |trouble| Failure { trouble, resumed, in_place: false };
-        let granted = self.grant_up();
-        let up = match (&granted, self.content) {
-            (Some(granted), Content::Here { fd, .. }) => Some(Up { streams: granted.streams, from: fd.clone() }),
-            _ => None,
-        };
+        let (granted, up) = self.up();
         let begin = Sink::begin(slot, self.source, self.facts, old.clone(), how, (resume, up));
         let mut sink = begin.await.map_err(Trouble::of(&slot.place, "cannot write it")).map_err(failed(0))?;
         let begun = sink.begun().clone();
@@ -286,10 +288,11 @@ impl Copy<'_> {
             self.cx.write_in_place(&slot.place, old.as_ref()).map_err(failed(0))?;
             self.cx.warn(format_args!("{}: written in place: {why}", slot.place));
         }
+        let &Copy { cx, source, facts, content, .. } = self;
+        let pour = Pour::new(cx, slot, source, facts, (content, granted));
         let result = async {
             self.check_left(&begun).await?;
-            let &Copy { cx, slot, source, facts, content, .. } = self;
-            let passed = Pour::new(cx, slot, source, facts, (content, granted)).all(&mut sink).await?;
+            let passed = pour.all(&mut sink).await?;
             self.check_source(&passed, &begun).await.map(|()| passed)
         };
         let result = result.await;
@@ -300,12 +303,22 @@ impl Copy<'_> {
                     let place = &slot.place;
                     self.cx.warn(format_args!("{place}: it is not whole: what was to be written came in part"));
                 }
+                // The part goes when nothing writes to it any more.
+                drop(pour);
                 sink.abandon(&trouble.cause).await;
                 return Err(Failure { trouble, resumed: begun.bytes(), in_place: begun.in_place.is_some() });
             }
         };
         let digest = passed.digest.clone();
-        let finish = sink.finish(digest.clone()).await;
+        let (streams, client) = (pour.streams(), sink.client());
+        let goes_by_streams = !streams.is_empty();
+        let finish = match (sink.finish(digest.clone(), streams).await, client) {
+            (Err(cause), Some(client)) if goes_by_streams && pour.is_lost_on_its_way(&client, &cause) => {
+                drop(pour);
+                return Box::pin(self.run(old, false)).await;
+            }
+            (finish, _) => finish,
+        };
         let finished = finish.map_err(Trouble::of(&slot.place, "cannot write it")).map_err(failed(begun.bytes()))?;
         if let Some(why) = &finished.in_place {
             self.cx.warn(format_args!("{}: written in place: {why}", slot.place));

@@ -7,6 +7,7 @@ use ninefold::client::FileType;
 use ninefold::proto::attr::SetAttr;
 
 use super::cx::{Cx, Record};
+use super::facts::Facts;
 use super::file;
 use super::part::random_part_name;
 use super::source::Item;
@@ -25,8 +26,8 @@ pub async fn copy(cx: &Cx<'_>, places: &[Place]) -> anyhow::Result<bool> {
     let began = Instant::now();
     let Ok(mut item) = Item::here(path, true) else { return Ok(false) };
     // What cannot be looked at or read is told by who copies it. A pipe must not be opened twice.
-    let kind = item.facts().await.map(|facts| facts.kind);
-    if !kind.is_ok_and(|kind| kind == FileType::File) {
+    let is_small = |facts: Facts| facts.kind == FileType::File && facts.size <= newborn::MOST as u64;
+    if !item.facts().await.is_ok_and(is_small) {
         return Ok(false);
     }
     let Ok((facts, Some(content))) = item.open().await else { return Ok(false) };

@@ -1,6 +1,6 @@
 //! `ninefold cp`: files and trees between here and servers, and between servers.
 //!
-//! [`lone`] tries to be done at once; else [`targets`] says where each source goes, [`tree`] goes through directories and keeps files on the way, [`file`] copies
+//! [`lone`] tries to be done at once; else [`targets`] says where each source goes, of a large one [`ahead`] makes the beginning there, [`tree`] goes through directories and keeps files on the way, [`file`] copies
 //! one. A file is read by a [`reader`], cut where it is zeros ([`zeros`]), and written by a [`dest::Sink`], here by a thread
 //! ([`here_file`]), there by writes that are on the way together ([`there_file`]). It is written beside its name ([`part`])
 //! and renamed when it is whole.
@@ -8,6 +8,7 @@
 //! Everything runs within one future, except what must not be given up half-way (requests that make and rename files) and
 //! what may wait for a disk: Ctrl-C drops that future, and with it everything is given up and tidied.
 
+mod ahead;
 mod blocks;
 mod cx;
 mod dest;

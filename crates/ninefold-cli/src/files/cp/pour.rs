@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::{Fuse, FusedFuture, FutureExt, try_join_all};
-use ninefold::client::{Error, Fault, File, Stream};
+use ninefold::client::{Client, Error, Fault, File, Stream};
 use rustix::buffer::spare_capacity;
 use rustix::io::{Errno, pread};
 
@@ -69,6 +69,8 @@ pub struct Pour<'a> {
     gets_through: Cell<bool>,
     /// It was the sink that failed.
     cannot_write: Cell<bool>,
+    /// Streams to the sink that were given all of their bytes, and have not come to their ends.
+    streams: RefCell<Vec<Stream>>,
 }
 
 /// Bytes that each of so many streams brings of a file that is written without a record: whole pages, so that no two write to one.
@@ -109,9 +111,9 @@ impl<'a> Pour<'a> {
         facts: &'a Facts,
         (content, granted): (&'a Content, Option<Granted<'a>>),
     ) -> Pour<'a> {
-        let (sent, shown, gets_through, cannot_write) = Default::default();
+        let (sent, shown, gets_through, cannot_write, streams) = Default::default();
         let granted = Cell::new(granted);
-        Pour { cx, slot, source, facts, content, granted, sent, shown, gets_through, cannot_write }
+        Pour { cx, slot, source, facts, content, granted, sent, shown, gets_through, cannot_write, streams }
     }
 
     fn moved(&self, bytes: u64) {
@@ -152,6 +154,7 @@ impl<'a> Pour<'a> {
         let begun = sink.begun().clone();
         match self.by_streams_or_in_order(sink, &begun).await {
             Err(trouble) if self.swallowed(sink, &trouble.cause) => {
+                self.streams.take();
                 if let Sink::There(there) = sink {
                     there.file().client().give_up_streams();
                 }
@@ -167,18 +170,39 @@ impl<'a> Pour<'a> {
         }
     }
 
+    /// Those that have not come to their ends: the file is whole when they have.
+    pub fn streams(&self) -> Vec<Stream> {
+        self.streams.take()
+    }
+
+    /// Whether the ends of [those](Pour::streams) failed because what was sent by them may never have got through, to `client`'s server: then none is asked for
+    /// any more, and the file is to be written anew.
+    pub fn is_lost_on_its_way(&self, client: &Client, cause: &Cause) -> bool {
+        self.cannot_write.set(true);
+        let is_lost = self.may_be_swallowed(client, cause);
+        if is_lost {
+            client.give_up_streams();
+            self.cx.progress.back(self.shown.take());
+        }
+        is_lost
+    }
+
     /// Whether what was sent by streams may never have got through: something between here and the server takes connections and bytes, and no
     /// stream has come to its end. In messages it may.
     fn swallowed(&self, sink: &Sink, cause: &Cause) -> bool {
         // What goes in messages anyway is not sent twice, and a pipe is not read twice.
         let Sink::There(there) = sink else { return false };
         let Some(file) = there.streamed().filter(|_| !self.content.is_stream()) else { return false };
+        self.may_be_swallowed(file.client(), cause)
+    }
+
+    fn may_be_swallowed(&self, client: &Client, cause: &Cause) -> bool {
         // The server's own word: nobody came with the token.
         let is_unheard =
             matches!(cause, Cause::There(Error::Refused(_))) && cause.is(ninefold::proto::Errno::ETIMEDOUT);
         let is_cut = matches!(cause, Cause::There(Error::Stream(Fault::Cut(_))));
         let may_be = self.cannot_write.get() && !self.gets_through.get() && self.sent.get() <= SWALLOWED;
-        (is_unheard || is_cut) && may_be && !file.client().is_over()
+        (is_unheard || is_cut) && may_be && !client.is_over()
     }
 
     async fn by_streams_or_in_order(&self, sink: &mut Sink, begun: &Begun) -> Result<Passed, Trouble> {
@@ -211,12 +235,15 @@ impl<'a> Pour<'a> {
                         Some(granted) if how.resume => {
                             let most = granted.as_ref().map_or(1, |granted| granted.streams);
                             match there.mark().await.map_err(self.cannot_write())? {
-                                true => Some(self.up(fd, there.file(), begun, most, true).await?),
+                                true => Some(self.up(fd, there, begun, most, true).await?),
                                 false => None,
                             }
                         }
-                        Some(Some(granted)) => Some(self.up(fd, there.file(), begun, granted.streams, false).await?),
-                        _ => None,
+                        Some(granted) => {
+                            let most = granted.as_ref().map_or(1, |granted| granted.streams);
+                            Some(self.up(fd, there, begun, most, false).await?)
+                        }
+                        None => None,
                     }
                 }
                 _ => None,
@@ -357,11 +384,12 @@ impl<'a> Pour<'a> {
     async fn up(
         &self,
         fd: &Arc<OwnedFd>,
-        file: &File,
+        there: &there_file::Sink,
         begun: &Begun,
         most: usize,
         has_record: bool,
     ) -> Result<Passed, Trouble> {
+        let file = there.file();
         let size = self.facts.size;
         let mut gaps = self.gaps(begun);
         if has_record {
@@ -369,7 +397,10 @@ impl<'a> Pour<'a> {
         }
         let missing: u64 = gaps.iter().map(|(from, to)| to - from).sum();
         self.moved(size - missing);
-        let streams = file.streams_for(missing, most) as u64;
+        let streams = match there.asked_streams() {
+            0 => file.streams_for(missing, most),
+            asked => asked,
+        } as u64;
         file.client().prepare_streams((streams as usize).saturating_sub(file.granted()));
         // Without a record one stream brings all of its range: each begins slowly.
         let stretch = match has_record {
@@ -392,13 +423,18 @@ impl<'a> Pour<'a> {
                 let before = given.take();
                 let give = async {
                     match next() {
-                        Some((from, to)) => self.give(fd, file, from, to).await.map(Some),
+                        Some((from, to)) => self.give(fd, file, (from, to), has_record).await.map(Some),
                         None => Ok(None),
                     }
                 };
                 let end = async {
                     match before {
-                        Some(given) => self.end(file, given, has_record).await,
+                        Some(given) if has_record => self.end(file, given).await,
+                        // With the file's.
+                        Some(given) => {
+                            self.streams.borrow_mut().push(given.stream);
+                            Ok(())
+                        }
                         None => Ok(()),
                     }
                 };
@@ -441,10 +477,20 @@ impl<'a> Pour<'a> {
         there_file::put(file, place, entries.into()).await.map_err(self.cannot_write())
     }
 
-    /// Gives the bytes from `from` to `to` to a stream.
-    async fn give(&self, fd: &Arc<OwnedFd>, file: &File, from: u64, to: u64) -> Result<Given, Trouble> {
+    /// Gives the bytes from `from` to `to` to a stream, which is asked for its end by itself if there is a record to be written.
+    async fn give(
+        &self,
+        fd: &Arc<OwnedFd>,
+        file: &File,
+        (from, to): (u64, u64),
+        has_record: bool,
+    ) -> Result<Given, Trouble> {
         let cannot_write = |e: Error| self.cannot_write()(e.into());
-        let mut stream = file.stream_write(from, Some(to - from)).await.map_err(cannot_write)?;
+        let opened = match has_record {
+            true => file.stream_write(from, Some(to - from)).await,
+            false => file.stream_write_late(from, to - from).await,
+        };
+        let mut stream = opened.map_err(cannot_write)?;
         // Bytes of it that have left already, with the question for it.
         let mut ahead = stream.moved();
         let (mut at, mut numbers, mut has_paused) = (from, Vec::new(), false);
@@ -491,12 +537,12 @@ impl<'a> Pour<'a> {
         Ok(Given { stream, from, numbers })
     }
 
-    /// Waits until the server has all of a stretch in the file.
-    async fn end(&self, file: &File, given: Given, has_record: bool) -> Result<(), Trouble> {
+    /// Waits until the server has all of a stretch in the file, and enters it in the record.
+    async fn end(&self, file: &File, given: Given) -> Result<(), Trouble> {
         let Given { stream, from, numbers } = given;
         stream.finish().await.map_err(|e| self.cannot_write()(e.into()))?;
         self.gets_through.set(true);
-        if has_record { self.record(file, (from / BLOCK) as usize, &numbers).await } else { Ok(()) }
+        self.record(file, (from / BLOCK) as usize, &numbers).await
     }
 
     async fn in_order(&self, sink: &mut Sink, begun: &Begun) -> Result<Passed, Trouble> {

@@ -5,7 +5,6 @@
 //! is gone through; one at the end of a source too, unless `-r` copies links as what they are.
 
 use std::collections::HashSet;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,6 +12,7 @@ use ninefold::client::{BeginRead, Client, Error, Follow, Located, Sight, compone
 use ninefold::proto::Errno;
 use ninefold::transport::Address;
 
+use super::ahead::Ahead;
 use super::cx::Cx;
 use super::dest::{At, Dest, Slot};
 use super::facts::Facts;
@@ -59,8 +59,8 @@ pub async fn resolve(cx: &Cx<'_>, mut places: Vec<Place>) -> anyhow::Result<Vec<
         return Err(Usage::error(format!("'{from}' and '{dst}' are both files of this machine: {}", odd.advice("cp"))));
     }
     let many = places.len() >= MANY || places.iter().any(|place| place.name().is_none());
-    let streams = up(cx, &places).await;
-    let found = match find(cx, &dst, many, streams).await {
+    let ahead = Ahead::of(cx, &places, &dst).await;
+    let found = match find(cx, &dst, many, ahead).await {
         Ok(found) => found,
         Err(trouble) => {
             cx.complain(&trouble);
@@ -107,20 +107,7 @@ fn lies_within(inner: &Place, outer: &Place) -> bool {
     }
 }
 
-/// By how many streams the only source may go to a server, if it is a large file here, without gaps: their connections are made with the session's.
-async fn up(cx: &Cx<'_>, sources: &[Place]) -> usize {
-    let [Place::Local(path)] = sources else { return 0 };
-    if cx.dry_run || cx.recursive || cx.how.checksum || cx.how.resume {
-        return 0;
-    }
-    let path = path.clone();
-    let is_large = off(move || {
-        Ok(std::fs::metadata(path).is_ok_and(|m| m.is_file() && m.len() >= STREAMED && m.blocks() * 512 >= m.len()))
-    });
-    if is_large.await.unwrap_or_default() { cx.streams } else { 0 }
-}
-
-async fn find(cx: &Cx<'_>, dst: &Place, many: bool, streams: usize) -> Result<Dst, Trouble> {
+async fn find(cx: &Cx<'_>, dst: &Place, many: bool, ahead: Option<Ahead>) -> Result<Dst, Trouble> {
     let failed = |cause: Cause| Trouble::new(dst, "", cause);
     match dst {
         Place::Local(path) => {
@@ -128,7 +115,7 @@ async fn find(cx: &Cx<'_>, dst: &Place, many: bool, streams: usize) -> Result<Ds
             let is_dir = dst.says_directory();
             off(move || find_here(&owned, is_dir)).await.map_err(failed)
         }
-        Place::Remote(address) => find_there(cx.world, address, dst.says_directory(), many, streams).await,
+        Place::Remote(address) => find_there(cx.world, address, dst.says_directory(), many, ahead).await,
     }
 }
 
@@ -162,21 +149,27 @@ async fn find_there(
     address: &Address,
     says_directory: bool,
     many: bool,
-    streams: usize,
+    ahead: Option<Ahead>,
 ) -> Result<Dst, Trouble> {
     let failed = |e: Error| Trouble::new(address, "", e);
     let directory =
         |node| Ok(Dst::Directory(Dest::There(Arc::new(there::Dir::new(node, address.clone(), false, many)))));
-    let locate = async |client: &Client| client.locate(&address.path).await;
-    let (client, located) = world.servers.first_by_streams(address, streams, locate).await?;
-    let located = match located {
-        Ok(mut located) => match located.found.take() {
+    let located = match ahead {
+        Some(ahead) => ahead.locate(world, address).await?,
+        None => {
+            let locate = async |client: &Client| client.locate(&address.path).await;
+            world.servers.first(address, locate).await?.1.map(|located| (located, None))
+        }
+    };
+    let (located, started) = match located {
+        Ok((mut located, started)) => match located.found.take() {
             Some(node) if node.qid().is_dir() => return directory(node),
             Some(_) if says_directory => return Err(failed(Errno::ENOTDIR.into())),
-            found => Located { found, ..located },
+            found => (Located { found, ..located }, started),
         },
         // It has no name: a root, or where a link's target ends in `..`.
         Err(e) if e.errno() == Errno::EISDIR => {
+            let client = world.servers.client(address).await?;
             return directory(client.walk(&address.path, Follow::All).await.map_err(failed)?);
         }
         Err(e) if e.is_not_found() => return Err(missing(world, address, e).await),
@@ -184,7 +177,7 @@ async fn find_there(
     };
     let is_free = located.found.is_none();
     let Target { dir, name, address } = Target::located(located, address);
-    let dir = there::Dir::at(dir, address, is_free.then(|| name.clone()));
+    let dir = there::Dir::at(dir, address, is_free.then(|| name.clone()), started);
     Ok(Dst::Other(At::Entry(Dest::There(Arc::new(dir)), name)))
 }
 
@@ -212,7 +205,7 @@ impl Top {
                     let streams = if is_alone && !is_there && !cx.how.checksum { cx.streams } else { 0 };
                     let how = BeginRead { most: STREAMED, plain: true, streams, ..BeginRead::default() };
                     let begin = async |client: &Client| turn::fork(client).begin_read_as(&address.path, how).await;
-                    if let Ok(begun) = cx.world.servers.first_by_streams(address, streams, begin).await?.1
+                    if let Ok(begun) = cx.world.servers.first_by_streams(address, 0..=streams, begin).await?.1
                         && let Some(item) = Item::begun(source.clone(), begun)
                     {
                         return Top::check(item, &source, slot, comes_second).await;

@@ -9,6 +9,7 @@ use ninefold::proto::attr::{SetAttr, SetTime};
 use ninefold::transport::Address;
 use tokio::sync::OnceCell;
 
+use super::ahead::Started;
 use super::facts::Facts;
 use super::trouble::Cause;
 use super::turn;
@@ -25,17 +26,31 @@ pub struct Dir {
     names: Option<OnceCell<Option<HashSet<Vec<u8>>>>>,
     /// A name that nothing had just now, until it is looked for.
     free: Mutex<Option<Vec<u8>>>,
+    /// The temporary file of what goes to that name, if one was made.
+    started: Mutex<Option<Started>>,
 }
 
 impl Dir {
     /// `many`: a whole directory is copied into it.
     pub fn new(node: Node, address: Address, is_new: bool, many: bool) -> Dir {
-        Dir { node: Arc::new(node), address, is_new, names: many.then(OnceCell::new), free: Mutex::default() }
+        Dir {
+            node: Arc::new(node),
+            address,
+            is_new,
+            names: many.then(OnceCell::new),
+            free: Mutex::default(),
+            started: Mutex::default(),
+        }
     }
 
-    /// A directory where one file goes; `free`: its name, where nothing has that, as was found just now.
-    pub fn at(node: Arc<Node>, address: Address, free: Option<Vec<u8>>) -> Dir {
-        Dir { node, address, is_new: false, names: None, free: Mutex::new(free) }
+    /// A directory where one file goes; `free`: its name, where nothing has that, as was found just now, and the temporary file that was made then.
+    pub fn at(node: Arc<Node>, address: Address, free: Option<Vec<u8>>, started: Option<Started>) -> Dir {
+        Dir { node, address, is_new: false, names: None, free: Mutex::new(free), started: Mutex::new(started) }
+    }
+
+    /// A temporary file that was made for what goes here, if one was.
+    pub fn take_started(&self) -> Option<Started> {
+        self.started.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     pub fn address_of(&self, name: &[u8]) -> Address {

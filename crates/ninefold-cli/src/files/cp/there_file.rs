@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures_util::future::try_join_all;
 use ninefold::client::{Error, File, FileType, Metadata, Mode, Stream, Writer};
 use ninefold::proto::Dialect;
 use ninefold::proto::attr::SetAttr;
@@ -35,8 +36,9 @@ pub struct Plan {
     pub source: Facts,
     /// What has the name now.
     pub old: Option<Facts>,
-    /// Permissions of a file that is new.
+    /// Permissions of a file that is new, and those of its part.
     pub mode: u32,
+    pub perm: u32,
     pub preserve: bool,
     /// Go on behind what an interrupted copy left.
     pub resume: bool,
@@ -86,6 +88,8 @@ struct Kind {
     entry: Option<Entry>,
     /// What was known of it when it was opened, unless it was made.
     metadata: Option<Arc<Metadata>>,
+    /// See [`Part::streams`].
+    streams: usize,
 }
 
 /// The bytes of a [`Sink`] on their way.
@@ -193,8 +197,8 @@ pub async fn put(file: &File, mut at: u64, mut data: Bytes) -> Result<(), Cause>
 }
 
 impl Sink {
-    /// Opens what is written to.
-    pub async fn begin(plan: Plan) -> Result<Sink, Cause> {
+    /// Opens what is written to; `started`: the part, where it was made before.
+    pub async fn begin(plan: Plan, started: Option<Part>) -> Result<Sink, Cause> {
         let old = plan.old.as_ref().filter(|old| old.kind != FileType::Symlink);
         let why = match old {
             Some(old) if old.is_dir() => return Err(Cause::words("a directory is not overwritten by a file")),
@@ -211,14 +215,26 @@ impl Sink {
                     // As cp(1) does not overwrite what may not be written, although its directory may.
                     plan.dir.walk(&plan.name).await?.open(Mode::WRITE).await?;
                 }
-                match there_part::open(&plan, old).await {
-                    Ok(Part { file, entry, left, blocks, is_locked }) => {
+                let opened = match started {
+                    Some(part) => Ok(part),
+                    None => there_part::open(&plan, old).await,
+                };
+                match opened {
+                    Ok(Part { file, entry, left, blocks, is_locked, streams }) => {
                         let (offset, metadata) = left.unzip();
                         let (offset, is_marked) = (offset.unwrap_or_default(), blocks.is_some());
                         let begun = Begun { offset, blocks, left: None, in_place: None, skips_from: 0 };
                         let left = (begun.bytes() > 0).then(|| plan.part.clone());
-                        let kind =
-                            Kind { is_part: true, is_locked, is_plain: true, old_size: 0, is_marked, entry, metadata };
+                        let kind = Kind {
+                            is_part: true,
+                            is_locked,
+                            is_plain: true,
+                            old_size: 0,
+                            is_marked,
+                            entry,
+                            metadata,
+                            streams,
+                        };
                         return Ok(Sink::new(plan, file, kind, Begun { left, ..begun }));
                     }
                     Err(cause) if old.is_some() && cause.is_of_the_directory() => {
@@ -248,7 +264,8 @@ impl Sink {
         let metadata = plan.old.as_ref().and_then(|old| old.metadata.clone()).filter(|_| old_size > 0);
         let old_size = if appends { 0 } else { old_size };
         let is_marked = old_size > 0 && mark(&file, old_size.max(plan.source.size)).await?;
-        let kind = Kind { is_part: false, is_locked: false, is_plain, old_size, is_marked, entry: None, metadata };
+        let (entry, streams) = (None, 0);
+        let kind = Kind { is_part: false, is_locked: false, is_plain, old_size, is_marked, entry, metadata, streams };
         Ok(Sink::new(plan, file, kind, begun))
     }
 
@@ -280,6 +297,11 @@ impl Sink {
     /// The same if it may be written by streams: a part, which no program is behind.
     pub fn streamed(&self) -> Option<&File> {
         Some(self.file()).filter(|file| self.kind.is_part && file.client().has_streams())
+    }
+
+    /// Streams of all of it that were asked for with its making.
+    pub fn asked_streams(&self) -> usize {
+        self.kind.streams
     }
 
     /// What is written will have gaps until all of it is: until then the part has a record of what is there, see [`blocks`]. `false` where the
@@ -321,11 +343,21 @@ impl Sink {
         (self.at, self.end) = (end, end);
     }
 
-    /// The file is whole: it gets its attributes, then its name. Gives what could not be preserved, and why it was
-    /// copied in place although it was not to be.
-    pub async fn finish(mut self, digest: Option<Digest>) -> Result<(Option<Cause>, Option<InPlace>), Cause> {
-        match (self.complete(digest).await, self.file.take()) {
-            (Ok(preserved), Some(file)) => self.install(file, preserved).await,
+    /// The file is whole when `streams` have come to their ends: it gets its attributes, then its name; where it is only to get that, by one request
+    /// that does it if they have. Gives what could not be preserved, and why it was copied in place although it was not to be.
+    pub async fn finish(
+        mut self,
+        digest: Option<Digest>,
+        mut streams: Vec<Stream>,
+    ) -> Result<(Option<Cause>, Option<InPlace>), Cause> {
+        let complete = async {
+            if digest.is_some() || !self.has_only_to_get_its_name() {
+                try_join_all(streams.drain(..).map(Stream::finish)).await?;
+            }
+            self.complete(digest).await
+        };
+        match (complete.await, self.file.take()) {
+            (Ok(preserved), Some(file)) => self.install(file, streams, preserved).await,
             (Ok(preserved), None) => Ok((preserved, None)),
             (Err(cause), file) => {
                 self.file = file;
@@ -335,11 +367,20 @@ impl Sink {
         }
     }
 
+    /// Whether nothing is to be asked or changed of what was written before that.
+    fn has_only_to_get_its_name(&self) -> bool {
+        self.kind.is_part && !self.plan.keep && !self.plan.preserve && !self.kind.is_marked && !self.has_other_end()
+    }
+
+    /// It does not end where its last byte was written.
+    fn has_other_end(&self) -> bool {
+        self.at > self.end.max(self.kind.old_size) || self.at < self.kind.old_size
+    }
+
     /// Everything but the name.
     async fn complete(&self, digest: Option<Digest>) -> Result<Option<Cause>, Cause> {
         let Some(file) = &self.file else { return Ok(None) };
-        let has_other_end = self.at > self.end.max(self.kind.old_size) || self.at < self.kind.old_size;
-        if self.kind.is_marked || has_other_end {
+        if self.kind.is_marked || self.has_other_end() {
             file.set(&SetAttr { size: Some(self.at), ..SetAttr::default() }).await?;
         }
         if self.kind.is_part && self.kind.is_marked {
@@ -367,6 +408,7 @@ impl Sink {
     async fn install(
         mut self,
         mut file: File,
+        streams: Vec<Stream>,
         preserved: Option<Cause>,
     ) -> Result<(Option<Cause>, Option<InPlace>), Cause> {
         if !self.kind.is_part {
@@ -377,7 +419,7 @@ impl Sink {
         let entry = self.kind.entry.take().unwrap_or_else(|| self.plan.enter());
         let (target, part) = (self.plan.dir.target(&self.plan.name), self.plan.part.clone());
         let temporaries = self.plan.temporaries.clone();
-        let installed = replace::install(temporaries, target, file, part, entry).await?;
+        let installed = replace::install(temporaries, target, (file, streams), part, entry).await?;
         Ok((preserved, installed))
     }
 

@@ -52,6 +52,15 @@ pub struct Part {
     pub blocks: Option<Blocks>,
     /// Nobody else writes to it, who could write behind its end when it has its name.
     pub is_locked: bool,
+    /// Streams of all of the file that were asked for with its making, in equal [stretches](super::pour::stretch).
+    pub streams: usize,
+}
+
+impl Part {
+    /// One that was made just now, with what removes it if it is to be removed.
+    pub fn made(file: File, entry: Option<Entry>, streams: usize) -> Part {
+        Part { file, entry, left: None, blocks: None, is_locked: false, streams }
+    }
 }
 
 /// What has a part's name.
@@ -135,7 +144,15 @@ async fn with_heads(stretches: Vec<(u64, u64)>, from: &Arc<OwnedFd>) -> Vec<Stre
     stretches.into_iter().map(stretch).collect()
 }
 
-fn with_none(stretches: Vec<(u64, u64)>) -> Vec<Stretch> {
+/// What each of so many streams brings of a file; with the first bytes where it is told what they are read from.
+pub async fn parts(size: u64, streams: usize, from: Option<&Arc<OwnedFd>>) -> Vec<Stretch> {
+    if streams == 0 {
+        return Vec::new();
+    }
+    let stretches: Vec<_> = stretches(0, size, stretch(size, streams)).collect();
+    if let Some(from) = from {
+        return with_heads(stretches, from).await;
+    }
     let stretch = |(offset, end)| Stretch { offset, length: end - offset, ..Stretch::default() };
     stretches.into_iter().map(stretch).collect()
 }
@@ -144,19 +161,15 @@ fn with_none(stretches: Vec<(u64, u64)>) -> Vec<Stretch> {
 async fn create(plan: &Plan, old: Option<&Facts>) -> Result<Part, Cause> {
     let dir = &plan.dir;
     let client = turn::fork(dir.node.client());
-    // Until it has its owner, what is to keep its permissions is nobody else's to read.
-    let perm = if plan.preserve { 0o600 } else { old.map_or(plan.mode, Facts::permissions) };
+    let perm = match old {
+        Some(old) if !plan.preserve => old.permissions(),
+        _ => plan.perm,
+    };
     let size = plan.source.size;
     let streams = plan.up.as_ref().map_or(0, |up| client.streams_for(size, up.streams));
-    let parts: Vec<_> = match streams {
-        0 | 1 => Vec::new(),
-        _ => stretches(0, size, stretch(size, streams)).collect(),
-    };
-    let parts = match &plan.up {
-        // What replaces another file is nobody else's to read before it has that one's owner: its bytes come behind.
-        Some(up) if old.is_none() => with_heads(parts, &up.from).await,
-        _ => with_none(parts),
-    };
+    // What replaces another file is nobody else's to read before it has that one's owner: its bytes come behind.
+    let from = plan.up.as_ref().filter(|_| old.is_none()).map(|up| &up.from);
+    let parts = parts(size, streams, from).await;
     let entry = plan.enter();
     let created = plan.temporaries.unless_cut(dir.node.make_file(&client, &plan.part, perm, &parts)).await;
     let mut file = match created {
@@ -190,10 +203,10 @@ async fn create(plan: &Plan, old: Option<&Facts>) -> Result<Part, Cause> {
     }
     if plan.keep {
         entry.gone();
-        return Ok(Part { file, entry: None, left: None, blocks: None, is_locked });
+        return Ok(Part { is_locked, ..Part::made(file, None, streams) });
     }
     file.remove_on_drop();
-    Ok(Part { file, entry: Some(entry), left: None, blocks: None, is_locked })
+    Ok(Part { is_locked, ..Part::made(file, Some(entry), streams) })
 }
 
 /// What has the name of the part; where an interrupted copy can be gone on with, up to where it can be relied on.
@@ -242,7 +255,7 @@ async fn left(plan: &Plan, old: Option<&Facts>) -> Result<Left, Cause> {
         None => file.set(&SetAttr { mode: Some(plan.mode), ..SetAttr::default() }).await?,
     }
     match facts.metadata.map(|metadata| (offset, metadata)) {
-        Some(left) => Ok(Left::Part(Part { file, entry: None, left: Some(left), blocks, is_locked })),
+        Some(left) => Ok(Left::Part(Part { left: Some(left), blocks, is_locked, ..Part::made(file, None, 0) })),
         None => Ok(Left::Useless),
     }
 }

@@ -40,6 +40,10 @@ const LAST_WORD: Duration = Duration::from_secs(2);
 /// Round trips that such waits are longer by on a long way.
 const TRIPS: u32 = 4;
 
+/// How long nothing may be taken of what is written before the server is asked how the stream ended, where that was to be asked last: one that nobody
+/// hears is told so.
+const STALL: Duration = Duration::from_secs(2);
+
 /// Bytes that a socket may still hold when all was given to it: the default of tcp_wmem's maximum (tcp(7)).
 const IN_SOCKET: u64 = 4 << 20;
 
@@ -63,6 +67,38 @@ pub(super) struct Beside {
     is_vouched_for: bool,
     was_asked_ahead: bool,
     is_behind: bool,
+}
+
+/// A stream all of whose bytes were given to its connection, and of whose end the server is still to be asked. Dropped, it is given up.
+#[derive(Debug)]
+pub(in crate::client) struct Late {
+    stream: OwnedStream,
+    sent: u64,
+    patience: Duration,
+    /// There until its end is known.
+    _connection: Carrier,
+}
+
+impl Late {
+    /// The number by which the server knows it.
+    pub fn id(&self) -> u32 {
+        self.stream.id()
+    }
+
+    /// How long the server may take for what is on its way.
+    pub fn patience(&self) -> Duration {
+        self.patience
+    }
+
+    /// It has ended as the server said; whether all of it is in the file.
+    pub fn ended(self, answer: Result<u64, Error>) -> Result<(), Error> {
+        // Of whose end nothing was said goes on.
+        if matches!(answer, Ok(_) | Err(Error::Refused(_))) {
+            self.stream.let_go();
+        }
+        let written = answer.map_err(of_the_way)?;
+        if written == self.sent { Ok(()) } else { Err(Fault::Unwritten { sent: self.sent, written }.into()) }
+    }
 }
 
 /// What its bytes come or go by.
@@ -110,13 +146,15 @@ pub(super) struct Ask {
     pub length: Option<u64>,
     /// Not pages of the file, which may change on the way.
     pub copied: bool,
+    /// The server is asked for its end when that is wanted, and not from the beginning.
+    pub late: bool,
     pub sharing: Sharing,
 }
 
 impl Ask {
     /// One that has a connection of its own.
     pub fn alone(read: bool, offset: u64, length: Option<u64>) -> Ask {
-        Ask { read, offset, length, copied: false, sharing: Sharing::Alone }
+        Ask { read, offset, length, copied: false, late: false, sharing: Sharing::Alone }
     }
 
     fn flags(&self) -> u32 {
@@ -136,6 +174,8 @@ struct Gone {
 enum End {
     /// `.s`: nobody will say.
     Unsaid,
+    /// `.n1`: it was not asked for yet; dropped, the stream is given up.
+    Unasked { stream: OwnedStream, modrev: u64 },
     /// `.n1`: the stream's number, the file's at its beginning, and the question about its end, unless that was refused before.
     Asked { id: u32, modrev: u64, waiting: Option<Waiting> },
     /// The answer.
@@ -292,6 +332,10 @@ impl Beside {
         let (end, depth) = match named {
             // The connection took one round trip, and what comes by it another half.
             None => (End::Unsaid, lane.depth() + 1),
+            Some((_, modrev)) if ask.late && stream.is_some() => match stream.take() {
+                Some(stream) => (End::Unasked { stream, modrev }, lane.depth()),
+                None => (End::Unsaid, lane.depth()),
+            },
             Some((id, modrev)) => {
                 let waiting =
                     handle.begin(T::Streamend { id, flags: Octal(0) }, Default::default(), lane.depth()).await?;
@@ -486,13 +530,29 @@ impl Beside {
         if let End::Asked { id, .. } = self.end { Some(id) } else { None }
     }
 
+    /// Asks the server for the end, where that was put off.
+    async fn ask(&mut self) -> Result<(), Error> {
+        let End::Unasked { stream, modrev } = &self.end else { return Ok(()) };
+        let (client, id, modrev) = (&self.file.client, stream.id(), *modrev);
+        let request = T::Streamend { id, flags: Octal(0) };
+        let waiting = client.handle().begin(request, Default::default(), client.lane.depth()).await?;
+        self.depth = waiting.depth();
+        let asked = End::Asked { id, modrev, waiting: Some(waiting) };
+        if let End::Unasked { stream, .. } = std::mem::replace(&mut self.end, asked) {
+            stream.let_go();
+        }
+        Ok(())
+    }
+
     /// Writes all of it into the socket.
     pub async fn write(&mut self, mut data: &[u8]) -> Result<(), Error> {
         if let Some(Err(e)) = &self.ended {
             return Err(e.clone());
         }
-        let patience = self.patience();
+        let most = self.patience();
         while !data.is_empty() {
+            let is_asked = !matches!(self.end, End::Unasked { .. });
+            let patience = if is_asked { most } else { most.min(STALL) };
             let Beside { carrier, end, .. } = self;
             let write = async {
                 let socket = carrier.own();
@@ -503,6 +563,7 @@ impl Beside {
                 }
             };
             let result = match tokio::time::timeout(patience, write).await {
+                Err(_) if !is_asked => self.ask().await.map(|()| 0),
                 Err(_) => Err(Error::TimedOut(patience)),
                 Ok(Err(e)) => Err(of_the_way(e)),
                 Ok(Ok(Ok(0))) => Err(self.broke(io::ErrorKind::WriteZero.into()).await),
@@ -523,10 +584,10 @@ impl Beside {
         Ok(())
     }
 
-    /// The end of what was written: waits until the server has it all in the file.
-    pub async fn finish_writing(mut self) -> Result<u64, Error> {
-        if let Some(Err(e)) = self.ended {
-            return Err(e);
+    /// Gives the socket all that is left of what was written, and its end. How long the server may take for the rest.
+    async fn end_sending(&mut self) -> Result<Duration, Error> {
+        if let Some(Err(e)) = &self.ended {
+            return Err(e.clone());
         }
         // Behind TLS bytes may be left that the socket had no room for.
         let patience = self.patience();
@@ -539,10 +600,28 @@ impl Beside {
         // What the socket holds goes at the rate at which the rest went; nobody sees it go.
         let left = self.moved.min(IN_SOCKET);
         let rest = self.began.elapsed().mul_f64(left as f64 / self.moved.max(1) as f64);
-        let patience = patience.saturating_add(rest * 2);
+        Ok(patience.saturating_add(rest * 2))
+    }
+
+    /// What was written, all of which was given to the socket, where the server was not asked for its end; else it comes to that.
+    pub async fn into_late(mut self) -> Result<Option<Late>, Error> {
+        if !matches!(self.end, End::Unasked { .. }) || self.length != Some(self.moved) {
+            return self.finish_writing().await.map(|_| None);
+        }
+        let patience = self.end_sending().await?;
+        Ok(match self.end {
+            End::Unasked { stream, .. } => Some(Late { stream, sent: self.moved, patience, _connection: self.carrier }),
+            _ => None,
+        })
+    }
+
+    /// The end of what was written: waits until the server has it all in the file.
+    pub async fn finish_writing(mut self) -> Result<u64, Error> {
+        let patience = self.end_sending().await?;
         if let End::Unsaid = self.end {
             return self.finish_unsaid(patience).await;
         }
+        self.ask().await?;
         // Who ends it before its length is told EPIPE for that.
         let is_short = self.length.is_some_and(|length| self.moved < length);
         let answer = self.end.answer(&self.file, patience).await;
@@ -618,7 +697,10 @@ impl Beside {
 
     /// The connection broke: the server's word on it if it has one.
     async fn broke(&mut self, e: io::Error) -> Error {
+        // What can be asked nothing any more does not say it.
+        let is_asked = self.ask().await.is_ok();
         let answer = match self.end {
+            _ if !is_asked => return Fault::Cut(Arc::new(e)).into(),
             End::Unsaid => return Fault::Cut(Arc::new(e)).into(),
             _ => self.end.answer(&self.file, LAST_WORD).await,
         };
@@ -656,7 +738,7 @@ impl End {
     fn modrev(&self) -> u64 {
         match self {
             End::Unsaid => 0,
-            End::Asked { modrev, .. } | End::Said { modrev, .. } => *modrev,
+            End::Unasked { modrev, .. } | End::Asked { modrev, .. } | End::Said { modrev, .. } => *modrev,
         }
     }
 
@@ -692,7 +774,7 @@ impl End {
         let answered = async {
             loop {
                 let (id, modrev) = match self {
-                    End::Unsaid => return Err(unexpected()),
+                    End::Unsaid | End::Unasked { .. } => return Err(unexpected()),
                     End::Said { answer, .. } => return answer.clone(),
                     End::Asked { id, modrev, waiting } => {
                         let answer = match waiting {
