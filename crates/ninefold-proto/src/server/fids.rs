@@ -193,6 +193,7 @@ pub(super) enum Lookup {
 
 #[derive(Debug)]
 pub(super) struct Fids<F> {
+    /// The hash has a seed of each table's own: a peer that chooses the numbers does not know which of them fall together.
     slots: HashMap<u32, Slot>,
     handles: Vec<Option<Handle<F>>>,
     free: Vec<u32>,

@@ -128,7 +128,8 @@ impl<T> Promise<T> {
         }
     }
 
-    /// The same within `patience`, however silent the connection is meanwhile: for what waits for bytes that go by another.
+    /// Waits for the reply within `patience`, however silent the connection is meanwhile: for what waits for bytes that go by another.
+    /// It is not compared with what others of the chain were told.
     pub(super) async fn take_within(mut self, patience: Duration) -> Result<T, Error> {
         let reply = tokio::time::timeout(patience, &mut self.waiting).await;
         let reply = reply.unwrap_or(Err(Error::TimedOut(patience)));

@@ -336,16 +336,12 @@ impl File {
         self.flush().await?;
         let late = try_join_all(streams.into_iter().map(Stream::into_late)).await?;
         let mut late: Vec<Late> = late.into_iter().flatten().collect();
-        for late in late.split_off(late.len().min(ENDS_MAX)) {
-            let mut chain = self.client.chain();
-            let ended = chain.end_stream(late.id()).await?;
-            let answer = ended.take_within(late.patience()).await;
-            late.ended(answer)?;
-        }
         let client = self.client.clone();
+        end_all(&client, late.split_off(late.len().min(ENDS_MAX))).await?;
         let fid = match Arc::try_unwrap(self.fid) {
             Ok(fid) if client.version().is_n1() => fid,
             other => {
+                end_all(&client, late).await?;
                 if let Ok(fid) = other {
                     fid.part(Parting::Clunk, &client.lane).await?;
                 }
@@ -399,4 +395,14 @@ impl Deref for Lent<'_> {
             Lent::Own(file) => file,
         }
     }
+}
+
+/// Waits until streams that were given all of their bytes have come to their ends, whole.
+async fn end_all(client: &Client, streams: Vec<Late>) -> Result<(), Error> {
+    for late in streams {
+        let ended = client.chain().end_stream(late.id()).await?;
+        let answer = ended.take_within(late.patience()).await;
+        late.ended(answer)?;
+    }
+    Ok(())
 }

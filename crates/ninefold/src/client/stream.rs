@@ -171,6 +171,8 @@ impl File {
     }
 
     async fn stream_to(&self, ask: Ask) -> Result<Stream, Error> {
+        // TLS may keep the last bytes until they are asked to leave: the server would wait for them as long as the end is put off.
+        let ask = Ask { late: ask.late && !self.client.handle().dialer().is_sealed(), ..ask };
         let Ask { offset, length, .. } = ask;
         if !matches!(self.mode().access, Access::Write | Access::ReadWrite) {
             return Err(Errno::EBADF.into());
@@ -401,6 +403,11 @@ impl Stream {
         if let Way::Beside(beside) = self.way {
             beside.give_up();
         }
+    }
+
+    /// Whether the server is still to be asked for its end; see [`File::stream_write_late`].
+    pub fn is_late(&self) -> bool {
+        matches!(&self.way, Way::Beside(beside) if beside.is_late())
     }
 
     /// One that was written whole and is [late](File::stream_write_late), for its end; any other is finished, and there is none.

@@ -697,7 +697,7 @@ impl Connection {
     /// longer than it works, one look after the other.
     fn warm(&self) {
         if self.skip == 0 {
-            self.session.coming(&self.arrived).take(TURN).for_each(|file| file.warm());
+            self.session.coming(&self.arrived, TURN).for_each(|file| file.warm());
         }
     }
 

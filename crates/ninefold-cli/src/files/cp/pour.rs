@@ -188,7 +188,7 @@ impl<'a> Pour<'a> {
     }
 
     /// Whether what was sent by streams may never have got through: something between here and the server takes connections and bytes, and no
-    /// stream has come to its end. In messages it may.
+    /// stream is known to have come to its end. In messages it may.
     fn swallowed(&self, sink: &Sink, cause: &Cause) -> bool {
         // What goes in messages anyway is not sent twice, and a pipe is not read twice.
         let Sink::There(there) = sink else { return false };
@@ -429,7 +429,8 @@ impl<'a> Pour<'a> {
                 };
                 let end = async {
                     match before {
-                        Some(given) if has_record => self.end(file, given).await,
+                        // One that the server does not end by itself would stand still until the others have come to theirs.
+                        Some(given) if has_record || !given.stream.is_late() => self.end(file, given, has_record).await,
                         // With the file's.
                         Some(given) => {
                             self.streams.borrow_mut().push(given.stream);
@@ -494,31 +495,36 @@ impl<'a> Pour<'a> {
         // Bytes of it that have left already, with the question for it.
         let mut ahead = stream.moved();
         let (mut at, mut numbers, mut has_paused) = (from, Vec::new(), false);
+        let most = |at: u64| (to - at).min(CHUNK as u64) as usize;
+        let read_on = |at| {
+            let (fd, most) = (fd.clone(), most(at));
+            Box::pin(off(move || read_at(&fd, at, most)))
+        };
+        let mut read = read_on(at);
         while at < to {
-            let (fd, most) = (fd.clone(), (to - at).min(CHUNK as u64) as usize);
-            let mut read = std::pin::pin!(off(move || read_at(&fd, at, most)));
             let data = match tokio::time::timeout(SILENCE, &mut read).await {
                 Ok(data) => data,
                 // Nobody waits so long at the other end. A stream that was to have a length cannot be ended before: what it brought is
                 // brought again, once. Those behind it have none.
                 Err(_) if !std::mem::replace(&mut has_paused, true) => {
                     drop(stream);
-                    read.await.map_err(self.cannot_read())?;
+                    (&mut read).await.map_err(self.cannot_read())?;
                     stream = file.stream_write(from, None).await.map_err(cannot_write)?;
                     self.cx.progress.back(at - from);
                     self.shown.update(|shown| shown.saturating_sub(at - from));
                     (at, ahead, numbers) = (from, 0, Vec::new());
+                    read = read_on(at);
                     continue;
                 }
                 Err(_) => {
                     stream.finish().await.map_err(cannot_write)?;
-                    let data = read.await;
+                    let data = (&mut read).await;
                     stream = file.stream_write(at, None).await.map_err(cannot_write)?;
                     data
                 }
             };
             let data = data.map_err(self.cannot_read())?;
-            if data.len() < most {
+            if data.len() < most(at) {
                 let end = at + data.len() as u64;
                 let words = format!("it ended after {end} of its {} bytes: it is not copied", self.facts.size);
                 return Err(Trouble::new(self.source, "", Cause::Changed(words)));
@@ -527,6 +533,10 @@ impl<'a> Pour<'a> {
                 numbers.push(blocks::number_of(&data));
             }
             let length = data.len() as u64;
+            // The disk is not waited for while the socket has nothing to send.
+            if at + length < to {
+                read = read_on(at + length);
+            }
             let left = ahead.min(length);
             ahead -= left;
             stream.write_bytes(data.slice(left as usize..)).await.map_err(cannot_write)?;
@@ -537,12 +547,12 @@ impl<'a> Pour<'a> {
         Ok(Given { stream, from, numbers })
     }
 
-    /// Waits until the server has all of a stretch in the file, and enters it in the record.
-    async fn end(&self, file: &File, given: Given) -> Result<(), Trouble> {
+    /// Waits until the server has all of a stretch in the file, and enters it in the record if there is one.
+    async fn end(&self, file: &File, given: Given, has_record: bool) -> Result<(), Trouble> {
         let Given { stream, from, numbers } = given;
         stream.finish().await.map_err(|e| self.cannot_write()(e.into()))?;
         self.gets_through.set(true);
-        self.record(file, (from / BLOCK) as usize, &numbers).await
+        if has_record { self.record(file, (from / BLOCK) as usize, &numbers).await } else { Ok(()) }
     }
 
     async fn in_order(&self, sink: &mut Sink, begun: &Begun) -> Result<Passed, Trouble> {

@@ -5,7 +5,7 @@ use super::*;
 /// The files of what these lines begin with, cut at so many bytes from their end.
 fn files(b: &Bench, lines: &[&str], cut: usize) -> Vec<File> {
     let frames = lines.iter().flat_map(|line| parse(line, b.session.version).unwrap()).collect::<Vec<u8>>();
-    b.session.coming(&frames[..frames.len() - cut]).copied().collect()
+    b.session.coming(&frames[..frames.len() - cut], 64).copied().collect()
 }
 
 #[test]
@@ -32,8 +32,10 @@ fn what_is_no_frame_ends_them() {
     let clunk = parse("Tclunk tag 3 fid 1", b.session.version).unwrap();
     for bad in [6u32, 0, u32::MAX] {
         let bytes = [&clunk[..], &bad.to_le_bytes(), &clunk].concat();
-        assert_eq!(b.session.coming(&bytes).copied().collect::<Vec<_>>(), [file], "a frame of {bad} bytes");
+        assert_eq!(b.session.coming(&bytes, 64).copied().collect::<Vec<_>>(), [file], "a frame of {bad} bytes");
     }
-    assert_eq!(b.session.coming(&[]).count(), 0);
-    assert_eq!(Bench::new().session.coming(&clunk).count(), 0, "nothing is agreed");
+    let many = [&parse("Tflush tag 1 oldtag 2", b.session.version).unwrap()[..], &clunk].concat().repeat(10);
+    assert_eq!(b.session.coming(&many, 7).count(), 3, "frames are counted, and not files");
+    assert_eq!(b.session.coming(&[], 64).count(), 0);
+    assert_eq!(Bench::new().session.coming(&clunk, 64).count(), 0, "nothing is agreed");
 }

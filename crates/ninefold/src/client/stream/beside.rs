@@ -329,14 +329,12 @@ impl Beside {
         if let (Carrier::Turn(turn), Sharing::Behind(_)) = (&mut carrier, &ask.sharing) {
             turn.waiting = stream.take();
         }
-        let (end, depth) = match named {
+        let late = if ask.late { stream.take() } else { None };
+        let (end, depth) = match (named, late) {
             // The connection took one round trip, and what comes by it another half.
-            None => (End::Unsaid, lane.depth() + 1),
-            Some((_, modrev)) if ask.late && stream.is_some() => match stream.take() {
-                Some(stream) => (End::Unasked { stream, modrev }, lane.depth()),
-                None => (End::Unsaid, lane.depth()),
-            },
-            Some((id, modrev)) => {
+            (None, _) => (End::Unsaid, lane.depth() + 1),
+            (Some((_, modrev)), Some(stream)) => (End::Unasked { stream, modrev }, lane.depth()),
+            (Some((id, modrev)), None) => {
                 let waiting =
                     handle.begin(T::Streamend { id, flags: Octal(0) }, Default::default(), lane.depth()).await?;
                 if let Some(stream) = stream {
@@ -603,9 +601,14 @@ impl Beside {
         Ok(patience.saturating_add(rest * 2))
     }
 
+    /// Whether the server was not asked for its end yet.
+    pub fn is_late(&self) -> bool {
+        matches!(self.end, End::Unasked { .. })
+    }
+
     /// What was written, all of which was given to the socket, where the server was not asked for its end; else it comes to that.
     pub async fn into_late(mut self) -> Result<Option<Late>, Error> {
-        if !matches!(self.end, End::Unasked { .. }) || self.length != Some(self.moved) {
+        if !self.is_late() || self.length != Some(self.moved) {
             return self.finish_writing().await.map(|_| None);
         }
         let patience = self.end_sending().await?;
