@@ -46,7 +46,6 @@ pub const UNSAFE_FILES: &[&str] = &[
     "crates/ninefold-stream/tests/lock_model.rs", // loom's cells
     "crates/ninefold-stream/tests/ninep.rs", // regions by their addresses
     "crates/ninefold-stream/tests/raw.rs", // regions by their addresses
-    "crates/ninefold/src/tree/hostfs/prefetch.rs", // a hint to the processor
     "crates/ninefold-stream/tests/interrupted.rs", // sigaction(2)
     "crates/ninefold-stream/tests/ring_forked.rs", // mmap(2)
     "crates/ninefold-stream/tests/ring_interrupted.rs", // sigaction(2)
@@ -54,6 +53,7 @@ pub const UNSAFE_FILES: &[&str] = &[
     "crates/ninefold-stream/tests/support/interrupted.rs", // pthread_kill(3)
     "crates/ninefold-stream/tests/terminal_interrupted.rs", // sigaction(2)
     "crates/ninefold-stream/tests/many_mappings.rs", // mappings until there may be no more
+    "crates/ninefold/src/tree/hostfs/prefetch.rs", // a hint to the processor
 ];
 
 /// What would give the protocol crate a clock, a thread or a socket. `std` itself is not to be had outside its tests.

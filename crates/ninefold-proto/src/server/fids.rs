@@ -366,4 +366,18 @@ mod tests {
     fn a_handle_is_one_cache_line() {
         assert_eq!(size_of::<Option<Handle<Arc<dyn Fn()>>>>(), 64);
     }
+
+    #[test]
+    fn a_connection_that_had_many_fids_and_has_few_is_small_again() {
+        let mut fids = Fids::default();
+        (0..10_000).for_each(|fid| fids.establish(Fid(fid), (), Qid::default(), Mode::Walked, false));
+        let most = fids.slots.capacity();
+        for fid in 10..10_000 {
+            let id = fids.forget(Fid(fid)).unwrap();
+            fids.drop_handle(id).unwrap();
+        }
+        assert_eq!((fids.len(), fids.lookup(Fid(10))), (10, Lookup::Unknown));
+        assert!((0..10).all(|fid| fids.file(Fid(fid)).is_some()));
+        assert!(most >= 10_000 && fids.slots.capacity() <= SLOTS_KEEP, "room for {}", fids.slots.capacity());
+    }
 }
