@@ -196,6 +196,8 @@ impl Session {
     pub async fn send(&mut self, line: &str) {
         let frame = parse(line, self.version).unwrap_or_else(|e| panic!("{line}: {e}"));
         self.stream.write_all(&frame).await.unwrap();
+        // One behind TLS keeps what a socket did not take at once.
+        self.stream.flush().await.unwrap();
     }
 
     pub async fn frame(&mut self) -> Vec<u8> {
