@@ -133,7 +133,10 @@ fn names_of_one_file_are_not_written_from_two_sources() {
             assert_eq!(code, Some(1), "{dialect}: {to}: {said}");
             assert!(said.contains("it is the same file as") && said.contains("has just written"), "{said}");
             let now = fs::read(out.join("x")).unwrap();
-            assert!(now == share.read("t/x") || now == share.read("t/y"), "{dialect}: {to} has two files in one");
+            assert!(
+                now == share.read("t/x") || now == share.read("t/y"),
+                "{dialect}: {to} has two files in one: {said}"
+            );
             assert!(now == fs::read(out.join("y")).unwrap(), "{dialect}: {to}");
             fs::remove_dir_all(out).unwrap();
         }
