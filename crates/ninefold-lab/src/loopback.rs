@@ -41,6 +41,10 @@ const CONNECTIONS: [usize; 4] = [1, 8, 64, 512];
 /// read while it answers those before them.
 const DEPTH_MANY: u16 = 128;
 
+/// What is done by more and more connections takes so many turns in each round, each as much shorter: what a request costs in one second it does not in the
+/// next where others share the machine's caches, and then in all of these turns alike.
+const TURNS: u32 = 3;
+
 /// Requests in flight on all of them together where only their number is to differ.
 const IN_ALL: usize = 512;
 
@@ -175,14 +179,20 @@ fn scale(
             let in_all = CONNECTIONS.map(|connections| ("512 in all", connections, (IN_ALL / connections) as u16));
             let cases = each.into_iter().chain(many_each).chain(in_all).filter(|(how, ..)| wanted(&name(how, load)));
             let mut cases: Vec<_> = cases.map(|case| (case, Runs::default())).collect();
-            for _ in 0..rounds {
-                for ((_, connections, depth), runs) in &mut cases {
-                    let run = Run { load, connections: *connections, depth: *depth, time, polls };
+            for round in 0..(rounds * TURNS) as usize {
+                for i in 0..cases.len() {
+                    let at = (i + round) % cases.len();
+                    let ((_, connections, depth), runs) = &mut cases[at];
+                    let run = Run { load, connections: *connections, depth: *depth, time: time / TURNS, polls };
                     runs.push(generator::measure(&run, target.peer, target.msize)?);
                 }
             }
-            for ((how, connections, depth), runs) in &cases {
-                report.add(Row::new(&name(how, load), target.peer.name, target.msize, *connections, *depth, runs));
+            for cases in cases.chunk_by(|((a, ..), _), ((b, ..), _)| a == b) {
+                let of_best = report::of_best(&cases.iter().map(|(_, runs)| runs).collect::<Vec<_>>());
+                for (((how, connections, depth), runs), of_best) in cases.iter().zip(of_best) {
+                    let row = Row::new(&name(how, load), target.peer.name, target.msize, *connections, *depth, runs);
+                    report.add(row.compared(of_best));
+                }
             }
         }
     }

@@ -28,6 +28,8 @@ pub struct Row {
     /// Microseconds.
     p50: f64,
     p99: f64,
+    /// Of the best by other numbers of connections; NaN where they were not compared.
+    of_best: f64,
 }
 
 impl Row {
@@ -51,10 +53,16 @@ impl Row {
             cpu_per_gb: of(&|run| run.cpu.as_secs_f64() * 1e9 / run.bytes as f64),
             p50: percentile(0.5),
             p99: percentile(0.99),
+            of_best: f64::NAN,
         }
     }
 
-    fn columns(&self) -> [(&'static str, Value); 11] {
+    /// The same, with its share of the best.
+    pub fn compared(self, of_best: f64) -> Row {
+        Row { of_best, ..self }
+    }
+
+    fn columns(&self) -> [(&'static str, Value); 12] {
         let number = |figure: f64| if figure.is_finite() { json!(figure) } else { Value::Null };
         [
             ("operation", json!(self.operation)),
@@ -68,8 +76,23 @@ impl Row {
             ("server_cpu_s_per_gb", number(self.cpu_per_gb)),
             ("p50_us", number(self.p50)),
             ("p99_us", number(self.p99)),
+            ("of_best", number(self.of_best)),
         ]
     }
+}
+
+/// What the rate of each of these is of the best one's. They took turns: so each turn's rates are taken by their mean, as what a request costs goes up
+/// and down with the machine's other guests for all of them alike, and then the medians.
+pub fn of_best(cases: &[&Runs]) -> Vec<f64> {
+    let rate = |run: &Outcome| run.operations as f64 / run.elapsed.as_secs_f64();
+    let mean = |turn: usize| {
+        let rates = cases.iter().filter_map(|runs| runs.get(turn)).map(rate);
+        rates.sum::<f64>() / cases.len() as f64
+    };
+    let share = |runs: &&Runs| median(runs.iter().enumerate().map(|(turn, run)| rate(run) / mean(turn)).collect());
+    let shares: Vec<f64> = cases.iter().map(share).collect();
+    let best = shares.iter().copied().fold(f64::NAN, f64::max);
+    shares.iter().map(|share| share / best).collect()
 }
 
 /// NaN when there is none.
@@ -150,6 +173,14 @@ impl Report {
                 show(row.p99, 0),
             );
         }
+        let scaled = |row: &&Row| row.of_best.is_finite();
+        for (n, row) in self.rows.iter().filter(scaled).enumerate() {
+            if n == 0 {
+                let _ = writeln!(text, "\nby connections: the rate of the best, in the same turns");
+            }
+            let Row { operation, server, connections, of_best, .. } = row;
+            let _ = writeln!(text, "{operation:36} {server:12} {connections:>5} {of_best:>6.2}");
+        }
         for (peer, what) in [("diod", "ninefold beside diod"), ("bare sockets", "ninefold beside bare sockets")] {
             let mut first = true;
             for (ours, theirs) in self.beside(peer) {
@@ -198,5 +229,25 @@ impl Report {
             self.rows.iter().map(|row| row.columns().into_iter().map(|(k, v)| (k.to_owned(), v)).collect()).collect();
         let report = json!({ "bench": "loopback", "rounds": self.rounds, "trees": self.place, "rows": rows });
         fs::write(dir.join("report.json"), format!("{report:#}\n"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn what_a_turn_cost_all_alike_is_none_of_a_cases_share() {
+        let run = |operations| Outcome { operations, elapsed: Duration::from_secs(2), ..Outcome::default() };
+        let of_best = |cases: &[&Runs]| of_best(cases).iter().map(|share| (share * 100.0).round()).collect::<Vec<_>>();
+        // The machine is half as fast in every second turn; by rates alone the first would have had its luck.
+        let (one, many) = ([800, 400, 800].map(run).to_vec(), [1000, 500, 1000].map(run).to_vec());
+        assert_eq!(of_best(&[&one, &many]), [80.0, 100.0]);
+        // One turn is not what counts.
+        let odd = [800, 4, 800].map(run).to_vec();
+        assert_eq!(of_best(&[&odd, &many]), [80.0, 100.0]);
+        assert_eq!(of_best(&[&many]), [100.0]);
     }
 }

@@ -275,12 +275,13 @@ impl<F> Fids<F> {
         self.handles.get_mut(id.0 as usize)?.as_mut()
     }
 
-    /// The file of a fid, if it has one.
-    pub fn file(&self, fid: Fid) -> Option<&F> {
-        match self.slots.get(&fid.0)? {
-            Slot::Reserved => None,
-            Slot::Live(id) => Some(&self.handles.get(id.0 as usize)?.as_ref()?.file),
-        }
+    /// Requests that use the handle.
+    pub fn uses(&self, id: HandleId) -> u32 {
+        self.handles.get(id.0 as usize).and_then(Option::as_ref).map_or(0, |handle| handle.uses)
+    }
+
+    pub fn file(&self, id: HandleId) -> Option<&F> {
+        Some(&self.handles.get(id.0 as usize)?.as_ref()?.file)
     }
 
     /// Gives the handle another use.
@@ -377,7 +378,7 @@ mod tests {
             fids.drop_handle(id).unwrap();
         }
         assert_eq!((fids.len(), fids.lookup(Fid(10))), (10, Lookup::Unknown));
-        assert!((0..10).all(|fid| fids.file(Fid(fid)).is_some()));
+        assert!((0..10).all(|fid| matches!(fids.lookup(Fid(fid)), Lookup::Live(id) if fids.file(id).is_some())));
         assert!(most >= 10_000 && fids.slots.capacity() <= SLOTS_KEEP, "room for {}", fids.slots.capacity());
     }
 }

@@ -23,11 +23,11 @@ use ninefold_proto::wire::{DecodeError, HEADER, frame_size};
 use tokio::io::AsyncWrite;
 use tokio::time::{Instant, Sleep};
 use tokio_util::io::poll_read_buf;
-use tokio_util::sync::WaitForCancellationFutureOwned;
 use tracing::{debug, warn};
 
 use super::cx::{Cancel, Parking};
 use super::dispatch::{self, Carried, Handle};
+use super::draining::DrainWatch;
 use super::early::Early;
 use super::held::{AHEAD, Held, tflush};
 use super::incoming::Incoming;
@@ -129,7 +129,7 @@ pub(super) struct Connection {
     timer: Option<Pin<Box<Sleep>>>,
     /// Replies wait so long for others of their groups.
     gathering: Option<Pin<Box<Sleep>>>,
-    drain: Pin<Box<WaitForCancellationFutureOwned>>,
+    drain: DrainWatch,
     /// No more frames are read; a peer that does not take what is still sent has [`LINGER`] from the first time on,
     /// and one that takes it slowly has until about the second.
     closing_since: Option<(Instant, Instant)>,
@@ -168,8 +168,7 @@ impl Connection {
         began: Instant,
     ) -> Connection {
         let limits = server.limits;
-        // A token of its own: polling takes its lock, which all connections would share.
-        let drain = Box::pin(server.draining.child_token().cancelled_owned());
+        let drain = server.draining.watch();
         let streams = OfConnection::new(limits.streams);
         let share = PipeShare::default();
         let pipes = stream.takes_pipes().then(|| share.clone());
@@ -229,7 +228,7 @@ impl Connection {
     fn take_turn(&mut self, task: &mut Context<'_>) -> Poll<()> {
         // What the turn before has left.
         self.warm();
-        if !self.closing() && self.drain.as_mut().poll(task).is_ready() {
+        if !self.closing() && self.drain.poll(task) {
             self.end(End::Drained);
         }
         let mut turns = TURN;
@@ -274,7 +273,10 @@ impl Connection {
     /// Takes the results that are there.
     fn poll_running(&mut self, task: &mut Context<'_>) -> bool {
         let mut progress = false;
-        while let Poll::Ready(Some(finished)) = self.running.poll_next_unpin(task) {
+        // Not even asked where there are none: it would note the task each time.
+        while !self.running.is_empty()
+            && let Poll::Ready(Some(finished)) = self.running.poll_next_unpin(task)
+        {
             progress = true;
             match finished {
                 Finished::Request(id, bytes, result) => {

@@ -7,6 +7,7 @@ mod connection;
 mod cx;
 mod data;
 mod dispatch;
+mod draining;
 mod early;
 mod exports;
 pub(crate) mod fallback;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ninefold_proto::server::Limits;
-use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::FileServer;
+use super::draining::Draining;
 use super::exports::{Export, Exports};
 use super::identity::Policy;
 use super::sessions::Sessions;
@@ -23,7 +23,7 @@ pub struct Server {
     pub(super) limits: Limits,
     pub(super) sessions: Sessions,
     pub(super) streams: Streams,
-    pub(super) draining: CancellationToken,
+    pub(super) draining: Draining,
     /// Warnings of connections that broke the protocol.
     pub(super) broken: Throttle,
     connections: TaskTracker,
@@ -77,7 +77,7 @@ impl Server {
     /// Ends gracefully: no new requests are started, those begun are answered, waits are cancelled, files
     /// clunked, streams ended, connections closed. Returns when all are gone; the caller bounds it.
     pub async fn drain(&self) {
-        self.draining.cancel();
+        self.draining.begin();
         self.connections.close();
         self.connections.wait().await;
         self.streams.tasks.close();
@@ -130,7 +130,7 @@ impl ServerBuilder {
             limits: self.limits,
             sessions: Sessions::new(),
             streams: Streams::new(self.streams),
-            draining: CancellationToken::new(),
+            draining: Draining::default(),
             broken: Throttle::default(),
             connections: TaskTracker::new(),
             next_connection: AtomicU64::new(0),

@@ -183,7 +183,7 @@ pub(super) async fn let_take(server: Arc<Server>, stream: Stream, place: Place) 
 
 /// The server has waited long enough behind its end.
 async fn drained(server: &Server) {
-    server.draining.cancelled().await;
+    server.draining.begun().await;
     tokio::time::sleep(FAREWELL).await;
 }
 
@@ -229,7 +229,7 @@ async fn until_asked_for(server: &Server, mut early: Early<'_>, waits: &Waits<'_
     tokio::select! {
         biased;
         told = &mut early.stream => return told.ok(),
-        () = server.draining.cancelled() => {}
+        () = server.draining.begun() => {}
         () = waits.evicted.cancelled() => {}
         () = tokio::time::sleep(server.limits.handshake) => {}
     }
@@ -252,7 +252,7 @@ async fn hear(server: &Server, stream: &mut Stream, waits: &Waits<'_>, deadline:
     while n < OPENING {
         let read = tokio::select! {
             biased;
-            () = server.draining.cancelled() => return Heard::Ended,
+            () = server.draining.begun() => return Heard::Ended,
             () = waits.evicted.cancelled() => return Heard::Silent,
             read = timeout_at(deadline, stream.read(&mut bytes[n..])) => read,
         };

@@ -18,6 +18,7 @@ use super::names::{Made, Onto, Place};
 use super::node::Node;
 use super::open::{OpenFile, OpenSlot};
 use super::plan9::Wstat;
+use super::prefetch::prefetch;
 use super::{Pace, Session};
 use crate::server::{
     Answer, Create, Created, Cx, Data, Descriptor, File, Listed, Lock, LockStatus, Records, Walked, Written,
@@ -32,13 +33,19 @@ pub struct HostFile {
     pub(super) node: Arc<Node>,
     /// The symbolic link that led 9P2000 to it: what has the name, and is removed and renamed.
     pub(super) link: Option<Arc<Node>>,
-    /// Shared with the clone that opens it on another thread.
-    pub(super) open: Arc<OpenSlot>,
+    /// A clone, which may open it on another thread, has the same.
+    pub(super) open: OpenSlot,
 }
 
 impl HostFile {
     pub(super) fn new(session: Arc<Session>, node: Arc<Node>) -> HostFile {
-        HostFile { session, node, link: None, open: Arc::default() }
+        HostFile { session, node, link: None, open: OpenSlot::default() }
+    }
+
+    /// The same file, without what this fid has open.
+    pub(super) fn apart(&self) -> HostFile {
+        let (session, node, link) = (self.session.clone(), self.node.clone(), self.link.clone());
+        HostFile { session, node, link, open: OpenSlot::default() }
     }
 
     /// A descriptor of the file, good for everything but reading and writing: the open one, else the node's.
@@ -137,7 +144,9 @@ impl File for HostFile {
     }
 
     fn warm(&self) {
-        self.open.warm();
+        if !self.open.warm() {
+            prefetch(Arc::as_ptr(&self.node));
+        }
     }
 
     fn takes_pipes(&self) -> bool {
@@ -362,5 +371,16 @@ impl File for HostFile {
         };
         let cx = cx.clone();
         self.promptly(open.slow, move |file| file.session.export.locks.getlock(&cx, file.key(), &open.fd, &lock))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fid_that_was_only_walked_is_one_piece_of_memory_of_a_cache_line() {
+        // Beside it the counts of its Arc, and what an allocator keeps of a piece.
+        assert!(size_of::<HostFile>() + 3 * size_of::<usize>() <= 64);
     }
 }

@@ -4,6 +4,7 @@
 //! is not a plain file or directory is opened with O_NONBLOCK: no thread waits for a FIFO's other end.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
@@ -79,45 +80,68 @@ impl OpenFile {
     }
 }
 
-/// Where a fid keeps its open file, until it is clunked.
+/// Where a fid keeps its open file, until it is clunked. What clones it shares it; one that was never open nor shared is no memory of its own: of
+/// thousands of fids most are only walked, and what a request costs then is the cache lines that it touches.
 #[derive(Default)]
-pub(super) struct OpenSlot {
+pub(super) struct OpenSlot(OnceLock<Arc<Shared>>);
+
+#[derive(Default)]
+struct Shared {
     open: Mutex<Option<Arc<OpenFile>>>,
     /// Where that lies, to be asked for without the lock; nobody looks behind it.
     at: AtomicPtr<OpenFile>,
 }
 
+impl Clone for OpenSlot {
+    fn clone(&self) -> OpenSlot {
+        OpenSlot(OnceLock::from(self.shared().clone()))
+    }
+}
+
 impl OpenSlot {
-    pub(super) fn get(&self) -> Option<Arc<OpenFile>> {
-        lock(&self.open).clone()
+    fn shared(&self) -> &Arc<Shared> {
+        self.0.get_or_init(Arc::default)
     }
 
-    /// Asks memory for the open file, which is about to be used.
-    pub(super) fn warm(&self) {
-        let at = self.at.load(Ordering::Relaxed);
-        if !at.is_null() {
+    pub(super) fn get(&self) -> Option<Arc<OpenFile>> {
+        lock(&self.0.get()?.open).clone()
+    }
+
+    /// Asks memory for the open file, which is about to be used; whether there is one.
+    pub(super) fn warm(&self) -> bool {
+        let at = self.0.get().map_or(ptr::null_mut(), |shared| shared.at.load(Ordering::Relaxed));
+        let is_open = !at.is_null();
+        if is_open {
             prefetch(at);
         }
+        is_open
     }
 
     /// The fid is open no more; whoever drops what this answers closes the file.
     pub(super) fn take(&self) -> Option<Arc<OpenFile>> {
-        lock(&self.open).take()
+        self.0.get()?.take()
     }
 
     fn set(&self, open: OpenFile) -> Result<(), Error> {
-        let mut slot = lock(&self.open);
+        let shared = self.shared();
+        let mut slot = lock(&shared.open);
         if slot.is_some() {
             return Err(Errno::EBADF.into());
         }
         let open = slot.insert(Arc::new(open));
-        self.at.store(Arc::as_ptr(open).cast_mut(), Ordering::Relaxed);
+        shared.at.store(Arc::as_ptr(open).cast_mut(), Ordering::Relaxed);
         Ok(())
     }
 }
 
+impl Shared {
+    fn take(&self) -> Option<Arc<OpenFile>> {
+        lock(&self.open).take()
+    }
+}
+
 // Only for a file that nobody clunks, such as one whose create failed at its end.
-impl Drop for OpenSlot {
+impl Drop for Shared {
     fn drop(&mut self) {
         if let Some(open) = self.take()
             && open.closes_slowly()

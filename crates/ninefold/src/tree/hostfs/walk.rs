@@ -52,7 +52,7 @@ impl Step {
 impl HostFile {
     pub(super) fn walk_elems(&self, elems: &[WalkElem<'_>]) -> Answer<Walked> {
         if elems.is_empty() {
-            let clone = HostFile { open: Arc::default(), ..self.clone() };
+            let clone = self.apart();
             return Answer::ok(Walked { qids: Vec::new(), file: Some(Arc::new(clone)) });
         }
         if !self.node.slow {
@@ -72,7 +72,7 @@ impl HostFile {
     }
 
     fn walk_at(&self, elems: &[WalkElem<'_>], pace: Pace) -> Result<Walked, Error> {
-        let mut at = HostFile { open: Arc::default(), ..self.clone() };
+        let mut at = self.apart();
         let mut qids = Vec::with_capacity(elems.len());
         for elem in elems {
             match at.step(elem, pace) {
