@@ -36,6 +36,7 @@ use super::client::Client;
 use super::error::{Error, Fault};
 use super::file::File;
 use super::stream::{Granted, Stream, Track};
+use crate::transport::tcp_finds_the_rate;
 use line::Line;
 use part::{Held, Part};
 use takeover::{slowest, window};
@@ -70,6 +71,10 @@ const LINE: usize = 4;
 
 /// Bytes a second of a way of which nothing is known yet.
 const FAST: f64 = 125e6;
+
+/// Round trips that writing takes from which on one stream is as fast as several. Of 1 Gbit/s at 15 ms (BBR) four take 0.99 of a stream's time for 50 MB,
+/// which are 27, and 1.02 for 100 and 200 MB.
+const LONG_TRIPS: f64 = 40.0;
 
 /// Round trips before the end from which on copies come: one for the look at the file, and a part of one for those that are late. A copy costs the server
 /// twice what pages do.
@@ -194,9 +199,22 @@ impl Client {
         if !self.has_streams() {
             return 1;
         }
-        let took = self.root.known().map_or_else(|| self.handle().dialer().trip(), |attached| attached.took);
-        let width = Width::new(took, most.max(1), Instant::now());
+        let width = Width::new(self.trip(), most.max(1), Instant::now());
         width.wanted().min(usize::try_from(bytes / LEAST).unwrap_or(usize::MAX)).max(1)
+    }
+
+    /// The same of a file that is written, of which each stream brings a part that is set at the beginning: so the file is whole when the slowest one is
+    /// done, and what takes many round trips has more of that than it saves at its beginning. Then one is enough where this machine's congestion
+    /// control finds the rate of a way whatever is lost on it; where it does not several lose less.
+    pub fn streams_to_write(&self, bytes: u64, most: usize) -> usize {
+        let streams = self.streams_for(bytes, most);
+        let is_long = bytes as f64 >= FAST * self.trip().as_secs_f64() * LONG_TRIPS;
+        if streams > 1 && is_long && tcp_finds_the_rate() { 1 } else { streams }
+    }
+
+    /// What a round trip takes, as far as that is known.
+    fn trip(&self) -> Duration {
+        self.root.known().map_or_else(|| self.handle().dialer().trip(), |attached| attached.took)
     }
 }
 

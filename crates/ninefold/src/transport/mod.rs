@@ -34,6 +34,6 @@ pub(crate) use piped::{PipeShare, Piped, close_idle_pipes};
 pub(crate) use socket::Socket;
 pub(crate) use stream::Received;
 pub use stream::{Carrier, Stream};
-pub(crate) use tcp::{dial_address as dial_tcp, set_up as set_up_tcp};
+pub(crate) use tcp::{dial_address as dial_tcp, finds_the_rate as tcp_finds_the_rate, set_up as set_up_tcp};
 pub use tls::{Identity, Pin, Terms, Tls};
 pub(crate) use unix::dial as dial_unix;

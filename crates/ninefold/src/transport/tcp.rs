@@ -94,6 +94,12 @@ pub(super) fn is_here(address: IpAddr) -> bool {
     address.to_canonical().is_loopback()
 }
 
+/// Whether what this machine sends far away goes at the rate that the way turns out to have, whatever is lost on it: by BBR.
+pub(crate) fn finds_the_rate() -> bool {
+    let socket = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM, None);
+    socket.is_ok_and(|socket| sockopt::tcp_congestion(&socket).is_ok_and(|name| name.starts_with("bbr")))
+}
+
 /// BBR sends at a measured pace, which keeps queues on the way short. Within a machine there is none, and the timers of the pace are a third of
 /// what sending costs (docs/bench.md, "loopback"). A socket that has another congestion control, or may have no other, keeps its own: it works as well. On a
 /// listener, or before it is connected, it is as if BBR had never been; later its pacing goes on, at the rate that another one gives it.

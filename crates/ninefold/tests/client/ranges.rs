@@ -318,6 +318,16 @@ async fn over_a_distance_a_file_comes_by_several_streams_and_nearby_by_one() {
 }
 
 #[tokio::test]
+async fn what_takes_many_round_trips_is_written_by_one_stream_that_finds_the_rate() {
+    let scene = Scene::new().await;
+    let (near, far) = (near(&scene).await, client(scene.far(u64::MAX).await, Version::N1).await);
+    let control = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap();
+    let long = if control.starts_with("bbr") { 1 } else { 8 };
+    assert_eq!((far.streams_to_write(SIZE as u64, 8), far.streams_to_write(1 << 50, 8)), (8, long), "{control}");
+    assert_eq!((far.streams_to_write(1000, 8), near.streams_to_write(1 << 50, 8)), (1, 1));
+}
+
+#[tokio::test]
 async fn a_long_file_comes_in_pieces_one_behind_another_on_each_connection() {
     // So long that it is not parted evenly, however long a round trip seems to be on a busy machine.
     let scene = Scene::of(LONGER).await;

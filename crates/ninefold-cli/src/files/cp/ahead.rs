@@ -79,7 +79,8 @@ impl Ahead {
             if let Some(before) = left.borrow_mut().replace(Left::at(&shown, &world.temporaries, client)) {
                 before.gone();
             }
-            let streams = if client.has_streams() { client.streams_for(self.source.size, self.streams) } else { 0 };
+            let streams =
+                if client.has_streams() { client.streams_to_write(self.source.size, self.streams) } else { 0 };
             let parts = parts(self.source.size, streams, Some(&self.from)).await;
             let draft = Draft { part: &part, perm: self.perm, parts: &parts };
             let (located, file) = client.locate_or_make(&address.path, &draft).await?;

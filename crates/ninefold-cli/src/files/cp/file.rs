@@ -272,7 +272,7 @@ impl Copy<'_> {
         if facts.size < STREAMED || !may_have_gaps || !client.has_streams() {
             return (None, None);
         }
-        let granted = if client.streams_for(facts.size, cx.streams) > 1 { cx.grant_streams() } else { None };
+        let granted = if client.streams_to_write(facts.size, cx.streams) > 1 { cx.grant_streams() } else { None };
         let streams = granted.as_ref().map_or(1, |granted| granted.streams);
         (granted, Some(Up { streams, from: fd.clone() }))
     }

@@ -73,6 +73,12 @@ pub struct Pour<'a> {
     streams: RefCell<Vec<Stream>>,
 }
 
+/// By how many streams of at most `most` so many bytes go to a server. Where what is there is recorded each has one stretch after another, and they end
+/// together.
+fn streams_up(client: &Client, bytes: u64, most: usize, has_record: bool) -> usize {
+    if has_record { client.streams_for(bytes, most) } else { client.streams_to_write(bytes, most) }
+}
+
 /// Bytes that each of so many streams brings of a file that is written without a record: whole pages, so that no two write to one.
 pub fn stretch(bytes: u64, streams: usize) -> u64 {
     bytes.div_ceil(streams as u64).next_multiple_of(ALIGNED).max(ALIGNED)
@@ -213,11 +219,11 @@ impl<'a> Pour<'a> {
         // In .s nobody tells how a stream ended that wrote, and the file's size does not tell it where another has written behind it.
         let is_told = |file: &File| file.client().version().is_n1();
         if may_have_gaps && is_large {
-            let wanted = |file: &File| file.streams_for(self.facts.size, self.cx.streams) > 1;
             let given = || self.granted.take().or_else(|| self.cx.grant_streams());
-            let grant = |file: &File| if wanted(file) { given() } else { None };
+            let grant = |wanted: usize| if wanted > 1 { given() } else { None };
+            let (size, most) = (self.facts.size, self.cx.streams);
             let passed = match (self.content, &mut *sink) {
-                (Content::There { file, first }, Sink::Here(here)) => match grant(file) {
+                (Content::There { file, first }, Sink::Here(here)) => match grant(file.streams_for(size, most)) {
                     // One stream is in order, and can be gone on with.
                     None if begun.blocks.is_none() => None,
                     granted => {
@@ -229,7 +235,8 @@ impl<'a> Pour<'a> {
                     }
                 },
                 (Content::Here { fd, .. }, Sink::There(there)) if self.facts.is_dense => {
-                    let granted = there.streamed().filter(|file| is_told(file)).map(grant);
+                    let to_write = |file: &File| streams_up(file.client(), size, most, how.resume);
+                    let granted = there.streamed().filter(|file| is_told(file)).map(|file| grant(to_write(file)));
                     match granted {
                         // How far one stream had come is known from the record alone, and without it what has gaps looks like a beginning.
                         Some(granted) if how.resume => {
@@ -398,7 +405,7 @@ impl<'a> Pour<'a> {
         let missing: u64 = gaps.iter().map(|(from, to)| to - from).sum();
         self.moved(size - missing);
         let streams = match there.asked_streams() {
-            0 => file.streams_for(missing, most),
+            0 => streams_up(file.client(), missing, most, has_record),
             asked => asked,
         } as u64;
         file.client().prepare_streams((streams as usize).saturating_sub(file.granted()));

@@ -166,7 +166,7 @@ async fn create(plan: &Plan, old: Option<&Facts>) -> Result<Part, Cause> {
         _ => plan.perm,
     };
     let size = plan.source.size;
-    let streams = plan.up.as_ref().map_or(0, |up| client.streams_for(size, up.streams));
+    let streams = plan.up.as_ref().map_or(0, |up| client.streams_to_write(size, up.streams));
     // What replaces another file is nobody else's to read before it has that one's owner: its bytes come behind.
     let from = plan.up.as_ref().filter(|_| old.is_none()).map(|up| &up.from);
     let parts = parts(size, streams, from).await;
