@@ -45,7 +45,12 @@ pub(crate) fn open_window(socket: &impl AsFd, bytes: u64) {
     }
 }
 
-/// Whether the kernel makes room for what is to be waited for.
+/// Whether who waits is told when the mark is lowered to what is there.
+pub(crate) fn has_low_marks() -> bool {
+    *GROWS
+}
+
+/// Whether the kernel makes room for what is to be waited for, and tells of what became enough.
 static GROWS: LazyLock<bool> = LazyLock::new(|| {
     let name = rustix::system::uname();
     is_since(&name.release().to_string_lossy(), (4, 18))

@@ -26,7 +26,7 @@ pub use dial::{DIAL_TIMEOUT, dial};
 pub use listener::Listener;
 #[cfg(test)]
 pub(crate) use low_mark::is_open as is_window_open;
-pub(crate) use low_mark::{open_window, set_low_mark};
+pub(crate) use low_mark::{has_low_marks, open_window, set_low_mark};
 pub use peer::Peer;
 #[cfg(test)]
 pub(crate) use piped::ALONE as PIPES_ALONE;

@@ -92,6 +92,42 @@ async fn a_tree_of_reads_and_writes_has_streams_too_and_keeps_the_file_to_their_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_comes_slowly_behind_what_came_fast_is_in_the_file_soon() {
+    let bed = Bed::new();
+    let bytes = noise(24 * MIB);
+    let mut s = bed.session("9P2000.L.n1", "host").await;
+    s.create(1, "f").await;
+    for length in [0, bytes.len() as u64] {
+        let opened = s.stream(1, false, 0, length).await.unwrap();
+        let mut data = bed.data(&opened.token).await;
+        // Evenly and fast enough to be gathered, for some hundred moments, then a little now and then.
+        let (mut at, mut parts) = (0, vec![64 << 10; 320]);
+        parts.extend([1, 1000, 17, 1]);
+        for part in parts {
+            data.write_all(&bytes[at..at + part]).await.unwrap();
+            at += part;
+            if part < 64 << 10 {
+                let is_there = async {
+                    while std::fs::read(bed.path("f")).unwrap()[..] != bytes[..at] {
+                        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+                    }
+                };
+                soon("what was sent", is_there).await;
+            } else {
+                tokio::time::sleep(std::time::Duration::from_micros(500)).await;
+            }
+        }
+        data.write_all(&bytes[at..]).await.unwrap();
+        if length == 0 {
+            data.shutdown().await.unwrap();
+        }
+        assert_eq!(s.end(opened.id, 0).await.unwrap().0, bytes.len() as u64);
+        assert!(std::fs::read(bed.path("f")).unwrap() == bytes);
+        std::fs::write(bed.path("f"), "").unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_clunk_ends_no_stream_and_no_stream_ends_a_fid() {
     let bed = Bed::new();
     let bytes = bed.file("f", MIB);

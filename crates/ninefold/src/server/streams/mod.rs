@@ -20,6 +20,7 @@ mod descriptor;
 mod greeting;
 mod lending;
 mod life;
+mod mark;
 mod moving;
 mod origin;
 mod pace;

@@ -26,6 +26,7 @@ use super::copied::Copied;
 use super::descriptor::Descriptor;
 use super::lending::LEAST as LEAST_LENT;
 use super::life::{Bounds, cut_short, of_peer};
+use super::mark::Mark;
 use crate::server::{Answer, sock_diag};
 use crate::transport::{PipeShare, Piped, Socket, open_window};
 
@@ -423,8 +424,9 @@ async fn take_all(
 ) -> Result<u64, Error> {
     let end = length.map_or(i64::MAX as u64, |length| offset + length);
     let (mut at, mut by_memory) = (offset, false);
+    let mut mark = Mark::new(socket);
     while at < end {
-        bounds.wait(socket.ready(Interest::READABLE)).await?;
+        mark.ready(bounds).await?;
         let want = usize::try_from(end - at).unwrap_or(usize::MAX).min(WRITTEN);
         let turn = {
             let (file, socket) = (file.clone(), socket.clone());
@@ -449,8 +451,9 @@ async fn take_all(
         if is_over {
             return if length.is_some() && at < end { Err(cut_short()) } else { Ok(at - offset) };
         }
+        mark.came(moved as u64, is_dry, end - at, Instant::now());
         let is_near_its_end = length.is_some() && end - at < RESERVED;
-        if is_dry && moved < FEW && !is_near_its_end {
+        if is_dry && moved < FEW && !is_near_its_end && !mark.is_set() {
             tokio::time::sleep(PAUSE).await;
         } else {
             tokio::task::yield_now().await;
