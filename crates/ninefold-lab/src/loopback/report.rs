@@ -19,7 +19,7 @@ pub struct Row {
     connections: usize,
     /// Operations in flight on each connection.
     depth: u16,
-    /// Each the median of the rounds.
+    /// Each the median of the rounds, or of the turns where a round has several.
     per_second: f64,
     bytes_per_second: f64,
     /// The server's, in microseconds and in seconds.
@@ -82,7 +82,7 @@ impl Row {
 }
 
 /// What the rate of each of these is of the best one's. They took turns: so each turn's rates are taken by their mean, as what a request costs goes up
-/// and down with the machine's other guests for all of them alike, and then the medians.
+/// and down with the machine's other guests, mostly for all of a turn, and then the medians.
 pub fn of_best(cases: &[&Runs]) -> Vec<f64> {
     let rate = |run: &Outcome| run.operations as f64 / run.elapsed.as_secs_f64();
     let mean = |turn: usize| {
@@ -176,10 +176,15 @@ impl Report {
         let scaled = |row: &&Row| row.of_best.is_finite();
         for (n, row) in self.rows.iter().filter(scaled).enumerate() {
             if n == 0 {
-                let _ = writeln!(text, "\nby connections: the rate of the best, in the same turns");
+                let what = "the rate of the best, by the same turns; by the medians of all";
+                let _ = writeln!(text, "\nby connections: {what}");
             }
-            let Row { operation, server, connections, of_best, .. } = row;
-            let _ = writeln!(text, "{operation:36} {server:12} {connections:>5} {of_best:>6.2}");
+            let Row { operation, server, msize, connections, of_best, .. } = row;
+            let is_beside =
+                |other: &&Row| (&other.operation, other.server, other.msize) == (operation, *server, *msize);
+            let best = self.rows.iter().filter(is_beside).map(|row| row.per_second).fold(0.0, f64::max);
+            let by_medians = row.per_second / best;
+            let _ = writeln!(text, "{operation:36} {server:12} {connections:>5} {of_best:>6.2} {by_medians:>6.2}");
         }
         for (peer, what) in [("diod", "ninefold beside diod"), ("bare sockets", "ninefold beside bare sockets")] {
             let mut first = true;

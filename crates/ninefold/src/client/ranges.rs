@@ -76,6 +76,10 @@ const FAST: f64 = 125e6;
 /// which are 27, and 1.02 for 100 and 200 MB.
 const LONG_TRIPS: f64 = 40.0;
 
+/// Bytes of a way that one connection fills as Linux makes it: of the 4 MiB that it has to send at most (tcp(7), tcp_wmem) a third stays free, and of the rest
+/// BBR needs a quarter more than the way holds.
+const HELD: f64 = (2 << 20) as f64;
+
 /// Round trips before the end from which on copies come: one for the look at the file, and a part of one for those that are late. A copy costs the server
 /// twice what pages do.
 const SETTLING: f64 = 1.25;
@@ -204,11 +208,12 @@ impl Client {
     }
 
     /// The same of a file that is written, of which each stream brings a part that is set at the beginning: so the file is whole when the slowest one is
-    /// done, and what takes many round trips has more of that than it saves at its beginning. Then one is enough where this machine's congestion
-    /// control finds the rate of a way whatever is lost on it; where it does not several lose less.
+    /// done, and what takes many round trips has more of that than it saves at its beginning. Then one is enough where the way holds no more than
+    /// one connection has under way, and this machine's congestion control finds its rate whatever is lost on it; where it does not several lose less.
     pub fn streams_to_write(&self, bytes: u64, most: usize) -> usize {
         let streams = self.streams_for(bytes, most);
-        let is_long = bytes as f64 >= FAST * self.trip().as_secs_f64() * LONG_TRIPS;
+        let held = FAST * self.trip().as_secs_f64();
+        let is_long = held <= HELD && bytes as f64 >= held * LONG_TRIPS;
         if streams > 1 && is_long && tcp_finds_the_rate() { 1 } else { streams }
     }
 

@@ -36,7 +36,7 @@ pub(crate) fn set_low_mark(socket: &impl AsFd, bytes: u32) -> io::Result<()> {
 /// memory, of which a segment takes about twice its bytes.
 pub(crate) fn open_window(socket: &impl AsFd, bytes: u64) {
     // Before it is known to grow, the mark must not be touched: what came between the two calls would be told to nobody.
-    if !*GROWS {
+    if !*SINCE_4_18 {
         return;
     }
     // Where it cannot be set, the window grows as ever.
@@ -47,11 +47,11 @@ pub(crate) fn open_window(socket: &impl AsFd, bytes: u64) {
 
 /// Whether who waits is told when the mark is lowered to what is there.
 pub(crate) fn has_low_marks() -> bool {
-    *GROWS
+    *SINCE_4_18
 }
 
 /// Whether the kernel makes room for what is to be waited for, and tells of what became enough.
-static GROWS: LazyLock<bool> = LazyLock::new(|| {
+static SINCE_4_18: LazyLock<bool> = LazyLock::new(|| {
     let name = rustix::system::uname();
     is_since(&name.release().to_string_lossy(), (4, 18))
 });
@@ -68,7 +68,7 @@ pub(crate) fn is_open(opened: &impl AsFd, plain: &impl AsFd) -> bool {
     let room = |socket: BorrowedFd<'_>| rustix::net::sockopt::socket_recv_buffer_size(socket).unwrap();
     let (opened, plain) = (room(opened.as_fd()), room(plain.as_fd()));
     let [_, _, max] = tcp_rmem();
-    !*GROWS || opened >= plain.max((max / 2).min(WINDOW as usize))
+    !*SINCE_4_18 || opened >= plain.max((max / 2).min(WINDOW as usize))
 }
 
 /// The least, the first and the greatest room of a connection: tcp(7).
@@ -111,7 +111,7 @@ mod tests {
         assert!(is_open(&near, &plain));
         far.write_all(&[1]).await.unwrap();
         assert_eq!(near.read(&mut [0; 2]).await.unwrap(), 1);
-        if *GROWS && is_roomy() {
+        if *SINCE_4_18 && is_roomy() {
             // The sender's own room is the same.
             let (plain, opened) = (taken(&mut plain_far).await, taken(&mut far).await);
             assert!(opened > plain + (1 << 20), "{opened} bytes, and {plain} of one that was not opened");

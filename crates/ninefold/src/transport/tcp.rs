@@ -96,7 +96,7 @@ pub(super) fn is_here(address: IpAddr) -> bool {
 
 /// Whether what this machine sends far away goes at the rate that the way turns out to have, whatever is lost on it: by BBR.
 pub(crate) fn finds_the_rate() -> bool {
-    let socket = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM, None);
+    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None);
     socket.is_ok_and(|socket| sockopt::tcp_congestion(&socket).is_ok_and(|name| name.starts_with("bbr")))
 }
 

@@ -3,16 +3,16 @@
 //! Each packet that comes wakes the thread that looks at sockets, whether anybody takes its bytes yet or not: 70 times in 10 ms at 1 Gbit/s, which is a
 //! third of what writing costs. What comes in a moment that nobody notices costs that once. The peer is not held up: its window does not wait for who reads
 //! ([`open_window`](crate::transport::open_window)). An end or an error wakes at once, as the last bytes do where it is known how many are to come; and where less
-//! comes than did, what there is is taken soon.
+//! comes than did, what there is is taken soon. That is for bare TCP since Linux 4.18, and for a connection whose buffer has become large: at once where the
+//! window was opened, else as the kernel finds that it brings much.
 
+use std::io;
 use std::time::Duration;
 
-use ninefold_proto::Error;
 use rustix::net::sockopt::socket_recv_buffer_size;
 use tokio::io::Interest;
 use tokio::time::{Instant, timeout};
 
-use super::life::Bounds;
 use crate::transport::{Socket, has_low_marks, set_low_mark};
 
 /// As long as what comes is worth to be waited for.
@@ -41,20 +41,15 @@ pub(super) struct Mark<'s> {
 }
 
 impl<'s> Mark<'s> {
-    /// Of a connection whose window is open.
     pub fn new(socket: &'s Socket) -> Mark<'s> {
-        let most = match socket {
-            Socket::Tcp(tcp) if has_low_marks() => socket_recv_buffer_size(tcp).map_or(0, |room| room as u64 / SMALL),
-            _ => 0,
-        };
-        Mark { socket, most: most.min(MOST), set: 1, since: None, came: 0 }
+        Mark { socket, most: most(socket), set: 1, since: None, came: 0 }
     }
 
     /// A turn brought bytes, and has left none if it is dry; `left` are to come, of which it is waited for no more.
     pub fn came(&mut self, bytes: u64, is_dry: bool, left: u64, now: Instant) {
         self.came += bytes;
         if self.set > left.max(1) {
-            self.tell(left.max(1));
+            self.try_to_tell(left.max(1));
         }
         if !is_dry {
             return;
@@ -62,11 +57,15 @@ impl<'s> Mark<'s> {
         if let Some(since) = self.since {
             let took = now.saturating_duration_since(since).max(Duration::from_micros(1));
             let moment = (self.came as f64 * MOMENT.as_secs_f64() / took.as_secs_f64()) as u64;
+            if moment >= WORTH && self.most < WORTH {
+                // It may have grown.
+                self.most = most(self.socket);
+            }
             let wanted = moment.min(self.most).min(left);
             let mark = if wanted < WORTH { 1 } else { wanted };
             // Not every little change.
             if mark >= self.set * 2 || mark * 2 <= self.set {
-                self.tell(mark);
+                self.try_to_tell(mark);
             }
         }
         (self.since, self.came) = (Some(now), 0);
@@ -77,56 +76,82 @@ impl<'s> Mark<'s> {
         self.set > 1
     }
 
-    /// Waits for as many bytes, an end or an error.
-    pub async fn ready(&mut self, bounds: &Bounds) -> Result<(), Error> {
+    /// Waits for as many bytes, an end or an error; dropped before that it has lost nothing.
+    pub async fn ready(&mut self) -> io::Result<()> {
         if self.is_set() {
-            let ready = timeout(STILL, bounds.wait(self.socket.ready(Interest::READABLE))).await;
-            match ready {
-                Ok(ready) => return ready.map(drop),
-                // Less comes than did. The kernel tells of what is there when that is enough.
-                Err(_) => self.tell(1),
+            if let Ok(ready) = timeout(STILL, self.socket.ready(Interest::READABLE)).await {
+                return ready.map(drop);
             }
+            // Less comes than did. The kernel tells of what is there as soon as that is enough.
+            self.tell(1)?;
         }
-        bounds.wait(self.socket.ready(Interest::READABLE)).await.map(drop)
+        self.socket.ready(Interest::READABLE).await.map(drop)
     }
 
-    fn tell(&mut self, mark: u64) {
-        let Socket::Tcp(tcp) = self.socket else { return };
-        match set_low_mark(tcp, mark as u32) {
-            Ok(()) => self.set = mark,
-            // One that stays as it is is taken when it has been still.
-            Err(_) => self.most = 0,
+    /// Where it cannot be told it stays as it is, and is waited for so long each time.
+    fn try_to_tell(&mut self, mark: u64) {
+        if self.tell(mark).is_err() {
+            self.most = 0;
         }
+    }
+
+    fn tell(&mut self, mark: u64) -> io::Result<()> {
+        if let Socket::Tcp(tcp) = self.socket {
+            set_low_mark(tcp, u32::try_from(mark).unwrap_or(u32::MAX))?;
+            self.set = mark;
+        }
+        Ok(())
     }
 }
 
 impl Drop for Mark<'_> {
     fn drop(&mut self) {
         if self.is_set() {
-            self.tell(1);
+            // The connection ends with the stream, or with what could not be told.
+            let _ = self.tell(1);
         }
     }
 }
 
+/// The most that may be waited for on this connection; 0 where nothing may.
+fn most(socket: &Socket) -> u64 {
+    let room = match socket {
+        Socket::Tcp(tcp) if has_low_marks() => socket_recv_buffer_size(tcp).unwrap_or(0) as u64,
+        _ => 0,
+    };
+    (room / SMALL).min(MOST)
+}
+
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+    use tokio::io::AsyncWriteExt;
     use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
-    use crate::transport::open_window;
 
     const MS: Duration = Duration::from_millis(1);
 
-    #[tokio::test]
-    async fn what_comes_in_a_moment_is_waited_for_as_far_as_it_is_worth_it_and_is_to_come() {
+    async fn pair() -> (Socket, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let _far = listener.accept().await.unwrap();
-        open_window(&near, u64::MAX);
-        let socket = Socket::Tcp(near);
+        let far = listener.accept().await.unwrap().0;
+        far.set_nodelay(true).unwrap();
+        (Socket::Tcp(near), far)
+    }
+
+    /// All that the kernel has told by now is known.
+    async fn settle() {
+        tokio::time::sleep(MS * 2).await;
+    }
+
+    #[tokio::test]
+    async fn what_comes_in_a_moment_is_waited_for_as_far_as_it_is_worth_it_and_is_to_come() {
+        let (socket, _far) = pair().await;
         let mut mark = Mark::new(&socket);
-        let most = mark.most;
-        assert!((WORTH..=MOST).contains(&most), "{most}");
+        // However large this machine lets the buffer be.
+        let most = 100_000;
+        mark.most = most;
         let start = Instant::now();
         // At what ms, how many bytes came, whether that was all, how many are left; what is waited for then.
         for (at, came, is_dry, left, set) in [
@@ -159,5 +184,38 @@ mod tests {
             mark.came(1 << 20, true, u64::MAX, start + MS * at);
             assert!(!mark.is_set());
         }
+    }
+
+    #[tokio::test]
+    async fn it_wakes_when_enough_has_come_and_soon_where_less_does() {
+        if !has_low_marks() {
+            return; // Linux before 4.18
+        }
+        let (socket, mut far) = pair().await;
+        let mut mark = Mark::new(&socket);
+        let empty = |socket: &Socket| {
+            let mut read = vec![0; 1 << 20];
+            while socket.try_io(Interest::READABLE, |fd| Ok(rustix::io::read(fd, &mut read)?)).is_ok() {}
+        };
+        mark.tell(40_000).unwrap();
+        far.write_all(&[0; 39_999]).await.unwrap();
+        settle().await;
+        assert!(mark.ready().now_or_never().is_none());
+        far.write_all(&[0]).await.unwrap();
+        settle().await;
+        mark.ready().now_or_never().expect("it is enough").unwrap();
+        empty(&socket);
+        // As much as ever, and then no more.
+        far.write_all(&[0; 10]).await.unwrap();
+        settle().await;
+        assert!(mark.ready().now_or_never().is_none());
+        mark.ready().await.unwrap();
+        assert!(!mark.is_set());
+        empty(&socket);
+        // An end is not waited for, whatever the mark.
+        mark.tell(40_000).unwrap();
+        far.shutdown().await.unwrap();
+        mark.ready().await.unwrap();
+        assert!(mark.is_set());
     }
 }

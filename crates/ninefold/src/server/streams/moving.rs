@@ -426,7 +426,7 @@ async fn take_all(
     let (mut at, mut by_memory) = (offset, false);
     let mut mark = Mark::new(socket);
     while at < end {
-        mark.ready(bounds).await?;
+        bounds.wait(mark.ready()).await?;
         let want = usize::try_from(end - at).unwrap_or(usize::MAX).min(WRITTEN);
         let turn = {
             let (file, socket) = (file.clone(), socket.clone());
