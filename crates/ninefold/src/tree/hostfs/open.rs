@@ -107,7 +107,7 @@ impl OpenSlot {
         lock(&self.0.get()?.open).clone()
     }
 
-    /// Asks memory for the open file, which is about to be used; whether there is one.
+    /// Asks memory for the open file, which is about to be used; whether there is one, or was.
     pub(super) fn warm(&self) -> bool {
         let at = self.0.get().map_or(ptr::null_mut(), |shared| shared.at.load(Ordering::Relaxed));
         let is_open = !at.is_null();
