@@ -1,7 +1,7 @@
 //! For how many bytes of a stream to a file its task is woken (socket(7), SO_RCVLOWAT).
 //!
-//! Each packet that comes wakes the thread that looks at sockets, whether anybody takes its bytes yet or not: 70 times in 10 ms at 1 Gbit/s, which is a
-//! third of what writing costs. What comes in a moment that nobody notices costs that once. The peer is not held up: its window does not wait for who reads
+//! Each packet that comes wakes the thread that looks at sockets, whether anybody takes its bytes yet or not: 80 times in 10 ms at 1 Gbit/s, which is a
+//! quarter to nearly half of what writing costs (docs/bench.md, "thesis"). What comes in a moment that nobody notices costs that once. The peer is not held up: its window does not wait for who reads
 //! ([`open_window`](crate::transport::open_window)). An end or an error wakes at once, as the last bytes do where it is known how many are to come; and where less
 //! comes than did, what there is is taken soon. That is for bare TCP since Linux 4.18, and for a connection whose buffer has become large: at once where the
 //! window was opened, else as the kernel finds that it brings much.
