@@ -294,7 +294,7 @@ impl Chain {
             Some(attached) => Some(attached.qid),
             // Under the attach's own tag a fid may be named that it is to make.
             None if self.lead.is_some() => None,
-            None => Some(root.attached().await?.qid),
+            None => Some(root.attached(&self.client.lane).await?.qid),
         };
         self.walk_from(root.fid.fid(), qid, names).await
     }

@@ -70,7 +70,7 @@ impl Client {
         let lane = Lane::default();
         // The handshake's round trips came first, where they were waited for.
         lane.raise(handle.prelude_depth());
-        let root = Root::begin(&handle, (&options.user.0, options.user.1, aname), session, &lane).await?;
+        let root = Root::begin(&handle, (&options.user.0, options.user.1, aname), session, lane.depth()).await?;
         Ok(Client { options, lane, root: Arc::new(root), handle })
     }
 
@@ -103,7 +103,7 @@ impl Client {
 
     /// Waits for the attach.
     pub(super) async fn attached(&self) -> Result<Attached, Error> {
-        self.root.attached().await
+        self.root.attached(&self.lane).await
     }
 
     /// The dialect agreed.

@@ -122,8 +122,10 @@ impl Client {
         deadline: Deadline,
         op: &impl AsyncFn(&Client) -> Result<T, Error>,
     ) -> Result<Result<T, Error>, Error> {
+        // Its answer is no cause of what the operation asks meanwhile.
+        let beside = self.fork();
         let refused = async {
-            match deadline.bound(self.attached()).await {
+            match deadline.bound(beside.attached()).await {
                 Ok(Ok(_)) => std::future::pending().await,
                 Ok(Err(e)) | Err(e) => e,
             }

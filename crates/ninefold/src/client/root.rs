@@ -70,6 +70,8 @@ pub(super) struct Root {
     call: Call,
     /// The attach, as long as a chain may be called behind it.
     lead: Mutex<Option<Call>>,
+    /// The attach's own: its reply is the cause of what waits for it, and not of what is asked beside it.
+    lane: Lane,
     attached: Shared<BoxFuture<'static, Result<Attached, Error>>>,
 }
 
@@ -103,7 +105,7 @@ impl Root {
         handle: &Handle,
         (uname, n_uname, aname): (&[u8], u32, &[u8]),
         session: SessionId,
-        lane: &Lane,
+        cause: u32,
     ) -> Result<Root, Error> {
         let version = handle.version();
         let room = handle.room().await?;
@@ -115,13 +117,13 @@ impl Root {
             T::Attach { fid, afid: Fid::NONE, uname, aname, n_uname }
         };
         let began = Instant::now();
-        let waiting =
-            handle.queue_as(room, &request, Bytes::new(), lane.depth(), &Place::Chained(Lane::default(), None))?;
+        let waiting = handle.queue_as(room, &request, Bytes::new(), cause, &Place::Chained(Lane::default(), None))?;
         new.named();
         let call = waiting.call();
-        let (lane, its_handle) = (lane.clone(), handle.clone());
+        let (lane, its_handle) = (Lane::default(), handle.clone());
+        let its_lane = lane.clone();
         let attached = async move {
-            let reply = waiting.wait(&lane).await?;
+            let reply = waiting.wait(&its_lane).await?;
             let told = attached(&reply, session, began)?;
             // From now on it is an owned fid like any other.
             if its_handle.settle(fid) { Ok(told) } else { Err(unexpected()) }
@@ -131,6 +133,7 @@ impl Root {
             handle: handle.clone(),
             call,
             lead: Mutex::new(version.groups.then_some(call)),
+            lane,
             attached: attached.boxed().shared(),
         })
     }
@@ -140,9 +143,11 @@ impl Root {
         self.lead.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Waits for the attach.
-    pub async fn attached(&self) -> Result<Attached, Error> {
-        self.attached.clone().await
+    /// Waits for the attach; what follows in `lane` follows from it.
+    pub async fn attached(&self, lane: &Lane) -> Result<Attached, Error> {
+        let attached = self.attached.clone().await;
+        lane.raise(self.lane.depth());
+        attached
     }
 
     /// What the attach brought, when somebody has waited for it.

@@ -554,3 +554,22 @@ async fn what_waits_for_no_chain_waits_for_the_attach() {
     let (client, _) = site.first(async |_| Ok(())).await.unwrap();
     assert_eq!(client.stats().round_trips, 1);
 }
+
+/// An operation may do something of its own before it asks: what it asks then follows from nothing that came meanwhile.
+#[tokio::test]
+async fn an_attach_that_nobody_waits_for_is_no_cause_of_what_is_asked_after_it() {
+    let late = async |c: &Client| {
+        while c.session().is_none() {
+            tokio::task::yield_now().await;
+        }
+        c.metadata("d/f", Follow::All).await
+    };
+    for (site, trips) in [(Site::remembered(Kind::N1).await, 1), (Site::new().await, 2)] {
+        let (client, metadata) =
+            tokio::time::timeout(crate::support::SOON, site.first(late)).await.expect("an answer").unwrap();
+        assert_eq!((client.stats().round_trips, metadata.unwrap().size), (trips, 4096));
+        // What comes behind the operation follows from both.
+        client.metadata("d/f", Follow::All).await.unwrap();
+        assert_eq!(client.stats().round_trips, trips + 1);
+    }
+}
