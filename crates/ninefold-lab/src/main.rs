@@ -4,6 +4,7 @@
 //! little of another.
 #![forbid(unsafe_code)]
 
+mod awake;
 mod bulk;
 mod calibrate;
 mod debian;

@@ -15,6 +15,7 @@ use super::files::Files;
 use super::rows::How;
 use super::way::{Places, Server, Way};
 use super::{cpu, servers};
+use crate::awake::Awake;
 use crate::debian::Lacking;
 use crate::interrupted::Interrupted;
 use crate::round_trips::timed::Timed;
@@ -226,7 +227,9 @@ impl<'f> Bed<'f> {
         if way.is_check() {
             self.control(UNPACED)?;
         }
+        let awake = way.one_by_one(case).map(|_| Awake::new());
         let timed = self.ask::<Vec<Timed>>(&list, within);
+        drop(awake);
         if way.is_check() {
             self.control(&case.link.control)?;
         }

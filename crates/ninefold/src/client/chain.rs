@@ -198,11 +198,16 @@ impl Chain {
 
     async fn guard(&mut self, flags: u32, members: u16) -> Result<Promise<()>, Error> {
         let request = T::Guard { flags: Octal(flags), epoch: 0, fid: Fid::NONE, lease: 0, opid: 0, members };
-        if self.last.is_none() && self.client.root.known().is_none() {
-            self.lead = self.client.root.take_lead();
-        }
+        self.take_lead();
         self.rooms = Some(self.client.handle().rooms(u32::from(members) + 1).await?);
         self.issue(request, Bytes::new(), nothing).await
+    }
+
+    /// What begins the chain goes behind the attach, where nobody else does.
+    fn take_lead(&mut self) {
+        if self.last.is_none() && self.lead.is_none() {
+            self.lead = self.client.root.take_lead();
+        }
     }
 
     /// The next request is done, and the `members` - 1 behind it only if it failed: else those fail with `ECANCELED`, and do nothing.
@@ -286,14 +291,10 @@ impl Chain {
     /// The same from the root of the tree.
     pub async fn walk_root(&mut self, names: &[&[u8]]) -> Result<(Spot, Promise<Vec<Qid>>), Error> {
         let root = self.client.root.clone();
-        let known = root.known();
-        if known.is_none() && self.last.is_none() && self.lead.is_none() {
-            self.lead = root.take_lead();
-        }
-        let qid = match known {
-            Some(attached) => Some(attached.qid),
-            // Under the attach's own tag a fid may be named that it is to make.
-            None if self.lead.is_some() => None,
+        self.take_lead();
+        // Under the attach's own tag a fid may be named that it is to make, whether or not it is there by now. All others wait for it.
+        let qid = match self.lead {
+            Some(_) => root.known().map(|attached| attached.qid),
             None => Some(root.attached(&self.client.lane).await?.qid),
         };
         self.walk_from(root.fid.fid(), qid, names).await

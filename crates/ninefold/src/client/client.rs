@@ -52,24 +52,26 @@ impl Client {
     pub async fn over(stream: Stream, attach: &Attach, options: Options) -> Result<Client, Error> {
         let attached = async {
             let handle = handshake::over(stream, attach.dialect, &options).await?;
-            let client = Client::begin(handle, &attach.aname, Arc::new(options.clone()), new_session()?).await?;
+            let client = Client::begin(handle, &attach.aname, Arc::new(options.clone()), new_session()?, 0).await?;
             client.attached().await?;
             Ok(client)
         };
         bounded(options.timeout, attached).await?
     }
 
-    /// Asks for the attach, without waiting for it. With groups a chain may go behind it: see [`Root`].
+    /// Asks for the attach, without waiting for it. With groups a chain may go behind it: see [`Root`]. `cause`: the depth of what it follows
+    /// from beside the handshake.
     pub(super) async fn begin(
         handle: Handle,
         aname: &[u8],
         options: Arc<Options>,
         session: SessionId,
+        cause: u32,
     ) -> Result<Client, Error> {
         handle.hold_back_clunks(options.clunks_held_back);
         let lane = Lane::default();
         // The handshake's round trips came first, where they were waited for.
-        lane.raise(handle.prelude_depth());
+        lane.raise(handle.prelude_depth().max(cause));
         let root = Root::begin(&handle, (&options.user.0, options.user.1, aname), session, lane.depth()).await?;
         Ok(Client { options, lane, root: Arc::new(root), handle })
     }
@@ -79,7 +81,8 @@ impl Client {
         let attached = async {
             // A connection has one session (docs/protocol.md).
             let session = self.attached().await?.session.map_or_else(new_session, |session| Ok(session.id))?;
-            let client = Client::begin(self.handle.clone(), aname, self.options.clone(), session).await?;
+            let cause = self.lane.depth();
+            let client = Client::begin(self.handle.clone(), aname, self.options.clone(), session, cause).await?;
             client.attached().await?;
             Ok(client)
         };
@@ -132,7 +135,8 @@ impl Client {
         self.root.known().map_or(Duration::ZERO, |attached| attached.took)
     }
 
-    /// What the server said of itself and of the session that this connection is of: `.n1` only.
+    /// What the server said of itself and of the session that this connection is of: `.n1` only. Who looks whether it is there by now waits for
+    /// nothing, and what he asks then does not count as following from it ([`Stats::round_trips`]).
     pub fn session(&self) -> Option<Session> {
         self.root.known().and_then(|attached| attached.session)
     }

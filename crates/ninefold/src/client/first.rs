@@ -90,7 +90,7 @@ impl Client {
         let connected = async {
             let (handle, offered) = handshake::connect(address, &options, known.as_ref()).await?;
             let aname = address.aname.clone().unwrap_or_default();
-            let client = Client::begin(handle, &aname, options.clone(), session).await?;
+            let client = Client::begin(handle, &aname, options.clone(), session, 0).await?;
             if !client.version().groups {
                 client.attached().await?;
             }
@@ -156,7 +156,7 @@ impl Client {
         let begun = async {
             let handle = handshake::presume(address, options, entry).await?;
             let aname = address.aname.clone().unwrap_or_default();
-            Client::begin(handle, &aname, options.clone(), session).await
+            Client::begin(handle, &aname, options.clone(), session, 0).await
         };
         let client = match deadline.bound(begun).await {
             Ok(Ok(client)) => client,

@@ -145,7 +145,10 @@ impl Root {
 
     /// Waits for the attach; what follows in `lane` follows from it.
     pub async fn attached(&self, lane: &Lane) -> Result<Attached, Error> {
-        let attached = self.attached.clone().await;
+        let attached = match self.attached.peek() {
+            Some(attached) => attached.clone(),
+            None => self.attached.clone().await,
+        };
         lane.raise(self.lane.depth());
         attached
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use ninefold::client::{Client, Error, Follow, Loss, Memory, Mode, Options};
+use ninefold::client::{Client, Error, FileType, Follow, Loss, Memory, Mode, Options};
 use ninefold::proto::client::ServerMisbehaved;
 use ninefold::proto::dialect::Version;
 use ninefold::proto::message::{Names, Octal};
@@ -15,8 +15,9 @@ use ninefold::server::Server;
 use ninefold::transport::{Address, Peer, Stream, memory};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
 
-use crate::support::{BUFFER, connect, ram};
+use crate::support::{BUFFER, SOON, connect, ram};
 
 /// What a server does with a client that offers `.n1`; any other offer reaches our own server, limited to .L.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -545,7 +546,7 @@ async fn what_waits_for_no_chain_waits_for_the_attach() {
         })
         .await
         .unwrap();
-    assert_eq!(done.unwrap(), (4096, ninefold::client::FileType::Dir, true));
+    assert_eq!(done.unwrap(), (4096, FileType::Dir, true));
     assert_eq!(client.stats().round_trips, 2);
     // What fails before anything is asked is an error of the operation.
     let (_, done) = site.first(async |client| client.metadata([b'x'; 300], Follow::All).await).await.unwrap();
@@ -558,18 +559,38 @@ async fn what_waits_for_no_chain_waits_for_the_attach() {
 /// An operation may do something of its own before it asks: what it asks then follows from nothing that came meanwhile.
 #[tokio::test]
 async fn an_attach_that_nobody_waits_for_is_no_cause_of_what_is_asked_after_it() {
-    let late = async |c: &Client| {
+    let is_there = async |c: &Client| {
         while c.session().is_none() {
             tokio::task::yield_now().await;
         }
+    };
+    let late = async |c: &Client| {
+        is_there(c).await;
         c.metadata("d/f", Follow::All).await
     };
     for (site, trips) in [(Site::remembered(Kind::N1).await, 1), (Site::new().await, 2)] {
-        let (client, metadata) =
-            tokio::time::timeout(crate::support::SOON, site.first(late)).await.expect("an answer").unwrap();
+        let (client, metadata) = timeout(SOON, site.first(late)).await.expect("an answer").unwrap();
         assert_eq!((client.stats().round_trips, metadata.unwrap().size), (trips, 4096));
-        // What comes behind the operation follows from both.
+        // What comes behind the operation follows from it.
         client.metadata("d/f", Follow::All).await.unwrap();
         assert_eq!(client.stats().round_trips, trips + 1);
+    }
+    // One operation goes behind the attach. Another one, beside it, could not have been asked before that was answered.
+    let second = async |c: &Client| {
+        let other = c.fork();
+        c.metadata("d/f", Follow::All).await?;
+        is_there(c).await;
+        other.metadata("d", Follow::All).await
+    };
+    for (site, trips) in [(Site::remembered(Kind::N1).await, 2), (Site::new().await, 3)] {
+        let (client, metadata) = timeout(SOON, site.first(second)).await.expect("an answer").unwrap();
+        assert_eq!(metadata.unwrap().kind, FileType::Dir);
+        assert_eq!(client.stats().round_trips, trips);
+    }
+    // The attach is awaited where the operation asks for nothing.
+    for (site, trips) in [(Site::remembered(Kind::N1).await, 2), (Site::new().await, 3)] {
+        let (client, _) = timeout(SOON, site.first(async |_| Ok(()))).await.expect("an answer").unwrap();
+        client.metadata("d/f", Follow::All).await.unwrap();
+        assert_eq!(client.stats().round_trips, trips);
     }
 }

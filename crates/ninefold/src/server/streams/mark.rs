@@ -16,23 +16,25 @@ use tokio::time::{Instant, timeout};
 use crate::transport::{Socket, has_low_marks, set_low_mark};
 
 /// As long as what comes is worth to be waited for.
-const MOMENT: Duration = Duration::from_millis(2);
+const MOMENT: Duration = Duration::from_millis(4);
 
-/// After so long what there is is taken, however little.
-const STILL: Duration = Duration::from_millis(8);
+/// After so long what there is is taken, however little: longer than what is waited for takes where the mark is yet that of twice the rate.
+const STILL: Duration = Duration::from_millis(12);
 
 /// Bytes in a moment that are worth it, and more than which are not.
 const WORTH: u64 = 16 << 10;
-const MOST: u64 = 256 << 10;
+const MOST: u64 = 512 << 10;
 
-/// What waits is at most such a part of the connection's room, so that the window is hardly smaller by it.
-const SMALL: u64 = 32;
+/// What waits is at most such a part of the connection's buffer, of which the kernel takes about a half for itself: so the window is smaller by an eighth at most.
+const SMALL: u64 = 16;
 
 /// See the [module](self).
 pub(super) struct Mark<'s> {
     socket: &'s Socket,
-    /// 0 where it is not told.
+    /// What the connection has room for, as it was found last.
     most: u64,
+    /// The kernel did not take one.
+    is_refused: bool,
     set: u64,
     /// When the last turn that took all there was ended.
     since: Option<Instant>,
@@ -42,7 +44,7 @@ pub(super) struct Mark<'s> {
 
 impl<'s> Mark<'s> {
     pub fn new(socket: &'s Socket) -> Mark<'s> {
-        Mark { socket, most: most(socket), set: 1, since: None, came: 0 }
+        Mark { socket, most: most(socket), is_refused: false, set: 1, since: None, came: 0 }
     }
 
     /// A turn brought bytes, and has left none if it is dry; `left` are to come, of which it is waited for no more.
@@ -57,11 +59,11 @@ impl<'s> Mark<'s> {
         if let Some(since) = self.since {
             let took = now.saturating_duration_since(since).max(Duration::from_micros(1));
             let moment = (self.came as f64 * MOMENT.as_secs_f64() / took.as_secs_f64()) as u64;
-            if moment >= WORTH && self.most < WORTH {
+            if moment >= self.set * 2 && moment > self.most && self.most < MOST {
                 // It may have grown.
                 self.most = most(self.socket);
             }
-            let wanted = moment.min(self.most).min(left);
+            let wanted = if self.is_refused { 0 } else { moment.min(self.most).min(left) };
             let mark = if wanted < WORTH { 1 } else { wanted };
             // Not every little change.
             if mark >= self.set * 2 || mark * 2 <= self.set {
@@ -90,9 +92,7 @@ impl<'s> Mark<'s> {
 
     /// Where it cannot be told it stays as it is, and is waited for so long each time.
     fn try_to_tell(&mut self, mark: u64) {
-        if self.tell(mark).is_err() {
-            self.most = 0;
-        }
+        self.is_refused |= self.tell(mark).is_err();
     }
 
     fn tell(&mut self, mark: u64) -> io::Result<()> {
@@ -150,16 +150,16 @@ mod tests {
         let (socket, _far) = pair().await;
         let mut mark = Mark::new(&socket);
         // However large this machine lets the buffer be.
-        let most = 100_000;
+        let most = MOST;
         mark.most = most;
         let start = Instant::now();
         // At what ms, how many bytes came, whether that was all, how many are left; what is waited for then.
         for (at, came, is_dry, left, set) in [
             (0, 1 << 30, true, u64::MAX, 1),
-            (1, 20_000, true, u64::MAX, 40_000.min(most)),
+            (1, 10_000, true, u64::MAX, 40_000),
             // Not every little change, and all turns since the last dry one.
-            (2, 15_000, true, u64::MAX, 40_000.min(most)),
-            (3, 500_000, false, u64::MAX, 40_000.min(most)),
+            (2, 8_000, true, u64::MAX, 40_000),
+            (3, 500_000, false, u64::MAX, 40_000),
             (4, 500_000, true, u64::MAX, most),
             (5, 1, false, 10_000, 10_000),
             (6, 1, false, 0, 1),
@@ -172,9 +172,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn where_the_window_is_small_or_is_none_nothing_is_waited_for() {
+    async fn where_the_window_is_small_or_is_none_nothing_is_waited_for_before_it_has_grown() {
         let (near, _far) = tokio::net::UnixStream::pair().unwrap();
         assert_eq!(Mark::new(&Socket::Unix(near)).most, 0);
+        if !has_low_marks() {
+            return; // Linux before 4.18
+        }
         let small = tokio::net::TcpSocket::new_v4().unwrap();
         small.set_recv_buffer_size(8 << 10).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -184,6 +187,11 @@ mod tests {
             mark.came(1 << 20, true, u64::MAX, start + MS * at);
             assert!(!mark.is_set());
         }
+        // Half of what Linux lets anybody ask for (net.core.rmem_max), which it doubles.
+        let Socket::Tcp(tcp) = &socket else { unreachable!() };
+        rustix::net::sockopt::set_socket_recv_buffer_size(tcp, 160 << 10).unwrap();
+        mark.came(1 << 20, true, u64::MAX, start + MS * 4);
+        assert_eq!(mark.set, (320 << 10) / SMALL);
     }
 
     #[tokio::test]

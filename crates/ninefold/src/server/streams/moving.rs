@@ -455,6 +455,9 @@ async fn take_all(
         let is_near_its_end = length.is_some() && end - at < RESERVED;
         if is_dry && moved < FEW && !is_near_its_end && !mark.is_set() {
             tokio::time::sleep(PAUSE).await;
+        } else if is_dry {
+            // Who waits for more gives way by that, unless it is there already each time.
+            tokio::task::coop::consume_budget().await;
         } else {
             tokio::task::yield_now().await;
         }
