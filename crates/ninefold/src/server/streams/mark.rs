@@ -187,7 +187,7 @@ mod tests {
             mark.came(1 << 20, true, u64::MAX, start + MS * at);
             assert!(!mark.is_set());
         }
-        // Half of what Linux lets anybody ask for (net.core.rmem_max), which it doubles.
+        // Less than what Linux lets anybody ask for (net.core.rmem_max); it doubles that.
         let Socket::Tcp(tcp) = &socket else { unreachable!() };
         rustix::net::sockopt::set_socket_recv_buffer_size(tcp, 160 << 10).unwrap();
         mark.came(1 << 20, true, u64::MAX, start + MS * 4);
