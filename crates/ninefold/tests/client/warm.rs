@@ -592,5 +592,10 @@ async fn an_attach_that_nobody_waits_for_is_no_cause_of_what_is_asked_after_it()
         let (client, _) = timeout(SOON, site.first(async |_| Ok(()))).await.expect("an answer").unwrap();
         client.metadata("d/f", Follow::All).await.unwrap();
         assert_eq!(client.stats().round_trips, trips);
+        // Another attach follows from the first one, and from what was asked before.
+        let other = timeout(SOON, client.attach(b"")).await.expect("an answer").unwrap();
+        assert_eq!(client.stats().round_trips, trips + 1);
+        other.metadata("d/f", Follow::All).await.unwrap();
+        assert_eq!(client.stats().round_trips, trips + 2);
     }
 }
