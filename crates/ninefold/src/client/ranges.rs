@@ -69,6 +69,10 @@ const TRIPS_ASKED: usize = 3;
 /// Pieces that wait on a connection at most.
 const LINE: usize = 4;
 
+/// Of so much of what is left on a connection it would be time to ask for another piece: it goes with those for which it is, about a round trip later for
+/// the others otherwise.
+const NEARLY: f64 = 0.75;
+
 /// Bytes a second of a way of which nothing is known yet.
 const FAST: f64 = 125e6;
 
@@ -662,23 +666,37 @@ impl Ranges {
         });
     }
 
-    /// Asks for another piece where what was asked for on the connection of a part is near its end.
+    /// Asks for another piece where what was asked for on the connection of a part is near its end; and for all that are nearly due with it, as what is
+    /// asked for together costs the server little more than one.
     fn go_on_behind(&mut self, number: usize) {
-        let Some(first) = self.parts.get(&number) else { return };
-        let Some(line) = self.lines.get(&first.line) else { return };
+        let Some(part) = self.parts.get(&number) else { return };
+        let line = part.line;
+        if !self.is_due(line, number, 1.0) {
+            return;
+        }
+        self.follow(line);
+        let others: Vec<_> = self.lines.keys().copied().filter(|other| *other != line).collect();
+        for line in others {
+            if let Some(first) = self.lines.get(&line).and_then(|line| line.parts.front().copied())
+                && self.is_due(line, first, NEARLY)
+            {
+                self.follow(line);
+            }
+        }
+    }
+
+    /// Whether the next piece is to be asked for on a connection, of whose parts the one with that number comes now: as if only that share of what is left were.
+    fn is_due(&self, line: usize, number: usize, share: f64) -> bool {
+        let (Some(line), Some(first)) = (self.lines.get(&line), self.parts.get(&number)) else { return false };
         let left_of = |part: &usize| self.parts.get(part).map_or(0, Part::left);
         let behind = line.parts.iter().rev().take_while(|one| **one != number).count();
         let left: u64 = line.parts.iter().map(left_of).sum();
         let most = if self.even.is_some() || self.width.trial().is_some() { 1 } else { LINE };
-        let now = Instant::now();
         // One that was cut short ends its connection.
-        if first.end < first.until || behind == most || !line.comes_soon(left, self.trip, now) {
-            return;
+        if first.end < first.until || behind >= most || !line.comes_soon(left, self.trip, Instant::now()) {
+            return false;
         }
-        if self.even.is_none() && !line.is_near_its_end(left, self.trip) {
-            return;
-        }
-        self.follow(first.line);
+        self.even.is_some() || line.is_near_its_end((left as f64 * share) as u64, self.trip)
     }
 
     /// Begins with a piece on a connection that there is, if there is one and it goes on: of more than are wanted the last do not.

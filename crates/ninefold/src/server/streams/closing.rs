@@ -4,7 +4,6 @@
 //! task that is lost or the end of the process, gives its peer no end that could be taken for that of a whole file. A Unix socket
 //! has no reset.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use ninefold_proto::Error;
@@ -14,16 +13,18 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use super::life::{Bounds, of_peer};
+use super::wire::Wire;
 use crate::server::sock_diag;
-use crate::transport::{Socket, Stream};
+use crate::transport::Stream;
 
 /// Bytes that are taken of a connection that ends: more tokens than anybody sends ahead.
 const UNREAD: u64 = 64 * 1024;
 
 /// What carries the bytes of a stream.
+#[derive(Debug)]
 pub(super) enum Way {
     /// The kernel moves them.
-    Socket(Arc<Socket>),
+    Wire(Wire),
     Stream(Box<Stream>),
 }
 
@@ -31,7 +32,7 @@ impl Way {
     /// The kernel's, where it can be.
     pub fn by_kernel(stream: Stream) -> Way {
         match stream.into_socket() {
-            Ok(socket) => Way::Socket(Arc::new(socket)),
+            Ok(socket) => Way::Wire(Wire::from(socket)),
             Err(stream) => Way::Stream(stream),
         }
     }
@@ -40,13 +41,13 @@ impl Way {
     /// From then on it is closed by an end: who has a length for each stream takes that for no file's.
     pub async fn end_sending(&mut self, goes_on: bool, bounds: &Bounds) -> Result<(), Error> {
         match self {
-            Way::Socket(socket) if goes_on => {
-                socket.send_rest();
-                by_end_of(socket);
+            Way::Wire(wire) if goes_on => {
+                wire.send_rest();
+                wire.close_by(false);
             }
-            Way::Socket(socket) => {
-                socket.shutdown().map_err(|error| of_peer(&error))?;
-                by_end_of(socket);
+            Way::Wire(wire) => {
+                wire.shutdown().map_err(|error| of_peer(&error))?;
+                wire.close_by(false);
             }
             // What writes to it flushes it.
             Way::Stream(stream) if goes_on => by_end(stream),
@@ -61,7 +62,7 @@ impl Way {
     /// For another stream.
     pub fn into_stream(self) -> Option<Stream> {
         match self {
-            Way::Socket(socket) => Arc::into_inner(socket).map(Stream::from),
+            Way::Wire(wire) => wire.into_stream(),
             Way::Stream(stream) => Some(*stream),
         }
     }
@@ -69,7 +70,7 @@ impl Way {
     /// Closes the way of a stream to the file when all of it is there.
     pub async fn close_whole(self, bounds: &Bounds) {
         match self {
-            Way::Socket(socket) => by_end_of(&socket),
+            Way::Wire(wire) => wire.close_by(false),
             Way::Stream(mut stream) => {
                 by_end(&stream);
                 // TLS has an end of its own. Who does not hear it is told by Tstreamend.
@@ -129,13 +130,6 @@ fn by_end(stream: &Stream) {
         Stream::Tcp(socket) => linger(Some(socket), None),
         Stream::Tls(sealed) => linger(sealed.tcp(), None),
         _ => {}
-    }
-}
-
-/// The same.
-fn by_end_of(socket: &Socket) {
-    if let Socket::Tcp(socket) = socket {
-        linger(Some(socket), None);
     }
 }
 

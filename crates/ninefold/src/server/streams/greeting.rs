@@ -17,6 +17,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
+use super::closing::Way;
 use super::origin::Origin;
 use super::places::Place;
 use super::tokens::{Claim, Early, Handover, Said};
@@ -140,9 +141,42 @@ pub(in crate::server) async fn receive(server: Arc<Server>, mut stream: Stream, 
     Connection::new(server, stream, peer, id, begun, began).run().await;
 }
 
-/// The same of a data connection that goes on behind a stream: with another one, or not at all. Its peer may not have taken all of that stream, and
-/// gets it whatever comes: see [`part`].
-pub(super) async fn receive_next(server: Arc<Server>, mut stream: Stream, peer: Peer) {
+/// A data connection goes on behind a stream: with another one, or not at all. Where the token of that is there already, nobody waits for the connection.
+pub(super) fn go_on(server: &Arc<Server>, way: Way, peer: Peer) {
+    let Some(way) = hand_on(server, way, &peer) else { return };
+    // One that cannot be waited for is closed: by an end, as its streams went well.
+    if let Some(stream) = way.into_stream() {
+        drop(server.streams.tasks.spawn(receive_next(server.clone(), stream, peer)));
+    }
+}
+
+/// Gives it to the next stream, if its token is there, and good; else nothing was taken of it.
+fn hand_on(server: &Arc<Server>, way: Way, peer: &Peer) -> Option<Way> {
+    let Way::Wire(wire) = &way else { return Some(way) };
+    let mut opening = [0; OPENING];
+    let is_there = wire.peek(&mut opening).is_ok_and(|n| n == OPENING);
+    let said = match said(&opening) {
+        // Of a token of the client's own the Tstream may be waited for.
+        Some(said) if is_there && !said.own && !server.draining.has_begun() => said,
+        _ => return Some(way),
+    };
+    let Claim::Stream(handover) = server.streams.tokens.claim(&said, peer) else { return Some(way) };
+    let back = match wire.take(&mut opening) {
+        Ok(OPENING) => {
+            wire.close_by(true);
+            handover.send(way).err()
+        }
+        _ => Some(way),
+    };
+    if let Some(stream) = back.and_then(Way::into_stream) {
+        not_good(server, peer);
+        drop(server.streams.tasks.spawn(part(server.clone(), stream, peer.clone())));
+    }
+    None
+}
+
+/// The same of one that is waited for. Its peer may not have taken all of the stream before, and gets it whatever comes: see [`part`].
+async fn receive_next(server: Arc<Server>, mut stream: Stream, peer: Peer) {
     let StreamLimits { idle, .. } = server.streams.limits;
     let waits = Waits::begin(&server, &peer);
     match hear(&server, &mut stream, &waits, Instant::now() + idle).await {
@@ -213,14 +247,19 @@ async fn hand_over(server: &Server, mut stream: Stream, peer: &Peer, said: &Said
         Claim::Nothing => None,
     };
     let back = match claimed {
-        Some(handover) => handover.send(stream).err(),
+        // One that could not be waited for would have been no stream's.
+        Some(handover) => handover.send(Way::by_kernel(stream)).err().and_then(Way::into_stream),
         None => Some(stream),
     };
     if back.is_some() {
-        server.streams.refuse();
-        server.streams.tell(peer, "data connection closed: its token is good for no stream");
+        not_good(server, peer);
     }
     back
+}
+
+fn not_good(server: &Server, peer: &Peer) {
+    server.streams.refuse();
+    server.streams.tell(peer, "data connection closed: its token is good for no stream");
 }
 
 /// Waits for the Tstream that a token of the client's own came before: as long as a connection may take to say what it is, and among those
@@ -269,17 +308,25 @@ async fn hear(server: &Server, stream: &mut Stream, waits: &Waits<'_>, deadline:
             break;
         }
     }
-    match bytes.split_first_chunk::<{ PREFACE.len() }>() {
-        Some((preface, token)) if n == OPENING && [PREFACE, PREFACE_OWN].contains(preface) => match token.try_into() {
-            Ok(token) => Heard::Stream(Said { token: StreamToken(token), own: *preface == PREFACE_OWN }),
-            Err(_) => Heard::Ended,
-        },
+    match said(&bytes) {
+        Some(said) if n == OPENING => Heard::Stream(said),
         _ => Heard::Session(BytesMut::from(&bytes[..n])),
     }
 }
 
+/// What the first bytes of a data connection say; `None` where they are not of one.
+fn said(bytes: &[u8; OPENING]) -> Option<Said> {
+    let (preface, token) = bytes.split_first_chunk::<{ PREFACE.len() }>()?;
+    let own = *preface == PREFACE_OWN;
+    (own || *preface == PREFACE).then_some(Said { token: StreamToken(token.try_into().ok()?), own })
+}
+
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncWriteExt;
+
+    use super::super::tokens::Tokens;
+    use super::super::wire::Wire;
     use super::*;
 
     fn from(text: &str) -> Origin {
@@ -305,5 +352,72 @@ mod tests {
         table.leave(number);
         assert!(table.waiting.is_empty() && table.of.is_empty());
         table.evict();
+    }
+
+    /// A connection behind a stream, its peer's end, and where they are.
+    async fn pair() -> (std::net::TcpStream, tokio::net::TcpStream, Peer) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let local = listener.local_addr().unwrap();
+        let (far, near) = tokio::join!(tokio::net::TcpStream::connect(local), listener.accept());
+        let (near, peer) = near.unwrap();
+        (near.into_std().unwrap(), far.unwrap(), Peer::Tcp { peer, local, tls: false })
+    }
+
+    async fn until_there(near: &std::net::TcpStream, bytes: usize) {
+        while near.peek(&mut [0; OPENING]).unwrap_or(0) < bytes {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn where_the_next_token_is_there_nobody_waits_for_the_connection() {
+        let server = Server::builder().build();
+        let (near, mut far, peer) = pair().await;
+        let (token, mut ticket) = Tokens::issue(&server, &peer, None).unwrap();
+        far.write_all(&[&PREFACE[..], &token.0, b"more"].concat()).await.unwrap();
+        until_there(&near, OPENING).await;
+        go_on(&server, Way::Wire(Wire::Still(near)), peer);
+        let Ok(Way::Wire(Wire::Still(near))) = ticket.connection.try_recv() else { panic!("not handed on at once") };
+        // Nothing but the opening was taken of it.
+        let mut rest = [0; OPENING];
+        assert_eq!(near.peek(&mut rest).unwrap(), 4);
+        // Closed now it is reset.
+        drop(near);
+        assert!(far.read(&mut [0]).await.is_err());
+        assert_eq!(server.streams.counts().refused, 0);
+    }
+
+    #[tokio::test]
+    async fn a_token_that_comes_later_or_in_two_is_waited_for_and_a_bad_one_refused() {
+        for (first, good) in [(0, true), (9, true), (OPENING, false)] {
+            let server = Server::builder().build();
+            let (near, mut far, peer) = pair().await;
+            let (token, mut ticket) = Tokens::issue(&server, &peer, None).unwrap();
+            let opening = [&PREFACE[..], if good { &token.0 } else { &[7; 16] }].concat();
+            far.write_all(&opening[..first]).await.unwrap();
+            until_there(&near, first).await;
+            go_on(&server, Way::Wire(Wire::Still(near)), peer);
+            far.write_all(&opening[first..]).await.unwrap();
+            if good {
+                assert!((&mut ticket.connection).await.is_ok());
+            } else {
+                // By an end: what came before was whole.
+                assert_eq!(far.read(&mut [0]).await.unwrap(), 0);
+            }
+            assert_eq!(server.streams.counts().refused, u64::from(!good));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_ends_hands_no_connection_on() {
+        let server = Server::builder().build();
+        let (near, mut far, peer) = pair().await;
+        let (token, mut ticket) = Tokens::issue(&server, &peer, None).unwrap();
+        far.write_all(&[&PREFACE[..], &token.0].concat()).await.unwrap();
+        until_there(&near, OPENING).await;
+        server.draining.begin();
+        go_on(&server, Way::Wire(Wire::Still(near)), peer);
+        assert!(ticket.connection.try_recv().is_err());
+        drop(far);
     }
 }

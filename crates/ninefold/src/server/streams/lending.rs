@@ -23,7 +23,6 @@ use ninefold_proto::{Errno, Error};
 use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::{Errno as Os, read, write};
-use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -205,15 +204,13 @@ impl Lenders {
     pub async fn lend(
         &self,
         file: &Arc<dyn Descriptor>,
-        socket: TcpStream,
+        socket: std::net::TcpStream,
         lent: Lent,
         (cached_to, end, ends_copied): (u64, u64, bool),
         bounds: &Bounds,
-    ) -> Result<(TcpStream, Lent), Error> {
+    ) -> Done {
         let Some(counted) = self.lender() else { return Ok((socket, lent)) };
         let lender = counted.0.clone();
-        // What comes of the socket wakes the runtime no more.
-        let socket = socket.into_std().map_err(|error| of_peer(&error))?;
         let told = Arc::new(Told::default());
         let (done, mut ended) = oneshot::channel();
         let job = Job {
@@ -239,7 +236,7 @@ impl Lenders {
             }
         };
         if let Some(Job { socket, lent, .. }) = refused {
-            return back(socket, lent);
+            return Ok((socket, lent));
         }
         lender.wake();
         let waiting = Waiting { told, lender };
@@ -254,9 +251,7 @@ impl Lenders {
             }
         };
         waiting.told.is_given_up.store(true, Ordering::Relaxed);
-        ended
-            .map_err(|_| Error::with_text(Errno::EIO, "what sent the stream has ended"))?
-            .and_then(|(socket, lent)| back(socket, lent))
+        ended.unwrap_or_else(|_| Err(Error::with_text(Errno::EIO, "what sent the stream has ended")))
     }
 
     /// The thread that has least to do, with the job that it is going to have counted; `None` where all are held up, or none can be started.
@@ -276,11 +271,6 @@ impl Lenders {
         least.jobs.fetch_add(1, Ordering::Relaxed);
         Some(Counted(least.clone()))
     }
-}
-
-/// A socket to the runtime.
-fn back(socket: std::net::TcpStream, lent: Lent) -> Result<(TcpStream, Lent), Error> {
-    TcpStream::from_std(socket).map(|socket| (socket, lent)).map_err(|error| of_peer(&error))
 }
 
 fn start() -> io::Result<Arc<Lender>> {
@@ -428,11 +418,12 @@ impl Job {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
     use std::os::fd::BorrowedFd;
     use std::os::unix::fs::FileExt;
 
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::TcpListener;
+    use tokio::io::AsyncReadExt;
+    use tokio::net::{TcpListener, TcpStream};
     use tokio_util::sync::CancellationToken;
 
     use super::*;
@@ -481,10 +472,10 @@ mod tests {
         Arc::new(Plain(file, AtomicUsize::new(questions)))
     }
 
-    async fn pair() -> (TcpStream, TcpStream) {
+    async fn pair() -> (std::net::TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (near, far) = tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), listener.accept());
-        (near.unwrap(), far.unwrap().0)
+        (near.unwrap().into_std().unwrap(), far.unwrap().0)
     }
 
     fn server(idle: Duration) -> Arc<Server> {
@@ -520,7 +511,7 @@ mod tests {
             assert_eq!(lent.at as usize, end.min(LENGTH));
             assert_eq!(lent.copied.is_some(), number == 1);
             assert!(number != 1 || (1..=TAIL).contains(&(lent.at - lent.copied_from)));
-            near.write_all(b"more").await.unwrap();
+            near.write_all(b"more").unwrap();
             let mut more = [0; 4];
             far.read_exact(&mut more).await.unwrap();
             assert_eq!(&more, b"more");

@@ -12,11 +12,12 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 use tokio::sync::oneshot;
 
+use super::closing::Way;
 use crate::server::Server;
-use crate::transport::{Peer, Stream};
+use crate::transport::Peer;
 
 /// Where a data connection is handed to its stream.
-pub(super) type Handover = oneshot::Sender<Stream>;
+pub(super) type Handover = oneshot::Sender<Way>;
 
 /// What a data connection says: a token, and who made it.
 #[derive(Clone, Copy, Debug)]
@@ -69,7 +70,7 @@ fn find<T>(table: &[Entry<T>], said: &Said, peer: &Peer) -> Option<usize> {
 pub(super) struct Ticket {
     server: Arc<Server>,
     number: u64,
-    pub connection: oneshot::Receiver<Stream>,
+    pub connection: oneshot::Receiver<Way>,
 }
 
 impl Drop for Ticket {
