@@ -364,9 +364,12 @@ mod tests {
     }
 
     async fn until_there(near: &std::net::TcpStream, bytes: usize) {
-        while near.peek(&mut [0; OPENING]).unwrap_or(0) < bytes {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        let there = async {
+            while near.peek(&mut [0; OPENING]).unwrap_or(0) < bytes {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), there).await.unwrap();
     }
 
     #[tokio::test]
