@@ -3,6 +3,7 @@
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
+use ninefold::proto::Errno;
 use ninefold::server::{Limits, StreamLimits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -12,6 +13,8 @@ use crate::bed::{Bed, SOON, all, opening, soon};
 const MORE: u32 = 1;
 const COPIED: u32 = 2;
 const UNLESS_LONG: u32 = 4;
+/// Of Tstreamend.
+const ABORT: u32 = 1;
 const MIB: u64 = 1 << 20;
 
 async fn exactly(data: &mut TcpStream, bytes: u64) -> Vec<u8> {
@@ -64,6 +67,30 @@ async fn streams_come_one_behind_another_on_one_connection() {
     bed.quiet().await;
     let counts = bed.server.stream_counts();
     assert_eq!((counts.refused, counts.silent, counts.failed), (0, 0, 0), "{counts:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_is_ended_behind_another_before_its_time_ends_the_connection_by_a_reset() {
+    let bed = Bed::new();
+    let bytes = bed.file("f", 64 * MIB as usize);
+    let mut s = bed.session("9P2000.L.n1", "host").await;
+    s.open_file(1, "f", 0).await;
+    let mut data = bed.bare().await;
+    let mut ids = Vec::new();
+    for length in [2 * MIB, 62 * MIB] {
+        let opened = s.stream_as(MORE, 1, 0, length).await.unwrap();
+        data.write_all(&opening(&opened.token)).await.unwrap();
+        ids.push(opened.id);
+    }
+    // The second one has begun, and more of it is left than sockets hold.
+    assert!(exactly(&mut data, 2 * MIB).await == bytes[..2 * MIB as usize]);
+    assert_eq!(exactly(&mut data, 1).await, bytes[..1]);
+    assert_eq!(s.end(ids[0], 0).await.unwrap().0, 2 * MIB);
+    assert_eq!(s.end(ids[1], ABORT).await, Err(Errno::ECANCELED.0));
+    let mut rest = Vec::new();
+    let end = soon("the end", data.read_to_end(&mut rest)).await;
+    assert_eq!(end.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
+    bed.quiet().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -43,11 +43,11 @@ impl Way {
         match self {
             Way::Wire(wire) if goes_on => {
                 wire.send_rest();
-                wire.close_by(false);
+                wire.close_by_end();
             }
             Way::Wire(wire) => {
                 wire.shutdown().map_err(|error| of_peer(&error))?;
-                wire.close_by(false);
+                wire.close_by_end();
             }
             // What writes to it flushes it.
             Way::Stream(stream) if goes_on => by_end(stream),
@@ -59,18 +59,18 @@ impl Way {
         Ok(())
     }
 
-    /// For another stream.
-    pub fn into_stream(self) -> Option<Stream> {
+    /// See [`Wire::into_stream`].
+    pub fn into_stream(self) -> Result<Stream, Error> {
         match self {
             Way::Wire(wire) => wire.into_stream(),
-            Way::Stream(stream) => Some(*stream),
+            Way::Stream(stream) => Ok(*stream),
         }
     }
 
     /// Closes the way of a stream to the file when all of it is there.
     pub async fn close_whole(self, bounds: &Bounds) {
         match self {
-            Way::Wire(wire) => wire.close_by(false),
+            Way::Wire(wire) => wire.close_by_end(),
             Way::Stream(mut stream) => {
                 by_end(&stream);
                 // TLS has an end of its own. Who does not hear it is told by Tstreamend.

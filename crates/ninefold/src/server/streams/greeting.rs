@@ -143,10 +143,8 @@ pub(in crate::server) async fn receive(server: Arc<Server>, mut stream: Stream, 
 
 /// A data connection goes on behind a stream: with another one, or not at all. Where the token of that is there already, nobody waits for the connection.
 pub(super) fn go_on(server: &Arc<Server>, way: Way, peer: Peer) {
-    let Some(way) = hand_on(server, way, &peer) else { return };
-    // One that cannot be waited for is closed: by an end, as its streams went well.
-    if let Some(stream) = way.into_stream() {
-        drop(server.streams.tasks.spawn(receive_next(server.clone(), stream, peer)));
+    if let Some(way) = hand_on(server, way, &peer) {
+        wait_for(server, way, |server, stream| receive_next(server, stream, peer));
     }
 }
 
@@ -156,26 +154,43 @@ fn hand_on(server: &Arc<Server>, way: Way, peer: &Peer) -> Option<Way> {
     let mut opening = [0; OPENING];
     let is_there = wire.peek(&mut opening).is_ok_and(|n| n == OPENING);
     let said = match said(&opening) {
-        // Of a token of the client's own the Tstream may be waited for.
+        // Of a token of the client's own the Tstream may have to be waited for, as `receive_next` does.
         Some(said) if is_there && !said.own && !server.draining.has_begun() => said,
         _ => return Some(way),
     };
     let Claim::Stream(handover) = server.streams.tokens.claim(&said, peer) else { return Some(way) };
-    let back = match wire.take(&mut opening) {
-        Ok(OPENING) => {
-            wire.close_by(true);
-            handover.send(way).err()
+    // Of one that was reset since, the stream is told as the handover goes.
+    if wire.take(&mut opening).is_ok_and(|n| n == OPENING) {
+        wire.close_by_reset();
+        match handover.send(way) {
+            Ok(()) => {}
+            Err(back) => {
+                not_good(server, peer);
+                part(server, back, peer.clone());
+            }
         }
-        _ => Some(way),
-    };
-    if let Some(stream) = back.and_then(Way::into_stream) {
-        not_good(server, peer);
-        drop(server.streams.tasks.spawn(part(server.clone(), stream, peer.clone())));
+    } else {
+        drop(handover);
+        part(server, way, peer.clone());
     }
     None
 }
 
-/// The same of one that is waited for. Its peer may not have taken all of the stream before, and gets it whatever comes: see [`part`].
+/// What becomes of a connection behind a stream, for which something is waited; where the runtime cannot it is closed, by an end if nothing lies in it unread.
+fn wait_for<F>(server: &Arc<Server>, way: Way, what: impl FnOnce(Arc<Server>, Stream) -> F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    if let Way::Wire(wire) = &way {
+        wire.close_by_end();
+    }
+    match way.into_stream() {
+        Ok(stream) => drop(server.streams.tasks.spawn(what(server.clone(), stream))),
+        Err(error) => debug!(%error, "data connection closed behind its stream"),
+    }
+}
+
+/// What [`go_on`] does where the connection is waited for. Its peer may not have taken all of the stream before, and gets it whatever comes: see [`part`].
 async fn receive_next(server: Arc<Server>, mut stream: Stream, peer: Peer) {
     let StreamLimits { idle, .. } = server.streams.limits;
     let waits = Waits::begin(&server, &peer);
@@ -204,15 +219,19 @@ async fn receive_next(server: Arc<Server>, mut stream: Stream, peer: Peer) {
 /// Parts with a data connection whose last stream went well, and in which tokens of others may lie. It is closed by an end, when its peer has taken
 /// all, or takes none of it for as long as one may say nothing, or takes as long as on a stream on which nothing moves. Until then it has a place among
 /// those that say nothing, and makes way as they do.
-pub(super) async fn part(server: Arc<Server>, stream: Stream, peer: Peer) {
-    let waits = Waits::begin(&server, &peer);
-    end(&server, stream, waits).await;
+pub(super) fn part(server: &Arc<Server>, way: Way, peer: Peer) {
+    wait_for(server, way, |server, stream| async move {
+        let waits = Waits::begin(&server, &peer);
+        end(&server, stream, waits).await;
+    });
 }
 
 /// The end of a connection behind its only stream: that one's place is free when the peer has taken it, or takes nothing.
-pub(super) async fn let_take(server: Arc<Server>, stream: Stream, place: Place) {
-    closing::let_end(stream, STEP, server.streams.limits.idle, drained(&server)).await;
-    drop(place);
+pub(super) fn let_take(server: &Arc<Server>, way: Way, place: Place) {
+    wait_for(server, way, |server, stream| async move {
+        closing::let_end(stream, STEP, server.streams.limits.idle, drained(&server)).await;
+        drop(place);
+    });
 }
 
 /// The server has waited long enough behind its end.
@@ -247,8 +266,8 @@ async fn hand_over(server: &Server, mut stream: Stream, peer: &Peer, said: &Said
         Claim::Nothing => None,
     };
     let back = match claimed {
-        // One that could not be waited for would have been no stream's.
-        Some(handover) => handover.send(Way::by_kernel(stream)).err().and_then(Way::into_stream),
+        // The runtime knows it, and nobody else has it: it comes back.
+        Some(handover) => handover.send(Way::by_kernel(stream)).err().and_then(|way| way.into_stream().ok()),
         None => Some(stream),
     };
     if back.is_some() {
@@ -323,6 +342,8 @@ fn said(bytes: &[u8; OPENING]) -> Option<Said> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+
     use tokio::io::AsyncWriteExt;
 
     use super::super::tokens::Tokens;
@@ -369,7 +390,12 @@ mod tests {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(60), there).await.unwrap();
+        soon(there).await;
+    }
+
+    /// The bound of what ought to come at once.
+    async fn soon<T>(what: impl Future<Output = T>) -> T {
+        tokio::time::timeout(Duration::from_secs(60), what).await.unwrap()
     }
 
     #[tokio::test]
@@ -383,8 +409,8 @@ mod tests {
         let Ok(Way::Wire(Wire::Still(near))) = ticket.connection.try_recv() else { panic!("not handed on at once") };
         // Nothing but the opening was taken of it.
         let mut rest = [0; OPENING];
-        assert_eq!(near.peek(&mut rest).unwrap(), 4);
-        // Closed now it is reset.
+        assert_eq!((&near).read(&mut rest).unwrap(), 4);
+        // Closed now it is reset, with nothing in it that would do so by itself.
         drop(near);
         assert!(far.read(&mut [0]).await.is_err());
         assert_eq!(server.streams.counts().refused, 0);
@@ -402,10 +428,10 @@ mod tests {
             go_on(&server, Way::Wire(Wire::Still(near)), peer);
             far.write_all(&opening[first..]).await.unwrap();
             if good {
-                assert!((&mut ticket.connection).await.is_ok());
+                assert!(soon(&mut ticket.connection).await.is_ok());
             } else {
                 // By an end: what came before was whole.
-                assert_eq!(far.read(&mut [0]).await.unwrap(), 0);
+                assert_eq!(soon(far.read(&mut [0])).await.unwrap(), 0);
             }
             assert_eq!(server.streams.counts().refused, u64::from(!good));
         }
@@ -420,7 +446,43 @@ mod tests {
         until_there(&near, OPENING).await;
         server.draining.begin();
         go_on(&server, Way::Wire(Wire::Still(near)), peer);
+        // By an end, and the stream gets none.
+        assert_eq!(soon(far.read(&mut [0])).await.unwrap(), 0);
+        server.streams.tasks.close();
+        drop(far);
+        soon(server.streams.tasks.wait()).await;
         assert!(ticket.connection.try_recv().is_err());
+    }
+
+    #[tokio::test]
+    async fn a_stream_that_is_gone_when_its_connection_comes_is_a_refusal_and_an_end() {
+        let server = Server::builder().build();
+        let (near, mut far, peer) = pair().await;
+        let (token, mut ticket) = Tokens::issue(&server, &peer, None).unwrap();
+        far.write_all(&[&PREFACE[..], &token.0].concat()).await.unwrap();
+        until_there(&near, OPENING).await;
+        ticket.connection.close();
+        go_on(&server, Way::Wire(Wire::Still(near)), peer);
+        assert_eq!(server.streams.counts().refused, 1);
+        assert_eq!(soon(far.read(&mut [0])).await.unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_token_of_the_clients_own_waits_for_its_stream() {
+        let server = Server::builder().build();
+        let (near, mut far, peer) = pair().await;
+        let own = StreamToken([9; 16]);
+        far.write_all(&[&PREFACE_OWN[..], &own.0].concat()).await.unwrap();
+        until_there(&near, OPENING).await;
+        go_on(&server, Way::Wire(Wire::Still(near)), peer.clone());
+        let early = async {
+            while server.streams.counts().early == 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        soon(early).await;
+        let (_, mut ticket) = Tokens::issue(&server, &peer, Some(own)).unwrap();
+        assert!(soon(&mut ticket.connection).await.is_ok());
         drop(far);
     }
 }

@@ -31,6 +31,7 @@ use super::copied::Copied;
 use super::descriptor::Descriptor;
 use super::life::{Bounds, of_peer};
 use super::moving::{Lent, SENT, TAIL, TURN, cannot_move, is_cached, is_no_matter, send_some, tail_of};
+use super::wire::Wire;
 
 /// Bytes that are worth handing a socket over and back: some milliseconds of a fast link.
 pub(super) const LEAST: u64 = 256 * 1024;
@@ -204,12 +205,20 @@ impl Lenders {
     pub async fn lend(
         &self,
         file: &Arc<dyn Descriptor>,
-        socket: std::net::TcpStream,
+        wire: Wire,
         lent: Lent,
         (cached_to, end, ends_copied): (u64, u64, bool),
         bounds: &Bounds,
-    ) -> Done {
-        let Some(counted) = self.lender() else { return Ok((socket, lent)) };
+    ) -> Result<(Wire, Lent), Error> {
+        if !wire.is_tcp() {
+            return Ok((wire, lent));
+        }
+        // Where none has time, the runtime keeps it.
+        let Some(counted) = self.lender() else { return Ok((wire, lent)) };
+        let socket = match wire.still()? {
+            Ok(socket) => socket,
+            Err(wire) => return Ok((wire, lent)),
+        };
         let lender = counted.0.clone();
         let told = Arc::new(Told::default());
         let (done, mut ended) = oneshot::channel();
@@ -236,7 +245,7 @@ impl Lenders {
             }
         };
         if let Some(Job { socket, lent, .. }) = refused {
-            return Ok((socket, lent));
+            return Ok((Wire::Still(socket), lent));
         }
         lender.wake();
         let waiting = Waiting { told, lender };
@@ -251,7 +260,9 @@ impl Lenders {
             }
         };
         waiting.told.is_given_up.store(true, Ordering::Relaxed);
-        ended.unwrap_or_else(|_| Err(Error::with_text(Errno::EIO, "what sent the stream has ended")))
+        let (socket, lent) =
+            ended.unwrap_or_else(|_| Err(Error::with_text(Errno::EIO, "what sent the stream has ended")))?;
+        Ok((Wire::Still(socket), lent))
     }
 
     /// The thread that has least to do, with the job that it is going to have counted; `None` where all are held up, or none can be started.
@@ -472,10 +483,10 @@ mod tests {
         Arc::new(Plain(file, AtomicUsize::new(questions)))
     }
 
-    async fn pair() -> (std::net::TcpStream, TcpStream) {
+    async fn pair() -> (Wire, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (near, far) = tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), listener.accept());
-        (near.unwrap().into_std().unwrap(), far.unwrap().0)
+        (Wire::Still(near.unwrap().into_std().unwrap()), far.unwrap().0)
     }
 
     fn server(idle: Duration) -> Arc<Server> {
@@ -507,7 +518,7 @@ mod tests {
                 assert!(came == content[begin..end.min(LENGTH)]);
             };
             let (lent, ()) = tokio::join!(lend, take);
-            let (mut near, lent) = lent.unwrap();
+            let (Wire::Still(mut near), lent) = lent.unwrap() else { panic!("the runtime knows it") };
             assert_eq!(lent.at as usize, end.min(LENGTH));
             assert_eq!(lent.copied.is_some(), number == 1);
             assert!(number != 1 || (1..=TAIL).contains(&(lent.at - lent.copied_from)));

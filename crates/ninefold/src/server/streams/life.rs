@@ -281,7 +281,7 @@ impl Life {
             }
             Moves::Conveyed(hold, conduit) => {
                 let moved = async {
-                    let mut stream = way.await?.into_stream().ok_or_else(not_known)?;
+                    let mut stream = way.await?.into_stream()?;
                     let (count, seen) = match conduit {
                         Conduit::Source(source) => conveying::to_peer(source, &mut stream, length, &bounds).await?,
                         Conduit::Sink(sink) => {
@@ -313,7 +313,7 @@ impl Life {
             }
             Moves::ByFile(hold) => {
                 let moved = async {
-                    let mut stream = way.await?.into_stream().ok_or_else(not_known)?;
+                    let mut stream = way.await?.into_stream()?;
                     let backing = Backing::File(hold.file.clone());
                     let count = match read {
                         true => copying::to_peer(&backing, &mut stream, offset, length, &bounds).await?,
@@ -349,9 +349,7 @@ impl Life {
         let next = match next {
             // Who takes nothing has no more of such than of streams.
             Some(way) if !more => {
-                if let Some(stream) = way.into_stream() {
-                    drop(server.streams.tasks.spawn(greeting::let_take(server.clone(), stream, place)));
-                }
+                greeting::let_take(&server, way, place);
                 None
             }
             next => {
@@ -363,19 +361,10 @@ impl Life {
         match next {
             Some(way) if went_on => greeting::go_on(&server, way, peer),
             // Tokens of others may lie in it.
-            Some(way) => {
-                if let Some(stream) = way.into_stream() {
-                    drop(server.streams.tasks.spawn(greeting::part(server.clone(), stream, peer)));
-                }
-            }
+            Some(way) => greeting::part(&server, way, peer),
             None => {}
         }
     }
-}
-
-/// The runtime cannot wait for a connection, for want of descriptors or memory.
-fn not_known() -> Error {
-    Error::with_text(Errno::EIO, "the data connection could not be waited for")
 }
 
 /// The number that the file has now, as its attributes tell it.

@@ -129,13 +129,15 @@ pub(super) async fn to_peer(
             let lent = Lent { at, copied: copied.take(), copied_from, is_held_up: false };
             let (before, to) = (at, (soon, end, copies == Copies::End));
             let is_held_up;
-            (wire, Lent { at, copied, copied_from, is_held_up }) = lend(file, wire, lent, to, bounds).await?;
+            (wire, Lent { at, copied, copied_from, is_held_up }) =
+                bounds.lenders().lend(file, wire, lent, to, bounds).await?;
             is_full &= at == before;
             // What comes next is not in memory, or not in the file.
             lent_from = if is_held_up { u64::MAX } else { at + SENT as u64 };
             continue;
         }
         let socket = wire.known()?;
+        // The other one is gone when it is lent.
         wire = Wire::Known(socket.clone());
         let told = match is_full {
             true => {
@@ -268,23 +270,6 @@ pub(super) struct Lent {
     pub copied_from: u64,
     /// It took so long that somebody waited for a disk.
     pub is_held_up: bool,
-}
-
-/// What lies in memory of a part of the file is sent where that costs least.
-async fn lend(
-    file: &File,
-    wire: Wire,
-    lent: Lent,
-    to: (u64, u64, bool),
-    bounds: &Bounds,
-) -> Result<(Wire, Lent), Error> {
-    match wire.still()? {
-        Ok(tcp) => {
-            let (tcp, lent) = bounds.lenders().lend(file, tcp, lent, to, bounds).await?;
-            Ok((Wire::Still(tcp), lent))
-        }
-        Err(wire) => Ok((wire, lent)),
-    }
 }
 
 /// How many bytes a socket holds; none where the kernel hands them over at once.

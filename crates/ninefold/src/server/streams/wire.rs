@@ -9,12 +9,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ninefold_proto::Error;
+use ninefold_proto::{Errno, Error};
 use rustix::net::sockopt::{set_socket_linger, set_tcp_nodelay};
 use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 use tokio::net::TcpStream;
 
-use super::life::of_peer;
 use crate::transport::{Socket, Stream};
 
 /// See the [module](self).
@@ -41,13 +40,14 @@ impl AsFd for Wire {
 }
 
 impl Wire {
-    /// One that can be waited for.
+    /// One that can be waited for. EIO where the runtime cannot (epoll_ctl(2)): its number would be taken for the file's.
     pub fn known(self) -> Result<Arc<Socket>, Error> {
         match self {
             Wire::Known(socket) => Ok(socket),
-            Wire::Still(socket) => {
-                TcpStream::from_std(socket).map(|tcp| Arc::new(Socket::Tcp(tcp))).map_err(|error| of_peer(&error))
-            }
+            Wire::Still(socket) => match TcpStream::from_std(socket) {
+                Ok(tcp) => Ok(Arc::new(Socket::Tcp(tcp))),
+                Err(error) => Err(not_known(&error)),
+            },
         }
     }
 
@@ -56,16 +56,17 @@ impl Wire {
         match self {
             Wire::Still(socket) => Ok(Ok(socket)),
             Wire::Known(socket) => match Arc::try_unwrap(socket) {
-                Ok(Socket::Tcp(tcp)) => tcp.into_std().map(Ok).map_err(|error| of_peer(&error)),
+                Ok(Socket::Tcp(tcp)) => tcp.into_std().map(Ok).map_err(|error| not_known(&error)),
                 Ok(socket) => Ok(Err(Wire::from(socket))),
                 Err(socket) => Ok(Err(Wire::Known(socket))),
             },
         }
     }
 
-    /// For what is no stream. `None` where somebody else has it, or the runtime cannot.
-    pub fn into_stream(self) -> Option<Stream> {
-        Arc::into_inner(self.known().ok()?).map(Stream::from)
+    /// For whoever reads and writes it by himself.
+    pub fn into_stream(self) -> Result<Stream, Error> {
+        let socket = self.known()?;
+        Arc::into_inner(socket).map(Stream::from).ok_or_else(|| not_known(&"somebody has it"))
     }
 
     /// Both ends of a TCP connection that has them.
@@ -128,11 +129,59 @@ impl Wire {
         Ok(shutdown(self, Shutdown::Write)?)
     }
 
-    /// Closed, it gives its peer what was sent, and an end; or, if it `resets`, an error. A Unix socket has no reset.
-    pub fn close_by(&self, resets: bool) {
+    /// Closed, it gives its peer what was sent, and an end.
+    pub fn close_by_end(&self) {
+        self.linger(None);
+    }
+
+    /// Closed, it gives its peer an error. A Unix socket has no reset.
+    pub fn close_by_reset(&self) {
+        self.linger(Some(Duration::ZERO));
+    }
+
+    fn linger(&self, time: Option<Duration>) {
         if self.is_tcp() {
             // A socket on which it cannot be set is gone already.
-            let _ = set_socket_linger(self, resets.then_some(Duration::ZERO));
+            let _ = set_socket_linger(self, time);
         }
+    }
+}
+
+fn not_known(why: &dyn std::fmt::Display) -> Error {
+    Error::with_text(Errno::EIO, format!("the data connection cannot be waited for: {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, UnixStream};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_came_while_nobody_waited_is_told_to_who_waits_then() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (far, near) = tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), listener.accept());
+        let (mut far, near) = (far.unwrap(), Wire::from(Socket::Tcp(near.unwrap().0)));
+        let ends = near.ends().unwrap();
+        let Ok(Ok(still)) = near.still() else { panic!("a socket that nobody has") };
+        far.write_all(b"here").await.unwrap();
+        let near = Wire::Still(still);
+        assert_eq!(near.ends(), Some(ends));
+        let mut stream = near.into_stream().unwrap();
+        let mut came = [0; 4];
+        tokio::time::timeout(Duration::from_secs(60), stream.read_exact(&mut came)).await.unwrap().unwrap();
+        assert_eq!(&came, b"here");
+    }
+
+    #[tokio::test]
+    async fn one_that_somebody_else_has_or_that_is_no_tcp_stays_what_it_is() {
+        let (near, _far) = UnixStream::pair().unwrap();
+        let Ok(Err(near)) = Wire::from(Socket::Unix(near)).still() else { panic!("no TCP") };
+        assert!(!near.is_tcp() && near.ends().is_none());
+        let socket = near.known().unwrap();
+        let Ok(Err(shared)) = Wire::Known(socket.clone()).still() else { panic!("it is shared") };
+        assert_eq!(shared.into_stream().unwrap_err().errno, Errno::EIO);
+        assert!(Wire::Known(socket).into_stream().is_ok());
     }
 }
