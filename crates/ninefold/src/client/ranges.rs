@@ -662,71 +662,37 @@ impl Ranges {
         });
     }
 
-    /// Asks for another piece where what was asked for on the connection of a part is near its end; and for those that are nearly due with it, as what is
-    /// asked for together costs the server little more than one.
+    /// Asks for another piece where what was asked for on the connection of a part is near its end.
     fn go_on_behind(&mut self, number: usize) {
-        let Some(line) = self.parts.get(&number).map(|part| part.line) else { return };
-        let trip = self.trip;
-        if self.queue.is_empty()
-            || !self.is_due(line, number, |line, left, _| line.is_near_its_end(left, trip))
-            || !self.follow(line)
-        {
-            return;
-        }
-        let others: Vec<_> = self.lines.keys().copied().filter(|other| *other != line).collect();
-        for other in others {
-            // Its parts before that one are here, and wait for their ends.
-            let comes = self.lines.get(&other).and_then(|line| line.parts.iter().find(|part| self.left_of(part) > 0));
-            if let Some(&comes) = comes
-                && self.stays(other)
-                && self.is_due(other, comes, |line, left, now| line.is_nearly_at_its_end(left, trip, now))
-            {
-                self.follow(other);
-            }
-        }
-    }
-
-    fn left_of(&self, part: &usize) -> u64 {
-        self.parts.get(part).map_or(0, Part::left)
-    }
-
-    /// Whether the next piece is to be asked for on a connection, of whose parts the one with that number comes now; `is_near`: with so much left. What is
-    /// evenly parted is asked for as soon as the connection is known to bring it in time.
-    fn is_due(&self, line: usize, number: usize, is_near: impl Fn(&Line, u64, Instant) -> bool) -> bool {
-        let Some(line) = self.lines.get(&line) else { return false };
+        let Some(first) = self.parts.get(&number) else { return };
+        let Some(line) = self.lines.get(&first.line) else { return };
+        let left_of = |part: &usize| self.parts.get(part).map_or(0, Part::left);
         let behind = line.parts.iter().rev().take_while(|one| **one != number).count();
-        let left: u64 = line.parts.iter().map(|part| self.left_of(part)).sum();
+        let left: u64 = line.parts.iter().map(left_of).sum();
         let most = if self.even.is_some() || self.width.trial().is_some() { 1 } else { LINE };
-        let is_cut = |part: &usize| self.parts.get(part).is_some_and(|part| part.end < part.until);
         let now = Instant::now();
         // One that was cut short ends its connection.
-        if behind >= most || line.parts.iter().any(is_cut) || !line.comes_soon(left, self.trip, now) {
-            return false;
+        if first.end < first.until || behind == most || !line.comes_soon(left, self.trip, now) {
+            return;
         }
-        match self.even {
-            Some(_) => !line.is_silent(self.trip, now),
-            None => is_near(line, left, now),
+        if self.even.is_none() && !line.is_near_its_end(left, self.trip) {
+            return;
         }
+        self.follow(first.line);
     }
 
-    /// Whether a connection is one of as many as are wanted.
-    fn stays(&self, line: usize) -> bool {
-        self.lines.range(..line).filter(|(_, line)| !line.leaves).count() < self.width.wanted()
-    }
-
-    /// Begins with a piece on a connection that there is, if there is one and it goes on: of more than are wanted the last do not. Whether it did.
-    fn follow(&mut self, line: usize) -> bool {
-        let stays = self.stays(line);
-        let Some(one) = self.lines.get_mut(&line) else { return false };
-        one.leaves |= !stays;
+    /// Begins with a piece on a connection that there is, if there is one and it goes on: of more than are wanted the last do not.
+    fn follow(&mut self, line: usize) {
+        let wanted = self.width.wanted();
+        let stay_before = self.lines.range(..line).filter(|(_, line)| !line.leaves).count();
+        let Some(one) = self.lines.get_mut(&line) else { return };
+        one.leaves |= stay_before >= wanted;
         if self.is_in_band || one.leaves || one.track.as_ref().is_none_or(|track| track.is_broken()) {
-            return false;
+            return;
         }
-        let piece = self.take_piece(self.width.wanted());
-        if let Some((offset, end)) = piece {
+        if let Some((offset, end)) = self.take_piece(wanted) {
             self.begin(offset, end, Some(line));
         }
-        piece.is_some()
     }
 
     fn wait(&mut self, number: usize, came: impl Future<Output = Came> + Send + 'static) {

@@ -25,9 +25,6 @@ const GROWTH: u64 = 8;
 /// In what time it ought to come: a token is good for 30 s (docs/protocol.md, "Streams"), and a connection may become slower.
 const SOON: Duration = Duration::from_secs(10);
 
-/// A connection is nearly at its end when it would be with this share of what is left: about a round trip before it is.
-const NEARLY: f64 = 0.75;
-
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct Line {
@@ -105,21 +102,12 @@ impl Line {
         self.rate.is_some_and(|rate| left as f64 <= rate * ahead)
     }
 
-    /// The same of one that is asked for more because another is near its end. Of one that has come to a standstill nobody knows that it will bring it.
-    pub fn is_nearly_at_its_end(&self, left: u64, trip: Duration, now: Instant) -> bool {
-        !self.is_silent(trip, now) && self.is_near_its_end((left as f64 * NEARLY) as u64, trip)
-    }
-
-    /// Whether it has come to a standstill.
-    pub fn is_silent(&self, trip: Duration, now: Instant) -> bool {
-        now.saturating_duration_since(self.since) >= 2 * interval(trip)
-    }
-
     /// How long so much takes if nothing changes.
     pub fn lasts(&self, left: u64, trip: Duration, now: Instant) -> Duration {
         let silent = now.saturating_duration_since(self.since);
         let rate = match self.rate {
-            _ if self.is_silent(trip, now) => self.moved as f64 / silent.as_secs_f64(),
+            // One that has come to a standstill.
+            _ if silent >= 2 * interval(trip) => self.moved as f64 / silent.as_secs_f64(),
             Some(rate) => rate,
             None => return Duration::MAX,
         };
@@ -161,16 +149,6 @@ mod tests {
         let (line, now) = line(&[1_000_000, 1_000_000]);
         assert!(line.is_near_its_end(1_900_000, TRIP) && !line.is_near_its_end(2_100_000, TRIP));
         assert!(line.comes_soon(49_000_000, TRIP, now) && !line.comes_soon(51_000_000, TRIP, now));
-    }
-
-    #[test]
-    fn with_another_it_is_asked_for_more_a_little_earlier_but_not_while_it_stands_still() {
-        let (line, now) = line(&[1_000_000, 1_000_000]);
-        let nearly = |left, now| line.is_nearly_at_its_end(left, TRIP, now);
-        assert!(!line.is_near_its_end(2_600_000, TRIP) && nearly(2_600_000, now));
-        assert!(!nearly(2_800_000, now));
-        let still = now + 2 * interval(TRIP);
-        assert!(line.is_silent(TRIP, still) && !nearly(1, still));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! task that is lost or the end of the process, gives its peer no end that could be taken for that of a whole file. A Unix socket
 //! has no reset.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ninefold_proto::Error;
@@ -13,18 +14,16 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use super::life::{Bounds, of_peer};
-use super::wire::Wire;
 use crate::server::sock_diag;
-use crate::transport::Stream;
+use crate::transport::{Socket, Stream};
 
 /// Bytes that are taken of a connection that ends: more tokens than anybody sends ahead.
 const UNREAD: u64 = 64 * 1024;
 
 /// What carries the bytes of a stream.
-#[derive(Debug)]
 pub(super) enum Way {
     /// The kernel moves them.
-    Wire(Wire),
+    Socket(Arc<Socket>),
     Stream(Box<Stream>),
 }
 
@@ -32,7 +31,7 @@ impl Way {
     /// The kernel's, where it can be.
     pub fn by_kernel(stream: Stream) -> Way {
         match stream.into_socket() {
-            Ok(socket) => Way::Wire(Wire::from(socket)),
+            Ok(socket) => Way::Socket(Arc::new(socket)),
             Err(stream) => Way::Stream(stream),
         }
     }
@@ -41,13 +40,13 @@ impl Way {
     /// From then on it is closed by an end: who has a length for each stream takes that for no file's.
     pub async fn end_sending(&mut self, goes_on: bool, bounds: &Bounds) -> Result<(), Error> {
         match self {
-            Way::Wire(wire) if goes_on => {
-                wire.send_rest();
-                wire.close_by_end();
+            Way::Socket(socket) if goes_on => {
+                socket.send_rest();
+                by_end_of(socket);
             }
-            Way::Wire(wire) => {
-                wire.shutdown().map_err(|error| of_peer(&error))?;
-                wire.close_by_end();
+            Way::Socket(socket) => {
+                socket.shutdown().map_err(|error| of_peer(&error))?;
+                by_end_of(socket);
             }
             // What writes to it flushes it.
             Way::Stream(stream) if goes_on => by_end(stream),
@@ -59,18 +58,18 @@ impl Way {
         Ok(())
     }
 
-    /// See [`Wire::into_stream`].
-    pub fn into_stream(self) -> Result<Stream, Error> {
+    /// For another stream.
+    pub fn into_stream(self) -> Option<Stream> {
         match self {
-            Way::Wire(wire) => wire.into_stream(),
-            Way::Stream(stream) => Ok(*stream),
+            Way::Socket(socket) => Arc::into_inner(socket).map(Stream::from),
+            Way::Stream(stream) => Some(*stream),
         }
     }
 
     /// Closes the way of a stream to the file when all of it is there.
     pub async fn close_whole(self, bounds: &Bounds) {
         match self {
-            Way::Wire(wire) => wire.close_by_end(),
+            Way::Socket(socket) => by_end_of(&socket),
             Way::Stream(mut stream) => {
                 by_end(&stream);
                 // TLS has an end of its own. Who does not hear it is told by Tstreamend.
@@ -130,6 +129,13 @@ fn by_end(stream: &Stream) {
         Stream::Tcp(socket) => linger(Some(socket), None),
         Stream::Tls(sealed) => linger(sealed.tcp(), None),
         _ => {}
+    }
+}
+
+/// The same.
+fn by_end_of(socket: &Socket) {
+    if let Socket::Tcp(socket) = socket {
+        linger(Some(socket), None);
     }
 }
 

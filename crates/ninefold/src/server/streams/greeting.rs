@@ -17,7 +17,6 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use super::closing::Way;
 use super::origin::Origin;
 use super::places::Place;
 use super::tokens::{Claim, Early, Handover, Said};
@@ -141,57 +140,9 @@ pub(in crate::server) async fn receive(server: Arc<Server>, mut stream: Stream, 
     Connection::new(server, stream, peer, id, begun, began).run().await;
 }
 
-/// A data connection goes on behind a stream: with another one, or not at all. Where the token of that is there already, nobody waits for the connection.
-pub(super) fn go_on(server: &Arc<Server>, way: Way, peer: Peer) {
-    if let Some(way) = hand_on(server, way, &peer) {
-        wait_for(server, way, |server, stream| receive_next(server, stream, peer));
-    }
-}
-
-/// Gives it to the next stream, if its token is there, and good; else nothing was taken of it.
-fn hand_on(server: &Arc<Server>, way: Way, peer: &Peer) -> Option<Way> {
-    let Way::Wire(wire) = &way else { return Some(way) };
-    let mut opening = [0; OPENING];
-    let is_there = wire.peek(&mut opening).is_ok_and(|n| n == OPENING);
-    let said = match said(&opening) {
-        // Of a token of the client's own the Tstream may have to be waited for, as `receive_next` does.
-        Some(said) if is_there && !said.own && !server.draining.has_begun() => said,
-        _ => return Some(way),
-    };
-    let Claim::Stream(handover) = server.streams.tokens.claim(&said, peer) else { return Some(way) };
-    // Of one that was reset since, the stream is told as the handover goes.
-    if wire.take(&mut opening).is_ok_and(|n| n == OPENING) {
-        wire.close_by_reset();
-        match handover.send(way) {
-            Ok(()) => {}
-            Err(back) => {
-                not_good(server, peer);
-                part(server, back, peer.clone());
-            }
-        }
-    } else {
-        drop(handover);
-        part(server, way, peer.clone());
-    }
-    None
-}
-
-/// What becomes of a connection behind a stream, for which something is waited; where the runtime cannot it is closed, by an end if nothing lies in it unread.
-fn wait_for<F>(server: &Arc<Server>, way: Way, what: impl FnOnce(Arc<Server>, Stream) -> F)
-where
-    F: Future<Output = ()> + Send + 'static,
-{
-    if let Way::Wire(wire) = &way {
-        wire.close_by_end();
-    }
-    match way.into_stream() {
-        Ok(stream) => drop(server.streams.tasks.spawn(what(server.clone(), stream))),
-        Err(error) => debug!(%error, "data connection closed behind its stream"),
-    }
-}
-
-/// What [`go_on`] does where the connection is waited for. Its peer may not have taken all of the stream before, and gets it whatever comes: see [`part`].
-async fn receive_next(server: Arc<Server>, mut stream: Stream, peer: Peer) {
+/// The same of a data connection that goes on behind a stream: with another one, or not at all. Its peer may not have taken all of that stream, and
+/// gets it whatever comes: see [`part`].
+pub(super) async fn receive_next(server: Arc<Server>, mut stream: Stream, peer: Peer) {
     let StreamLimits { idle, .. } = server.streams.limits;
     let waits = Waits::begin(&server, &peer);
     match hear(&server, &mut stream, &waits, Instant::now() + idle).await {
@@ -219,19 +170,15 @@ async fn receive_next(server: Arc<Server>, mut stream: Stream, peer: Peer) {
 /// Parts with a data connection whose last stream went well, and in which tokens of others may lie. It is closed by an end, when its peer has taken
 /// all, or takes none of it for as long as one may say nothing, or takes as long as on a stream on which nothing moves. Until then it has a place among
 /// those that say nothing, and makes way as they do.
-pub(super) fn part(server: &Arc<Server>, way: Way, peer: Peer) {
-    wait_for(server, way, |server, stream| async move {
-        let waits = Waits::begin(&server, &peer);
-        end(&server, stream, waits).await;
-    });
+pub(super) async fn part(server: Arc<Server>, stream: Stream, peer: Peer) {
+    let waits = Waits::begin(&server, &peer);
+    end(&server, stream, waits).await;
 }
 
 /// The end of a connection behind its only stream: that one's place is free when the peer has taken it, or takes nothing.
-pub(super) fn let_take(server: &Arc<Server>, way: Way, place: Place) {
-    wait_for(server, way, |server, stream| async move {
-        closing::let_end(stream, STEP, server.streams.limits.idle, drained(&server)).await;
-        drop(place);
-    });
+pub(super) async fn let_take(server: Arc<Server>, stream: Stream, place: Place) {
+    closing::let_end(stream, STEP, server.streams.limits.idle, drained(&server)).await;
+    drop(place);
 }
 
 /// The server has waited long enough behind its end.
@@ -266,19 +213,14 @@ async fn hand_over(server: &Server, mut stream: Stream, peer: &Peer, said: &Said
         Claim::Nothing => None,
     };
     let back = match claimed {
-        // The runtime knows it, and nobody else has it: it comes back.
-        Some(handover) => handover.send(Way::by_kernel(stream)).err().and_then(|way| way.into_stream().ok()),
+        Some(handover) => handover.send(stream).err(),
         None => Some(stream),
     };
     if back.is_some() {
-        not_good(server, peer);
+        server.streams.refuse();
+        server.streams.tell(peer, "data connection closed: its token is good for no stream");
     }
     back
-}
-
-fn not_good(server: &Server, peer: &Peer) {
-    server.streams.refuse();
-    server.streams.tell(peer, "data connection closed: its token is good for no stream");
 }
 
 /// Waits for the Tstream that a token of the client's own came before: as long as a connection may take to say what it is, and among those
@@ -327,27 +269,17 @@ async fn hear(server: &Server, stream: &mut Stream, waits: &Waits<'_>, deadline:
             break;
         }
     }
-    match said(&bytes) {
-        Some(said) if n == OPENING => Heard::Stream(said),
+    match bytes.split_first_chunk::<{ PREFACE.len() }>() {
+        Some((preface, token)) if n == OPENING && [PREFACE, PREFACE_OWN].contains(preface) => match token.try_into() {
+            Ok(token) => Heard::Stream(Said { token: StreamToken(token), own: *preface == PREFACE_OWN }),
+            Err(_) => Heard::Ended,
+        },
         _ => Heard::Session(BytesMut::from(&bytes[..n])),
     }
 }
 
-/// What the first bytes of a data connection say; `None` where they are not of one.
-fn said(bytes: &[u8; OPENING]) -> Option<Said> {
-    let (preface, token) = bytes.split_first_chunk::<{ PREFACE.len() }>()?;
-    let own = *preface == PREFACE_OWN;
-    (own || *preface == PREFACE).then_some(Said { token: StreamToken(token.try_into().ok()?), own })
-}
-
 #[cfg(test)]
 mod tests {
-    use std::io::Read;
-
-    use tokio::io::AsyncWriteExt;
-
-    use super::super::tokens::Tokens;
-    use super::super::wire::Wire;
     use super::*;
 
     fn from(text: &str) -> Origin {
@@ -373,116 +305,5 @@ mod tests {
         table.leave(number);
         assert!(table.waiting.is_empty() && table.of.is_empty());
         table.evict();
-    }
-
-    /// A connection behind a stream, its peer's end, and where they are.
-    async fn pair() -> (std::net::TcpStream, tokio::net::TcpStream, Peer) {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let local = listener.local_addr().unwrap();
-        let (far, near) = tokio::join!(tokio::net::TcpStream::connect(local), listener.accept());
-        let (near, peer) = near.unwrap();
-        (near.into_std().unwrap(), far.unwrap(), Peer::Tcp { peer, local, tls: false })
-    }
-
-    async fn until_there(near: &std::net::TcpStream, bytes: usize) {
-        let there = async {
-            while near.peek(&mut [0; OPENING]).unwrap_or(0) < bytes {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        };
-        soon(there).await;
-    }
-
-    /// The bound of what ought to come at once.
-    async fn soon<T>(what: impl Future<Output = T>) -> T {
-        tokio::time::timeout(Duration::from_secs(60), what).await.unwrap()
-    }
-
-    #[tokio::test]
-    async fn where_the_next_token_is_there_nobody_waits_for_the_connection() {
-        let server = Server::builder().build();
-        let (near, mut far, peer) = pair().await;
-        let (token, mut ticket) = Tokens::issue(&server, &peer, None).unwrap();
-        far.write_all(&[&PREFACE[..], &token.0, b"more"].concat()).await.unwrap();
-        until_there(&near, OPENING).await;
-        go_on(&server, Way::Wire(Wire::Still(near)), peer);
-        let Ok(Way::Wire(Wire::Still(near))) = ticket.connection.try_recv() else { panic!("not handed on at once") };
-        // Nothing but the opening was taken of it.
-        let mut rest = [0; OPENING];
-        assert_eq!((&near).read(&mut rest).unwrap(), 4);
-        // Closed now it is reset, with nothing in it that would do so by itself.
-        drop(near);
-        assert!(far.read(&mut [0]).await.is_err());
-        assert_eq!(server.streams.counts().refused, 0);
-    }
-
-    #[tokio::test]
-    async fn a_token_that_comes_later_or_in_two_is_waited_for_and_a_bad_one_refused() {
-        for (first, good) in [(0, true), (9, true), (OPENING, false)] {
-            let server = Server::builder().build();
-            let (near, mut far, peer) = pair().await;
-            let (token, mut ticket) = Tokens::issue(&server, &peer, None).unwrap();
-            let opening = [&PREFACE[..], if good { &token.0 } else { &[7; 16] }].concat();
-            far.write_all(&opening[..first]).await.unwrap();
-            until_there(&near, first).await;
-            go_on(&server, Way::Wire(Wire::Still(near)), peer);
-            far.write_all(&opening[first..]).await.unwrap();
-            if good {
-                assert!(soon(&mut ticket.connection).await.is_ok());
-            } else {
-                // By an end: what came before was whole.
-                assert_eq!(soon(far.read(&mut [0])).await.unwrap(), 0);
-            }
-            assert_eq!(server.streams.counts().refused, u64::from(!good));
-        }
-    }
-
-    #[tokio::test]
-    async fn a_server_that_ends_hands_no_connection_on() {
-        let server = Server::builder().build();
-        let (near, mut far, peer) = pair().await;
-        let (token, mut ticket) = Tokens::issue(&server, &peer, None).unwrap();
-        far.write_all(&[&PREFACE[..], &token.0].concat()).await.unwrap();
-        until_there(&near, OPENING).await;
-        server.draining.begin();
-        go_on(&server, Way::Wire(Wire::Still(near)), peer);
-        // By an end, and the stream gets none.
-        assert_eq!(soon(far.read(&mut [0])).await.unwrap(), 0);
-        server.streams.tasks.close();
-        drop(far);
-        soon(server.streams.tasks.wait()).await;
-        assert!(ticket.connection.try_recv().is_err());
-    }
-
-    #[tokio::test]
-    async fn a_stream_that_is_gone_when_its_connection_comes_is_a_refusal_and_an_end() {
-        let server = Server::builder().build();
-        let (near, mut far, peer) = pair().await;
-        let (token, mut ticket) = Tokens::issue(&server, &peer, None).unwrap();
-        far.write_all(&[&PREFACE[..], &token.0].concat()).await.unwrap();
-        until_there(&near, OPENING).await;
-        ticket.connection.close();
-        go_on(&server, Way::Wire(Wire::Still(near)), peer);
-        assert_eq!(server.streams.counts().refused, 1);
-        assert_eq!(soon(far.read(&mut [0])).await.unwrap(), 0);
-    }
-
-    #[tokio::test]
-    async fn a_token_of_the_clients_own_waits_for_its_stream() {
-        let server = Server::builder().build();
-        let (near, mut far, peer) = pair().await;
-        let own = StreamToken([9; 16]);
-        far.write_all(&[&PREFACE_OWN[..], &own.0].concat()).await.unwrap();
-        until_there(&near, OPENING).await;
-        go_on(&server, Way::Wire(Wire::Still(near)), peer.clone());
-        let early = async {
-            while server.streams.counts().early == 0 {
-                tokio::task::yield_now().await;
-            }
-        };
-        soon(early).await;
-        let (_, mut ticket) = Tokens::issue(&server, &peer, Some(own)).unwrap();
-        assert!(soon(&mut ticket.connection).await.is_ok());
-        drop(far);
     }
 }

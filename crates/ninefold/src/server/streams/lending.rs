@@ -23,6 +23,7 @@ use ninefold_proto::{Errno, Error};
 use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::{Errno as Os, read, write};
+use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -31,7 +32,6 @@ use super::copied::Copied;
 use super::descriptor::Descriptor;
 use super::life::{Bounds, of_peer};
 use super::moving::{Lent, SENT, TAIL, TURN, cannot_move, is_cached, is_no_matter, send_some, tail_of};
-use super::wire::Wire;
 
 /// Bytes that are worth handing a socket over and back: some milliseconds of a fast link.
 pub(super) const LEAST: u64 = 256 * 1024;
@@ -205,21 +205,15 @@ impl Lenders {
     pub async fn lend(
         &self,
         file: &Arc<dyn Descriptor>,
-        wire: Wire,
+        socket: TcpStream,
         lent: Lent,
         (cached_to, end, ends_copied): (u64, u64, bool),
         bounds: &Bounds,
-    ) -> Result<(Wire, Lent), Error> {
-        if !wire.is_tcp() {
-            return Ok((wire, lent));
-        }
-        // Where none has time, the runtime keeps it.
-        let Some(counted) = self.lender() else { return Ok((wire, lent)) };
-        let socket = match wire.still()? {
-            Ok(socket) => socket,
-            Err(wire) => return Ok((wire, lent)),
-        };
+    ) -> Result<(TcpStream, Lent), Error> {
+        let Some(counted) = self.lender() else { return Ok((socket, lent)) };
         let lender = counted.0.clone();
+        // What comes of the socket wakes the runtime no more.
+        let socket = socket.into_std().map_err(|error| of_peer(&error))?;
         let told = Arc::new(Told::default());
         let (done, mut ended) = oneshot::channel();
         let job = Job {
@@ -245,7 +239,7 @@ impl Lenders {
             }
         };
         if let Some(Job { socket, lent, .. }) = refused {
-            return Ok((Wire::Still(socket), lent));
+            return back(socket, lent);
         }
         lender.wake();
         let waiting = Waiting { told, lender };
@@ -260,9 +254,9 @@ impl Lenders {
             }
         };
         waiting.told.is_given_up.store(true, Ordering::Relaxed);
-        let (socket, lent) =
-            ended.unwrap_or_else(|_| Err(Error::with_text(Errno::EIO, "what sent the stream has ended")))?;
-        Ok((Wire::Still(socket), lent))
+        ended
+            .map_err(|_| Error::with_text(Errno::EIO, "what sent the stream has ended"))?
+            .and_then(|(socket, lent)| back(socket, lent))
     }
 
     /// The thread that has least to do, with the job that it is going to have counted; `None` where all are held up, or none can be started.
@@ -282,6 +276,11 @@ impl Lenders {
         least.jobs.fetch_add(1, Ordering::Relaxed);
         Some(Counted(least.clone()))
     }
+}
+
+/// A socket to the runtime.
+fn back(socket: std::net::TcpStream, lent: Lent) -> Result<(TcpStream, Lent), Error> {
+    TcpStream::from_std(socket).map(|socket| (socket, lent)).map_err(|error| of_peer(&error))
 }
 
 fn start() -> io::Result<Arc<Lender>> {
@@ -429,12 +428,11 @@ impl Job {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
     use std::os::fd::BorrowedFd;
     use std::os::unix::fs::FileExt;
 
-    use tokio::io::AsyncReadExt;
-    use tokio::net::{TcpListener, TcpStream};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
     use tokio_util::sync::CancellationToken;
 
     use super::*;
@@ -483,10 +481,10 @@ mod tests {
         Arc::new(Plain(file, AtomicUsize::new(questions)))
     }
 
-    async fn pair() -> (Wire, TcpStream) {
+    async fn pair() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (near, far) = tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), listener.accept());
-        (Wire::Still(near.unwrap().into_std().unwrap()), far.unwrap().0)
+        (near.unwrap(), far.unwrap().0)
     }
 
     fn server(idle: Duration) -> Arc<Server> {
@@ -518,11 +516,11 @@ mod tests {
                 assert!(came == content[begin..end.min(LENGTH)]);
             };
             let (lent, ()) = tokio::join!(lend, take);
-            let (Wire::Still(mut near), lent) = lent.unwrap() else { panic!("the runtime knows it") };
+            let (mut near, lent) = lent.unwrap();
             assert_eq!(lent.at as usize, end.min(LENGTH));
             assert_eq!(lent.copied.is_some(), number == 1);
             assert!(number != 1 || (1..=TAIL).contains(&(lent.at - lent.copied_from)));
-            near.write_all(b"more").unwrap();
+            near.write_all(b"more").await.unwrap();
             let mut more = [0; 4];
             far.read_exact(&mut more).await.unwrap();
             assert_eq!(&more, b"more");

@@ -21,12 +21,11 @@ use super::places::Place;
 use super::port::Port;
 use super::table::{Ended, Entry, Hold};
 use super::tokens::Ticket;
-use super::wire::Wire;
 use super::{StreamLimits, copying, greeting};
 use crate::server::conduit::Seen;
 use crate::server::dispatch::{Handle, outlive, survive};
 use crate::server::{Cx, Server};
-use crate::transport::Peer;
+use crate::transport::{Peer, Stream};
 
 /// From where the data connection comes.
 pub(super) enum Arrival {
@@ -220,7 +219,7 @@ impl Life {
     pub async fn run(self, server: Arc<Server>, place: Place, entry: Entry) {
         let Life { peer, modrev, moves, arrival, read, offset, length, appends, is_asked_after, more, copied } = self;
         let bounds = Bounds::new(entry.aborted(), server.clone());
-        let way = arrive(arrival, &server, &bounds);
+        let stream = arrive(arrival, &server, &bounds);
         // What ends before its length ends the connection: the peer is to know it by that.
         let goes_on = |count| more && length == Some(count);
         // So much of it may still lie in the socket.
@@ -229,22 +228,22 @@ impl Life {
         let moved = match moves {
             Moves::InKernel(file) => {
                 let moved = async {
-                    let way = way.await?;
+                    let stream = stream.await?;
                     let host = || Backing::Host(file.clone());
                     let copies = match copied {
                         true => Copies::All,
                         false if is_asked_after && !more => Copies::End,
                         false => Copies::None,
                     };
-                    let (mut way, count, copied) = match (way, read) {
-                        (Way::Wire(wire), true) => {
-                            let (wire, sent) = moving::to_peer(&file, wire, offset, length, copies, &bounds).await?;
-                            (Way::Wire(wire), sent.count, sent.copied)
+                    let (mut way, count, copied) = match (Way::by_kernel(stream), read) {
+                        (Way::Socket(socket), true) => {
+                            let (socket, sent) =
+                                moving::to_peer(&file, socket, offset, length, copies, &bounds).await?;
+                            (Way::Socket(socket), sent.count, sent.copied)
                         }
-                        (Way::Wire(wire), false) => {
-                            let socket = wire.known()?;
+                        (Way::Socket(socket), false) => {
                             let count = moving::from_peer(&file, &socket, offset, length, &bounds).await?;
-                            (Way::Wire(Wire::Known(socket)), count, 0)
+                            (Way::Socket(socket), count, 0)
                         }
                         (Way::Stream(mut stream), true) => {
                             let count = copying::to_peer(&host(), &mut stream, offset, length, &bounds).await?;
@@ -261,13 +260,13 @@ impl Life {
                         way.end_sending(goes_on(count), &bounds).await?;
                     }
                     lies_in_socket = copied;
-                    if let Way::Wire(wire) = &way
+                    if let Way::Socket(socket) = &way
                         && read
                         && is_asked_after
                         && copied < count
                     {
                         // Behind it others are sent, of which some are always on the way.
-                        is_taken = !goes_on(count) && moving::wait_until_taken(wire, copied, &bounds).await?;
+                        is_taken = !goes_on(count) && moving::wait_until_taken(socket, copied, &bounds).await?;
                     }
                     Ok::<_, Error>((count, way, is_taken))
                 };
@@ -281,7 +280,7 @@ impl Life {
             }
             Moves::Conveyed(hold, conduit) => {
                 let moved = async {
-                    let mut stream = way.await?.into_stream()?;
+                    let mut stream = stream.await?;
                     let (count, seen) = match conduit {
                         Conduit::Source(source) => conveying::to_peer(source, &mut stream, length, &bounds).await?,
                         Conduit::Sink(sink) => {
@@ -313,7 +312,7 @@ impl Life {
             }
             Moves::ByFile(hold) => {
                 let moved = async {
-                    let mut stream = way.await?.into_stream()?;
+                    let mut stream = stream.await?;
                     let backing = Backing::File(hold.file.clone());
                     let count = match read {
                         true => copying::to_peer(&backing, &mut stream, offset, length, &bounds).await?,
@@ -338,7 +337,7 @@ impl Life {
                 if !read {
                     way.close_whole(&bounds).await;
                 } else if more || lies_in_socket > LITTLE {
-                    next = Some(way);
+                    next = way.into_stream();
                 }
                 went_on = goes_on(ended.count);
                 Ok(ended)
@@ -348,8 +347,8 @@ impl Life {
         server.streams.count_end(&peer, end.as_ref().err());
         let next = match next {
             // Who takes nothing has no more of such than of streams.
-            Some(way) if !more => {
-                greeting::let_take(&server, way, place);
+            Some(stream) if !more => {
+                drop(server.streams.tasks.spawn(greeting::let_take(server.clone(), stream, place)));
                 None
             }
             next => {
@@ -358,11 +357,15 @@ impl Life {
             }
         };
         entry.end(end, is_asked_after);
-        match next {
-            Some(way) if went_on => greeting::go_on(&server, way, peer),
+        match (next, went_on) {
+            (Some(stream), true) => {
+                drop(server.streams.tasks.spawn(greeting::receive_next(server.clone(), stream, peer)))
+            }
             // Tokens of others may lie in it.
-            Some(way) => greeting::part(&server, way, peer),
-            None => {}
+            (Some(stream), false) => {
+                drop(server.streams.tasks.spawn(greeting::part(server.clone(), stream, peer)));
+            }
+            (None, _) => {}
         }
     }
 }
@@ -375,18 +378,18 @@ async fn modrev_of(file: &Handle) -> Result<u64, Error> {
 }
 
 /// The data connection.
-async fn arrive(arrival: Arrival, server: &Server, bounds: &Bounds) -> Result<Way, Error> {
+async fn arrive(arrival: Arrival, server: &Server, bounds: &Bounds) -> Result<Stream, Error> {
     let limits = &server.streams.limits;
     let comes = async {
         match arrival {
             Arrival::Token(mut ticket) => match timeout(limits.token, &mut ticket.connection).await {
-                Ok(Ok(way)) => Ok(way),
+                Ok(Ok(stream)) => Ok(stream),
                 // It had come before, and went.
                 Ok(Err(_)) => Err(Error::with_text(Errno::ECONNRESET, "the stream's data connection was closed")),
                 Err(_) => Err(Error::with_text(Errno::ETIMEDOUT, "nobody came with the stream's token in time")),
             },
             Arrival::Port(port) => match timeout(limits.port, port.accept(&server.streams)).await {
-                Ok(accepted) => accepted.map(Way::by_kernel).map_err(|error| of_peer(&error)),
+                Ok(accepted) => accepted.map_err(|error| of_peer(&error)),
                 Err(_) => Err(Error::with_text(Errno::ETIMEDOUT, "nobody came to the stream's port in time")),
             },
         }

@@ -28,7 +28,6 @@ mod places;
 mod port;
 mod table;
 mod tokens;
-mod wire;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

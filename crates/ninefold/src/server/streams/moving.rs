@@ -19,6 +19,7 @@ use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate, fstatvfs, sendfile}
 use rustix::io::{Errno as Os, ReadWriteFlags, preadv2, pwrite, read};
 use rustix::net::sockopt::socket_send_buffer_size;
 use tokio::io::Interest;
+use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use super::copied::Copied;
@@ -26,7 +27,6 @@ use super::descriptor::Descriptor;
 use super::lending::LEAST as LEAST_LENT;
 use super::life::{Bounds, cut_short, of_peer};
 use super::mark::Mark;
-use super::wire::Wire;
 use crate::server::{Answer, sock_diag};
 use crate::transport::{PipeShare, Piped, Socket, open_window};
 
@@ -107,13 +107,13 @@ pub(super) struct Sent {
 /// take what it has for all.
 pub(super) async fn to_peer(
     file: &File,
-    mut wire: Wire,
+    mut socket: Arc<Socket>,
     offset: u64,
     length: Option<u64>,
     copies: Copies,
     bounds: &Bounds,
-) -> Result<(Wire, Sent), Error> {
-    wire.fill_segments();
+) -> Result<(Arc<Socket>, Sent), Error> {
+    socket.fill_segments();
     // Advice is free to be refused.
     let _ = fadvise(file.fd(), offset, length.and_then(NonZeroU64::new), Advice::Sequential);
     let end = length.map_or(i64::MAX as u64, |length| offset + length);
@@ -129,16 +129,12 @@ pub(super) async fn to_peer(
             let lent = Lent { at, copied: copied.take(), copied_from, is_held_up: false };
             let (before, to) = (at, (soon, end, copies == Copies::End));
             let is_held_up;
-            (wire, Lent { at, copied, copied_from, is_held_up }) =
-                bounds.lenders().lend(file, wire, lent, to, bounds).await?;
+            (socket, Lent { at, copied, copied_from, is_held_up }) = lend(file, socket, lent, to, bounds).await?;
             is_full &= at == before;
             // What comes next is not in memory, or not in the file.
             lent_from = if is_held_up { u64::MAX } else { at + SENT as u64 };
             continue;
         }
-        let socket = wire.known()?;
-        // The other one is gone when it is lent.
-        wire = Wire::Known(socket.clone());
         let told = match is_full {
             true => {
                 let mut room = pin!(bounds.wait(socket.room(LOOK_FOR_ROOM)));
@@ -176,7 +172,7 @@ pub(super) async fn to_peer(
                 let _ = fadvise(file.fd(), asked_to.max(at), NonZeroU64::new(AHEAD), Advice::WillNeed);
                 asked_to = asked_to.max(at) + AHEAD;
             }
-            let (file, mut taken) = (file.clone(), copied.take());
+            let (file, socket, mut taken) = (file.clone(), socket.clone(), copied.take());
             let send = Answer::blocking(move || {
                 let sent = send(&file, &socket, told, at, count, &mut taken);
                 Ok((sent, taken))
@@ -206,30 +202,31 @@ pub(super) async fn to_peer(
         }
     }
     let copied = if copied.is_some() { at - copied_from } else { 0 };
-    Ok((wire, Sent { count: at - offset, copied }))
+    Ok((socket, Sent { count: at - offset, copied }))
 }
 
 /// Waits until the peer has all that was sent but for the last `copied` bytes. Until then pages of the file lie in the socket, and who changes the
 /// file changes what the peer gets of it. A Unix socket has handed them over.
 /// `false`: the peer takes nothing now, or the kernel does not say.
-pub(super) async fn wait_until_taken(wire: &Wire, copied: u64, bounds: &Bounds) -> Result<bool, Error> {
-    if !wire.is_tcp() {
-        return Ok(true);
-    }
+pub(super) async fn wait_until_taken(socket: &Arc<Socket>, copied: u64, bounds: &Bounds) -> Result<bool, Error> {
+    let Socket::Tcp(tcp) = &**socket else { return Ok(true) };
     let (mut first, mut least, mut since) = (0, None, Instant::now());
     let began = since;
-    // Both ends have ended it: the peer has acknowledged our end, which was behind all.
-    let Some((local, peer)) = wire.ends() else { return gone(wire).map(|()| true) };
+    let (local, peer) = match (tcp.local_addr(), tcp.peer_addr()) {
+        (Ok(local), Ok(peer)) => (local, peer),
+        // Both ends have ended it: the peer has acknowledged our end, which was behind all.
+        _ => return gone(tcp).map(|()| true),
+    };
     loop {
         let look = Answer::briefly(move || Ok(sock_diag::untaken(local, peer).ok()));
         // One that it does not know has come to its end: it has nothing left.
         let left = match look.wait().await? {
-            None if least.is_none() => return gone(wire).map(|()| false),
+            None if least.is_none() => return gone(tcp).map(|()| false),
             told => told.flatten().unwrap_or(0).saturating_sub(copied),
         };
         if left == 0 {
             // None is left of a connection either that the peer has reset.
-            return gone(wire).map(|()| true);
+            return gone(tcp).map(|()| true);
         }
         if least.is_none() {
             first = left;
@@ -257,8 +254,8 @@ fn until_next_look(elapsed: Duration, still: Duration, taken: u64, left: u64) ->
 }
 
 /// What has become of a connection of which nothing is left.
-fn gone(wire: &Wire) -> Result<(), Error> {
-    wire.take_error().map_or(Ok(()), |error| Err(of_peer(&error)))
+fn gone(tcp: &TcpStream) -> Result<(), Error> {
+    tcp.take_error().ok().flatten().map_or(Ok(()), |error| Err(of_peer(&error)))
 }
 
 /// How far a file was sent.
@@ -270,6 +267,24 @@ pub(super) struct Lent {
     pub copied_from: u64,
     /// It took so long that somebody waited for a disk.
     pub is_held_up: bool,
+}
+
+/// What lies in memory of a part of the file is sent where that costs least.
+async fn lend(
+    file: &File,
+    socket: Arc<Socket>,
+    lent: Lent,
+    to: (u64, u64, bool),
+    bounds: &Bounds,
+) -> Result<(Arc<Socket>, Lent), Error> {
+    match Arc::try_unwrap(socket) {
+        Ok(Socket::Tcp(tcp)) => {
+            let (tcp, lent) = bounds.lenders().lend(file, tcp, lent, to, bounds).await?;
+            Ok((Arc::new(Socket::Tcp(tcp)), lent))
+        }
+        Ok(socket) => Ok((Arc::new(socket), lent)),
+        Err(socket) => Ok((socket, lent)),
+    }
 }
 
 /// How many bytes a socket holds; none where the kernel hands them over at once.

@@ -12,12 +12,11 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 use tokio::sync::oneshot;
 
-use super::closing::Way;
 use crate::server::Server;
-use crate::transport::Peer;
+use crate::transport::{Peer, Stream};
 
 /// Where a data connection is handed to its stream.
-pub(super) type Handover = oneshot::Sender<Way>;
+pub(super) type Handover = oneshot::Sender<Stream>;
 
 /// What a data connection says: a token, and who made it.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +69,7 @@ fn find<T>(table: &[Entry<T>], said: &Said, peer: &Peer) -> Option<usize> {
 pub(super) struct Ticket {
     server: Arc<Server>,
     number: u64,
-    pub connection: oneshot::Receiver<Way>,
+    pub connection: oneshot::Receiver<Stream>,
 }
 
 impl Drop for Ticket {
