@@ -5,8 +5,8 @@
 //! and after a loss it goes on slowly; another one is opened as long as all of them together bring more than before.
 //!
 //! Where there are several from the beginning each brings one piece of the file behind another by one connection
-//! ([`Track`]), large ones first and small ones at the end, so that all come to their end together. The next piece is asked for before
-//! the one before it is there. A lone one has all that there is; others that join it, or are done, take half of what the one with most has
+//! ([`Track`]), large ones first and small ones at the end ([`round`]), so that all come to their end together. The next piece is asked for before
+//! the one before it is there, and together with those of other connections. A lone one has all that there is; others that join it, or are done, take half of what the one with most has
 //! left, and that one stops there.
 //!
 //! What is bound to a connection that is far slower than the others, or stands still, is taken back from it ([`takeover`]): it is given up, and
@@ -19,6 +19,7 @@
 
 mod line;
 mod part;
+mod round;
 mod takeover;
 mod width;
 
@@ -39,6 +40,7 @@ use super::stream::{Granted, Stream, Track};
 use crate::transport::tcp_finds_the_rate;
 use line::Line;
 use part::{Held, Part};
+use round::Round;
 use takeover::{slowest, window};
 pub(super) use width::{AT_ONCE, Width};
 
@@ -52,10 +54,6 @@ const TRIPS: u32 = 20;
 
 /// The shortest and the longest piece of several.
 const PIECE: std::ops::RangeInclusive<u64> = 512 << 10..=64 << 20;
-
-/// Of what is left, in how many pieces each connection should bring it: a little more than one, so that what comes at the end is small. Each is a
-/// stream, which costs both ends as much as a hundred kilobytes do.
-const SHARE: f64 = 1.25;
 
 /// Bytes that are worth a stream of a connection that there is.
 const EVEN_LEAST: u64 = 128 << 10;
@@ -80,9 +78,13 @@ const LONG_TRIPS: f64 = 40.0;
 /// BBR needs a quarter more than the way holds.
 const HELD: f64 = (2 << 20) as f64;
 
-/// Round trips before the end from which on copies come: one for the look at the file, and a part of one for those that are late. A copy costs the server
-/// twice what pages do.
-const SETTLING: f64 = 1.25;
+/// Round trips before the end from which on copies come: one for the look at the file, and a part of one for those that are late. A copy costs the server two to four
+/// times what pages do.
+const SETTLING: f64 = 1.1;
+
+/// Who has asked for pieces asks for no other before such a part of a round trip: then for those of all connections together, which costs both ends little more than
+/// one. It is a small part of how long before they are asked for.
+const MOMENT: f64 = 0.25;
 
 /// How often connections are given up for being slow, for each that there may be, and once more for each of the longest pieces that came: the
 /// way may be one on which all become so, one after another.
@@ -108,6 +110,9 @@ pub struct Ranges {
     in_pieces: bool,
     /// Of as many bytes each.
     even: Option<u64>,
+    round: Round,
+    /// When pieces were asked for last on connections that there were.
+    asked_at: Option<Instant>,
     /// Only copies are asked for from now on.
     copies: bool,
     /// A stream of copies ended, and could not tell whether the file was changed.
@@ -248,6 +253,8 @@ impl File {
             queue: VecDeque::new(),
             in_pieces: false,
             even: None,
+            round: Round::default(),
+            asked_at: None,
             copies: false,
             is_doubtful: false,
             width: Width::new(trip, most, now),
@@ -313,15 +320,21 @@ impl Ranges {
     /// The next piece for one of so many streams.
     fn take_piece(&mut self, streams: usize) -> Option<(u64, u64)> {
         let left = self.queued();
+        let settling = (self.width.rate().max(FAST) * self.trip.as_secs_f64() * SETTLING) as u64;
         let first = self.queue.front_mut()?;
-        let mut length = if self.in_pieces && !self.is_in_band {
+        let mut length = u64::MAX;
+        if self.in_pieces && !self.is_in_band {
             let streams = streams.max(1) as u64;
             let least = least_piece(self.trip, streams);
+            // Evenly parted ones end together, and no look at the file would come before that.
+            self.copies |= self.even.is_some() || left <= settling;
             let most = self.width.trial().map_or(*PIECE.end(), |trial| trial.clamp(least, *PIECE.end()));
-            self.even.unwrap_or(((left as f64 / (streams as f64 * SHARE)) as u64).clamp(least, most))
-        } else {
-            u64::MAX
-        };
+            length = match self.even {
+                Some(even) => even,
+                None if self.copies => self.round.next(left, true, streams, least),
+                None => self.round.next(left - settling, false, streams, least).min(most),
+            };
+        }
         // No rest that is not worth it.
         if first.1 - first.0 < length.saturating_add(length / 2) {
             length = first.1 - first.0;
@@ -331,10 +344,6 @@ impl Ranges {
         if first.0 == first.1 {
             self.queue.pop_front();
         }
-        let rate = self.width.rate().max(FAST);
-        // Evenly parted ones end together, and no look at the file would come before that.
-        let is_near = self.even.is_some() || (left - length) as f64 <= rate * self.trip.as_secs_f64() * SETTLING;
-        self.copies |= self.in_pieces && is_near;
         Some(piece)
     }
 
@@ -487,7 +496,7 @@ impl Ranges {
             self.part_with(line);
         } else {
             self.wait_for(number, stream);
-            self.go_on_behind(number);
+            self.go_on();
         }
         self.width.moved(length);
         self.moved += length;
@@ -662,23 +671,46 @@ impl Ranges {
         });
     }
 
-    /// Asks for another piece where what was asked for on the connection of a part is near its end.
-    fn go_on_behind(&mut self, number: usize) {
-        let Some(first) = self.parts.get(&number) else { return };
-        let Some(line) = self.lines.get(&first.line) else { return };
-        let left_of = |part: &usize| self.parts.get(part).map_or(0, Part::left);
-        let behind = line.parts.iter().rev().take_while(|one| **one != number).count();
-        let left: u64 = line.parts.iter().map(left_of).sum();
-        let most = if self.even.is_some() || self.width.trial().is_some() { 1 } else { LINE };
+    /// Asks for other pieces on all connections of which what was asked for is near its end.
+    fn go_on(&mut self) {
         let now = Instant::now();
+        if self.asked_at.is_some_and(|asked| now < asked + self.trip.mul_f64(MOMENT)) {
+            return;
+        }
+        loop {
+            let due = self.lines.iter().filter(|(_, line)| self.is_due(line, now)).map(|(&number, _)| number);
+            let due: Vec<_> = due.collect();
+            let queued = self.queued();
+            for line in due {
+                self.follow(line);
+            }
+            // One piece may not be enough; and some do not go on.
+            if self.queued() == queued {
+                return;
+            }
+            self.asked_at = Some(now);
+        }
+    }
+
+    /// Whether another piece is to be asked for on a connection, if there is one.
+    fn is_due(&self, line: &Line, now: Instant) -> bool {
+        if line.leaves || self.queue.is_empty() {
+            return false;
+        }
+        let part = |number: &usize| self.parts.get(number);
+        // They come one behind another.
+        let coming = line.parts.iter().rposition(|number| part(number).is_some_and(|part| part.has_begun));
+        let Some(coming) = coming else { return false };
         // One that was cut short ends its connection.
-        if first.end < first.until || behind == most || !line.comes_soon(left, self.trip, now) {
-            return;
-        }
-        if self.even.is_none() && !line.is_near_its_end(left, self.trip) {
-            return;
-        }
-        self.follow(first.line);
+        let is_cut = line.parts.get(coming).and_then(part).is_some_and(|part| part.end < part.until);
+        let behind = line.parts.len() - 1 - coming;
+        let left = line.parts.iter().filter_map(part).map(Part::left).sum();
+        let most = if self.even.is_some() || self.width.trial().is_some() { 1 } else { LINE };
+        !is_cut
+            && behind < most
+            && line.is_moving(self.trip, now)
+            && line.comes_soon(left, self.trip, now)
+            && (self.even.is_some() || line.is_near_its_end(left, self.trip))
     }
 
     /// Begins with a piece on a connection that there is, if there is one and it goes on: of more than are wanted the last do not.

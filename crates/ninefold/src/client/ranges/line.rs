@@ -37,6 +37,7 @@ pub(super) struct Line {
     /// Bytes that came so far, and when the first of them did.
     young: u64,
     first_at: Option<Instant>,
+    last_at: Option<Instant>,
     /// Bytes that came in this [`interval`], and when it began.
     moved: u64,
     since: Instant,
@@ -55,6 +56,7 @@ impl Line {
             leaves: false,
             young: 0,
             first_at: None,
+            last_at: None,
             moved: 0,
             since: now,
             rate: None,
@@ -67,6 +69,7 @@ impl Line {
     pub fn came(&mut self, bytes: u64, begins: bool, trip: Duration, now: Instant) {
         self.young += bytes;
         self.halves.came(bytes);
+        self.last_at = Some(now);
         if begins {
             // It had to wait, for its connection or for the one before it.
             (self.since, self.moved) = (now, 0);
@@ -91,6 +94,11 @@ impl Line {
         let Some(took) = took.filter(|&took| took >= trip && !took.is_zero()) else { return false };
         let mean = self.young as f64 / took.as_secs_f64();
         left as f64 <= mean.min(self.rate.unwrap_or(mean)) * SOON.as_secs_f64()
+    }
+
+    /// Whether something came by it a short time ago. Of one that stands still others bring what is left.
+    pub fn is_moving(&self, trip: Duration, now: Instant) -> bool {
+        self.last_at.is_some_and(|last| now.saturating_duration_since(last) < interval(trip))
     }
 
     /// Whether what is left of it is so little that the next piece is to be asked for. Of one that grows nobody knows how much that is.
@@ -152,8 +160,10 @@ mod tests {
     }
 
     #[test]
-    fn one_that_stands_still_lasts_for_ever() {
+    fn one_that_stands_still_lasts_for_ever_and_is_asked_for_nothing() {
         let (line, now) = line(&[1_000_000]);
+        assert!(line.is_moving(TRIP, now + interval(TRIP) / 2) && !line.is_moving(TRIP, now + interval(TRIP)));
+        assert!(!Line::new(None, now).is_moving(TRIP, now));
         assert_eq!(line.lasts(5_000_000, TRIP, now), Duration::from_secs(1));
         assert_eq!(line.lasts(5_000_000, TRIP, now + 2 * interval(TRIP)), Duration::MAX);
     }
