@@ -6,8 +6,8 @@
 //!
 //! Where there are several from the beginning each brings one piece of the file behind another by one connection
 //! ([`Track`]), large ones first and small ones at the end ([`round`]), so that all come to their end together. The next piece is asked for before
-//! the one before it is there, and together with those of other connections. A lone one has all that there is; others that join it, or are done, take half of what the one with most has
-//! left, and that one stops there.
+//! the one before it is there, on all connections at once. A lone one has all that there is; others that join it, or are done, take half of what the
+//! one with most has left, and that one stops there.
 //!
 //! What is bound to a connection that is far slower than the others, or stands still, is taken back from it ([`takeover`]): it is given up, and
 //! what had not come of its parts others bring.
@@ -40,7 +40,7 @@ use super::stream::{Granted, Stream, Track};
 use crate::transport::tcp_finds_the_rate;
 use line::Line;
 use part::{Held, Part};
-use round::Round;
+use round::{Rest, Round};
 use takeover::{slowest, window};
 pub(super) use width::{AT_ONCE, Width};
 
@@ -82,8 +82,8 @@ const HELD: f64 = (2 << 20) as f64;
 /// times what pages do.
 const SETTLING: f64 = 1.1;
 
-/// Who has asked for pieces asks for no other before such a part of a round trip: then for those of all connections together, which costs both ends little more than
-/// one. It is a small part of how long before they are asked for.
+/// Round trips between two looks for connections on which another piece is to be asked for: those of all are asked for together, which costs both ends little more than one.
+/// They are asked for some round trips ahead, so that as much later is no matter.
 const MOMENT: f64 = 0.25;
 
 /// How often connections are given up for being slow, for each that there may be, and once more for each of the longest pieces that came: the
@@ -111,8 +111,8 @@ pub struct Ranges {
     /// Of as many bytes each.
     even: Option<u64>,
     round: Round,
-    /// When pieces were asked for last on connections that there were.
-    asked_at: Option<Instant>,
+    /// When pieces were asked for last on all connections that were near their end.
+    went_on_at: Option<Instant>,
     /// Only copies are asked for from now on.
     copies: bool,
     /// A stream of copies ended, and could not tell whether the file was changed.
@@ -254,7 +254,7 @@ impl File {
             in_pieces: false,
             even: None,
             round: Round::default(),
-            asked_at: None,
+            went_on_at: None,
             copies: false,
             is_doubtful: false,
             width: Width::new(trip, most, now),
@@ -319,25 +319,23 @@ impl Ranges {
 
     /// The next piece for one of so many streams.
     fn take_piece(&mut self, streams: usize) -> Option<(u64, u64)> {
-        let left = self.queued();
+        let all = self.queued();
         let settling = (self.width.rate().max(FAST) * self.trip.as_secs_f64() * SETTLING) as u64;
         let first = self.queue.front_mut()?;
-        let mut length = u64::MAX;
+        let mut length = first.1 - first.0;
         if self.in_pieces && !self.is_in_band {
             let streams = streams.max(1) as u64;
             let least = least_piece(self.trip, streams);
-            // Evenly parted ones end together, and no look at the file would come before that.
-            self.copies |= self.even.is_some() || left <= settling;
             let most = self.width.trial().map_or(*PIECE.end(), |trial| trial.clamp(least, *PIECE.end()));
-            length = match self.even {
-                Some(even) => even,
-                None if self.copies => self.round.next(left, true, streams, least),
-                None => self.round.next(left - settling, false, streams, least).min(most),
-            };
-        }
-        // No rest that is not worth it.
-        if first.1 - first.0 < length.saturating_add(length / 2) {
-            length = first.1 - first.0;
+            if let Some(even) = self.even {
+                // They end together, and no look at the file would come before that.
+                self.copies = true;
+                // No rest that is not worth it.
+                length = if length < even.saturating_add(even / 2) { length } else { even };
+            } else {
+                let rest = Rest { all, first: length, settling };
+                (length, self.copies) = self.round.cut(rest, self.copies, streams, (least, most));
+            }
         }
         let piece = (first.0, first.0 + length);
         first.0 = piece.1;
@@ -609,12 +607,20 @@ impl Ranges {
             part.waiting.abort();
             // Nobody tells what became of the file when that came.
             self.is_doubtful |= part.has_begun && !part.is_lent;
-            self.queue.push_front((part.next, part.end));
+            self.put_back(part.next, part.end);
         }
         for (number, part) in done.into_iter().rev() {
             self.enter(number, part);
         }
         self.part_with(number);
+    }
+
+    /// What others are to bring, before anything else.
+    fn put_back(&mut self, from: u64, to: u64) {
+        match self.queue.front_mut().filter(|first| first.0 == to) {
+            Some(first) => first.0 = from,
+            None => self.queue.push_front((from, to)),
+        }
     }
 
     /// A piece whose stream was asked for with the open of the file, unless it is not what is left next.
@@ -671,46 +677,37 @@ impl Ranges {
         });
     }
 
-    /// Asks for other pieces on all connections of which what was asked for is near its end.
+    /// Asks for another piece on each connection of which what was asked for is near its end, beginning with the one that is nearest.
     fn go_on(&mut self) {
         let now = Instant::now();
-        if self.asked_at.is_some_and(|asked| now < asked + self.trip.mul_f64(MOMENT)) {
+        if self.queue.is_empty() || self.went_on_at.is_some_and(|at| now < at + self.trip.mul_f64(MOMENT)) {
             return;
         }
-        loop {
-            let due = self.lines.iter().filter(|(_, line)| self.is_due(line, now)).map(|(&number, _)| number);
-            let due: Vec<_> = due.collect();
-            let queued = self.queued();
-            for line in due {
-                self.follow(line);
-            }
-            // One piece may not be enough; and some do not go on.
-            if self.queued() == queued {
-                return;
-            }
-            self.asked_at = Some(now);
+        let ends = self.lines.iter().filter_map(|(&number, line)| Some((self.ends_soon(line, now)?, number)));
+        let mut ends: Vec<_> = ends.collect();
+        ends.sort_unstable();
+        let queued = self.queued();
+        for (_, line) in ends {
+            self.follow(line);
+        }
+        if self.queued() < queued {
+            self.went_on_at = Some(now);
         }
     }
 
-    /// Whether another piece is to be asked for on a connection, if there is one.
-    fn is_due(&self, line: &Line, now: Instant) -> bool {
-        if line.leaves || self.queue.is_empty() {
-            return false;
-        }
+    /// How long what was asked for on a connection lasts, if that is so little that another piece is to be asked for.
+    fn ends_soon(&self, line: &Line, now: Instant) -> Option<Duration> {
         let part = |number: &usize| self.parts.get(number);
         // They come one behind another.
-        let coming = line.parts.iter().rposition(|number| part(number).is_some_and(|part| part.has_begun));
-        let Some(coming) = coming else { return false };
+        let coming = line.parts.iter().rposition(|number| part(number).is_some_and(|part| part.has_begun))?;
         // One that was cut short ends its connection.
         let is_cut = line.parts.get(coming).and_then(part).is_some_and(|part| part.end < part.until);
         let behind = line.parts.len() - 1 - coming;
         let left = line.parts.iter().filter_map(part).map(Part::left).sum();
         let most = if self.even.is_some() || self.width.trial().is_some() { 1 } else { LINE };
-        !is_cut
-            && behind < most
-            && line.is_moving(self.trip, now)
-            && line.comes_soon(left, self.trip, now)
-            && (self.even.is_some() || line.is_near_its_end(left, self.trip))
+        let may = !line.leaves && !is_cut && behind < most && line.is_moving(self.trip, now);
+        let is_near = || self.even.is_some() || line.is_near_its_end(left, self.trip);
+        (may && line.comes_soon(left, self.trip, now) && is_near()).then(|| line.lasts(left, self.trip, now))
     }
 
     /// Begins with a piece on a connection that there is, if there is one and it goes on: of more than are wanted the last do not.

@@ -25,6 +25,9 @@ const GROWTH: u64 = 8;
 /// In what time it ought to come: a token is good for 30 s (docs/protocol.md, "Streams"), and a connection may become slower.
 const SOON: Duration = Duration::from_secs(10);
 
+/// Of an [`interval`], in which something comes by one that moves.
+const MOVING: f64 = 0.75;
+
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct Line {
@@ -96,9 +99,9 @@ impl Line {
         left as f64 <= mean.min(self.rate.unwrap_or(mean)) * SOON.as_secs_f64()
     }
 
-    /// Whether something came by it a short time ago. Of one that stands still others bring what is left.
+    /// Whether something came by it a short time ago: longer than who gathers bytes keeps them. Of one that stands still others bring what is left.
     pub fn is_moving(&self, trip: Duration, now: Instant) -> bool {
-        self.last_at.is_some_and(|last| now.saturating_duration_since(last) < interval(trip))
+        self.last_at.is_some_and(|last| now.saturating_duration_since(last) < interval(trip).mul_f64(MOVING))
     }
 
     /// Whether what is left of it is so little that the next piece is to be asked for. Of one that grows nobody knows how much that is.
@@ -160,9 +163,9 @@ mod tests {
     }
 
     #[test]
-    fn one_that_stands_still_lasts_for_ever_and_is_asked_for_nothing() {
+    fn one_that_stands_still_lasts_for_ever_and_does_not_move() {
         let (line, now) = line(&[1_000_000]);
-        assert!(line.is_moving(TRIP, now + interval(TRIP) / 2) && !line.is_moving(TRIP, now + interval(TRIP)));
+        assert!(line.is_moving(TRIP, now + TRIP) && !line.is_moving(TRIP, now + interval(TRIP)));
         assert!(!Line::new(None, now).is_moving(TRIP, now));
         assert_eq!(line.lasts(5_000_000, TRIP, now), Duration::from_secs(1));
         assert_eq!(line.lasts(5_000_000, TRIP, now + 2 * interval(TRIP)), Duration::MAX);

@@ -1,40 +1,56 @@
-//! How long the pieces of a file are that several connections bring: pure.
+//! How long the pieces of a file are that several connections bring, and which of them are copies: pure.
 //!
-//! They are taken in rounds, of one piece for each connection, which are equally long. A round brings the greater part of what is left, so that few are needed,
-//! and leaves enough to make up for connections that are slower than others; when pieces have become short, the next round brings all. Each piece is a
-//! stream, which costs a server as much as to send one or two megabytes.
+//! They are cut in rounds, each of about one piece for each connection. A round brings the greater part of what is left, so that there are few of them,
+//! and leaves enough to make up for connections that are slower than others; when pieces have become short, the next round brings all. Each piece is a stream, which
+//! costs a server as much as to send one or two megabytes. What comes while the file is looked at are copies, in a round of their own.
 
 /// The part of what is left that a round brings.
 const PART: f64 = 0.75;
 
-/// So many of the shortest pieces may lie in one of a round that brings all that is left. With one round for all 200 MB came a twentieth to a tenth later at 15 and
-/// 50 ms, as the slowest connection was late.
+/// So many of the shortest pieces may lie in one of a round that brings all that is left. Where one round brought all of 200 MB they came a twentieth later at 15 ms, and
+/// a tenth at 50, because the slowest connection was late.
 const SHORT: u64 = 6;
+
+/// Bytes that no stream has begun with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rest {
+    pub all: u64,
+    /// Up to the first gap among them.
+    pub first: u64,
+    /// So many at their end are to be copies.
+    pub settling: u64,
+}
 
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct Round {
-    /// Pieces that are still to be taken of it.
-    pieces: u64,
-    /// Bytes of each.
+    /// Bytes that are still to be cut of it.
+    left: u64,
+    /// Bytes of each piece.
     each: u64,
     /// They are copies.
     copied: bool,
 }
 
 impl Round {
-    /// The length of the next piece of `left` bytes that `streams` connections are to bring. What is `copied` comes at the end and in one round. `least`: the
-    /// shortest that is worth it.
-    pub fn next(&mut self, left: u64, copied: bool, streams: u64, least: u64) -> u64 {
-        if self.pieces == 0 || self.copied != copied {
+    /// The length of the next of the pieces that `streams` connections are to bring, and whether it is a copy: as all are behind one that was. `least` and `most`: the shortest
+    /// that is worth it, and the longest.
+    pub fn cut(&mut self, rest: Rest, copied: bool, streams: u64, (least, most): (u64, u64)) -> (u64, bool) {
+        let settling = rest.settling.saturating_add(least / 2);
+        let copied = copied || rest.all <= settling;
+        let left = if copied { rest.all } else { rest.all - rest.settling };
+        if self.left == 0 || self.copied != copied {
             let streams = streams.max(1);
-            let each = left.div_ceil(streams);
-            let brings_all = copied || each <= least.saturating_mul(SHORT);
-            let each = if brings_all { each } else { (each as f64 * PART) as u64 };
-            *self = Round { pieces: streams, each: each.max(least), copied };
+            // Copies may be more where a connection was given up and others bring what it had.
+            let is_last = copied && left <= settling || left.div_ceil(streams) <= least.saturating_mul(SHORT);
+            let all = if is_last { left } else { (left as f64 * PART) as u64 };
+            *self = Round { left: all, each: all.div_ceil(streams).max(least), copied };
         }
-        self.pieces -= 1;
-        self.each
+        let (length, room) = (self.each.min(most), rest.first.min(left));
+        // No rest that is not worth it.
+        let length = if room < length.saturating_add(length / 2) { room } else { length };
+        self.left = self.left.saturating_sub(length);
+        (length, copied)
     }
 }
 
@@ -42,35 +58,78 @@ impl Round {
 mod tests {
     use super::*;
 
-    /// The lengths of all pieces of so many bytes, of which so many at the end are copied.
-    fn all(mut left: u64, copies: u64, streams: u64, least: u64) -> Vec<u64> {
-        let (mut round, mut lengths) = (Round::default(), Vec::new());
+    const MEGABYTE: u64 = 1_000_000;
+
+    /// All pieces of so many bytes in extents of at most `extent`: their lengths, and whether they are copies.
+    fn all(bytes: u64, extent: u64, settling: u64, streams: u64, bounds: (u64, u64)) -> Vec<(u64, bool)> {
+        let (mut round, mut pieces, mut left, mut first, mut copied) = (Round::default(), Vec::new(), bytes, 0, false);
         while left > 0 {
-            let pages = left.saturating_sub(copies);
-            let some = if pages == 0 { left } else { pages };
-            let length = round.next(some, pages == 0, streams, least).min(left);
-            lengths.push(length);
-            left -= length;
+            if first == 0 {
+                first = extent.min(left);
+            }
+            let (length, is_copy) = round.cut(Rest { all: left, first, settling }, copied, streams, bounds);
+            assert!((1..=first).contains(&length), "{length} of {first}");
+            pieces.push((length, is_copy));
+            copied |= is_copy;
+            (left, first) = (left - length, first - length);
         }
-        lengths
+        pieces
+    }
+
+    /// Of a round trip at 1 Gbit/s: what settles, and the shortest piece.
+    fn of_trip(ms: u64, streams: u64) -> (u64, u64) {
+        let bytes = 125_000 * ms;
+        (bytes * 11 / 10, (bytes / streams).max(512 << 10))
     }
 
     #[test]
     fn a_round_has_equal_pieces_and_leaves_a_part_until_they_are_short() {
-        // 200 MB at 150 ms and at 50 ms, 1 Gbit/s.
-        assert_eq!(all(200_000, 20_000, 8, 2_500), [[16_875; 8], [5_625; 8], [2_500; 8]].concat());
-        let at_50_ms = all(200_000, 6_400, 8, 800);
-        assert_eq!(at_50_ms.chunks(8).map(|round| round[0]).collect::<Vec<_>>(), [18_150, 4_537, 1_513, 800]);
-        assert_eq!(at_50_ms.len(), 32);
+        for (ms, streams, pieces) in [(150, 8, 24), (50, 8, 32), (15, 4, 20)] {
+            let (settling, least) = of_trip(ms, streams);
+            let lengths = all(200 * MEGABYTE, u64::MAX, settling, streams, (least, 64 << 20));
+            assert!(lengths.len() <= pieces, "{ms} ms: {lengths:?}");
+            let rounds: Vec<_> = lengths.chunks(streams as usize).collect();
+            assert!(rounds.iter().all(|round| round.iter().all(|(length, _)| length.abs_diff(round[0].0) <= least)));
+            assert!(rounds.windows(2).all(|two| two[1][0].0 < two[0][0].0), "{rounds:?}");
+        }
     }
 
     #[test]
-    fn none_is_shorter_than_is_worth_it_and_none_is_left() {
-        for (left, copies, streams, least) in [(1, 0, 4, 10), (95, 30, 4, 10), (1_000_003, 7, 3, 11), (500, 500, 0, 1)]
-        {
-            let lengths = all(left, copies, streams, least);
-            assert_eq!(lengths.iter().sum::<u64>(), left);
-            assert!(lengths.iter().rev().skip(1).all(|&length| length >= least), "{lengths:?}");
+    fn copies_are_what_settles_and_the_end_whatever_the_sizes_are() {
+        for ms in [7, 8, 10, 15, 50, 150] {
+            for streams in 2..=8 {
+                let (settling, least) = of_trip(ms, streams);
+                for (bytes, extent) in (1..300u64).flat_map(|n| [(n * 999_983, u64::MAX), (n * 999_983, 26 * MEGABYTE)])
+                {
+                    let pieces = all(bytes, extent, settling, streams, (least, 64 << 20));
+                    assert_eq!(pieces.iter().map(|(length, _)| length).sum::<u64>(), bytes);
+                    assert!(pieces.is_sorted_by_key(|(_, is_copy)| *is_copy), "{pieces:?}");
+                    let copied: u64 = pieces.iter().filter(|(_, is_copy)| *is_copy).map(|(length, _)| length).sum();
+                    assert!(
+                        (bytes.min(settling)..=settling + least / 2).contains(&copied),
+                        "{ms} ms, {bytes}: {pieces:?}"
+                    );
+                }
+            }
         }
+    }
+
+    #[test]
+    fn pieces_of_extents_are_no_shorter_than_is_worth_it_and_no_longer_than_may_be() {
+        for most in [20, 1000] {
+            for extent in [1, 7, 100] {
+                let pieces = all(1000, extent, 100, 4, (10, most));
+                assert!(pieces.iter().all(|&(length, _)| length >= extent.min(5) && length <= most + most / 2));
+            }
+        }
+    }
+
+    #[test]
+    fn where_much_is_to_be_copied_a_round_leaves_a_part_too() {
+        let rest = Rest { all: 400 * MEGABYTE, first: u64::MAX, settling: 20 * MEGABYTE };
+        let cut = Round::default().cut(rest, true, 4, (MEGABYTE, 64 << 20));
+        assert_eq!(cut, (64 << 20, true));
+        let rest = Rest { all: 100 * MEGABYTE, ..rest };
+        assert_eq!(Round::default().cut(rest, true, 4, (MEGABYTE, 64 << 20)), (75 * MEGABYTE / 4, true));
     }
 }
