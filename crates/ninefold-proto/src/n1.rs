@@ -22,9 +22,16 @@ pub mod stream {
     pub const COPIED: u32 = 2;
     /// With [`COPIED`] only: but not where the file has [`LONG`] bytes or more behind the stream, when it is asked for.
     pub const UNLESS_LONG: u32 = 4;
+    /// All that are one bit.
     pub const ALL: u32 = 7;
     /// See [`UNLESS_LONG`].
     pub const LONG: u64 = 16 << 20;
+    /// With [`COPIED`] alone, of a stream that has a length: the flags from this bit on are how many times [`LAST_UNIT`] of its last bytes are copied, behind pages.
+    /// 0: all of it is.
+    pub const LAST_BIT: u32 = 8;
+    pub const LAST_UNIT: u64 = 64 << 10;
+    /// The most of them.
+    pub const LAST_MOST: u32 = u32::MAX >> LAST_BIT;
 }
 
 /// Flags of Tstreamend.

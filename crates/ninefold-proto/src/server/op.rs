@@ -341,6 +341,8 @@ pub enum Copied {
     Yes,
     /// Unless the file has [`LONG`](crate::n1::stream::LONG) bytes or more behind it.
     UnlessLong,
+    /// So many bytes at its end, of those that it is to have.
+    Last(u64),
 }
 
 /// What Rstream tells of a stream.

@@ -22,18 +22,24 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
     pub(super) fn check_stream<'a>(&mut self, message: T<'a>) -> Result<Checked<'a, F>, Stop> {
         match message {
             T::Stream { fid, flags, isread, offset, length, token } => {
-                known(flags.0, stream::ALL, "unknown stream flags")?;
+                let (bits, last) = (flags.0 & !(stream::LAST_MOST << stream::LAST_BIT), flags.0 >> stream::LAST_BIT);
+                known(bits, stream::ALL, "unknown stream flags")?;
                 if isread > 1 {
                     return refused(Errno::EINVAL, "isread is neither 0 nor 1");
                 }
                 let read = isread == 1;
-                let has = |flag| flags.0 & flag != 0;
+                let has = |flag| bits & flag != 0;
                 let more = has(stream::MORE);
-                let copied = match (has(stream::COPIED), has(stream::UNLESS_LONG)) {
-                    (false, false) => Copied::No,
-                    (true, false) => Copied::Yes,
-                    (true, true) => Copied::UnlessLong,
-                    (false, true) => return refused(Errno::EINVAL, "UNLESS_LONG is of streams with COPIED"),
+                let copied = match (has(stream::COPIED), has(stream::UNLESS_LONG), last) {
+                    (false, false, 0) => Copied::No,
+                    (true, false, 0) => Copied::Yes,
+                    (true, true, 0) => Copied::UnlessLong,
+                    (true, false, _) if length == 0 => {
+                        return refused(Errno::EINVAL, "a stream of which the last bytes are copied has a length");
+                    }
+                    (true, false, last) => Copied::Last(u64::from(last) * stream::LAST_UNIT),
+                    (false, true, _) => return refused(Errno::EINVAL, "UNLESS_LONG is of streams with COPIED"),
+                    _ => return refused(Errno::EINVAL, "how many bytes are copied is of streams with COPIED alone"),
                 };
                 if (more || copied != Copied::No) && !read {
                     return refused(Errno::EINVAL, "MORE and COPIED are of streams that are read");

@@ -12,7 +12,7 @@
 //! What is bound to a connection that is far slower than the others, or stands still, is taken back from it ([`takeover`]): it is given up, and
 //! what had not come of its parts others bring.
 //!
-//! The last pieces are copies, made by the server, of what is in the file ([`stream::COPIED`](ninefold_proto::n1::stream::COPIED)). What
+//! What comes last on each connection are copies, made by the server, of what is in the file ([`stream::COPIED`](ninefold_proto::n1::stream::COPIED)). What
 //! comes before them are the file's pages, and who changes the file while they are on the way changes what comes. So the file is looked at
 //! when all of those are here ([`Ranges::is_settling`]), while the copies come, of which their streams tell to the end whether the file was changed:
 //! nothing has to be waited for behind the last byte.
@@ -40,7 +40,7 @@ use super::stream::{Granted, Stream, Track};
 use crate::transport::tcp_finds_the_rate;
 use line::Line;
 use part::{Held, Part};
-use round::{Rest, Round};
+use round::{Cut, Rest, Round, worth};
 use takeover::{slowest, window};
 pub(super) use width::{AT_ONCE, Width};
 
@@ -165,6 +165,13 @@ async fn told(asked: &mut Option<AbortOnDropHandle<Option<Duration>>>) -> Option
     Some(asked.as_mut()?.await.ok().flatten())
 }
 
+/// What one stream is asked for: from where to where, and how much at its end is to be copies.
+struct Piece {
+    from: u64,
+    to: u64,
+    copies: u64,
+}
+
 /// How a part's stream is had.
 enum Opening {
     /// It was asked for with the open of the file.
@@ -172,7 +179,7 @@ enum Opening {
     /// On a connection that others have before it, or will have behind it.
     OnTrack {
         behind: Option<Arc<Track>>,
-        copied: bool,
+        copies: u64,
     },
     Alone,
 }
@@ -293,9 +300,9 @@ impl File {
         // What is asked for together waits for its connections together.
         self.client.prepare_streams(streams - ranges.streams());
         while ranges.streams() < streams
-            && let Some((offset, end)) = ranges.take_piece(streams)
+            && let Some(piece) = ranges.take_piece(streams)
         {
-            ranges.begin(offset, end, None);
+            ranges.begin(piece, None);
         }
         ranges
     }
@@ -318,30 +325,31 @@ impl Ranges {
     }
 
     /// The next piece for one of so many streams.
-    fn take_piece(&mut self, streams: usize) -> Option<(u64, u64)> {
+    fn take_piece(&mut self, streams: usize) -> Option<Piece> {
         let all = self.queued();
         let settling = (self.width.rate().max(FAST) * self.trip.as_secs_f64() * SETTLING) as u64;
         let first = self.queue.front_mut()?;
-        let mut length = first.1 - first.0;
+        let mut cut = Cut { length: first.1 - first.0, copies: 0 };
         if self.in_pieces && !self.is_in_band {
             let streams = streams.max(1) as u64;
             let least = least_piece(self.trip, streams);
             let most = self.width.trial().map_or(*PIECE.end(), |trial| trial.clamp(least, *PIECE.end()));
             if let Some(even) = self.even {
+                cut.length = worth(even, cut.length);
                 // They end together, and no look at the file would come before that.
-                self.copies = true;
-                // No rest that is not worth it.
-                length = if length < even.saturating_add(even / 2) { length } else { even };
+                cut.copies = cut.length;
             } else {
-                let rest = Rest { all, first: length, settling };
-                (length, self.copies) = self.round.cut(rest, self.copies, streams, (least, most));
+                let rest = Rest { all, first: cut.length, settling };
+                cut = self.round.cut(rest, self.copies, streams, (least, most));
             }
         }
-        let piece = (first.0, first.0 + length);
-        first.0 = piece.1;
+        let piece = Piece { from: first.0, to: first.0 + cut.length, copies: cut.copies };
+        first.0 = piece.to;
         if first.0 == first.1 {
             self.queue.pop_front();
         }
+        // What is put back behind that is looked at by nobody.
+        self.copies |= cut.copies > 0 && self.queue.is_empty();
         Some(piece)
     }
 
@@ -349,7 +357,7 @@ impl Ranges {
     /// whether the file is changed. Who looks at the file now, and finds it as it was, need not look again at the end
     /// ([`Ranges::is_settled`]).
     pub fn is_settling(&self) -> bool {
-        self.copies && self.is_watched() && !self.parts.values().any(|part| part.is_lent)
+        self.copies && self.is_watched() && self.parts.values().all(|part| part.pages_left() == 0)
     }
 
     /// Behind the end: whether nothing was changed from the moment from which on only copies came.
@@ -448,7 +456,7 @@ impl Ranges {
                     }
                     self.is_changed |= is_changed;
                     self.is_unchanged = is_vouched_for;
-                    self.is_doubtful |= !ended.is_lent && !is_vouched_for;
+                    self.is_doubtful |= ended.brought_copies() && !is_vouched_for;
                     // Its connection goes on, if there is anything left for it.
                     if self.lines.get(&ended.line).is_some_and(|line| line.parts.is_empty()) {
                         self.follow(ended.line);
@@ -481,7 +489,8 @@ impl Ranges {
         part.next += length;
         let begins = !std::mem::replace(&mut part.has_begun, true);
         // One that was cut short stops there: what it brings behind is not waited for, nor its end.
-        let (is_cut, is_lent, line) = (part.next == part.end && part.end < part.until, part.is_lent, part.line);
+        let (is_cut, brought_copies, line) =
+            (part.next == part.end && part.end < part.until, part.brought_copies(), part.line);
         self.file.client.join(&part.client);
         if let Some(line) = self.lines.get_mut(&line) {
             line.came(length, begins || is_elsewhere, self.trip, now);
@@ -489,7 +498,7 @@ impl Ranges {
         if is_cut {
             drop(stream);
             // Nobody tells what became of the file when that came.
-            self.is_doubtful |= !is_lent;
+            self.is_doubtful |= brought_copies;
             self.remove(number);
             self.part_with(line);
         } else {
@@ -606,7 +615,7 @@ impl Ranges {
             }
             part.waiting.abort();
             // Nobody tells what became of the file when that came.
-            self.is_doubtful |= part.has_begun && !part.is_lent;
+            self.is_doubtful |= part.brought_copies();
             self.put_back(part.next, part.end);
         }
         for (number, part) in done.into_iter().rev() {
@@ -638,13 +647,13 @@ impl Ranges {
     }
 
     /// By a connection of its own, or behind the parts of one that there is.
-    fn begin(&mut self, offset: u64, end: u64, line: Option<usize>) {
+    fn begin(&mut self, piece: Piece, line: Option<usize>) {
         let behind = line.and_then(|line| self.lines.get(&line)).and_then(|line| line.track.clone());
         let opening = match self.in_pieces && !self.is_in_band {
-            true => Opening::OnTrack { behind, copied: self.copies },
+            true => Opening::OnTrack { behind, copies: piece.copies },
             false => Opening::Alone,
         };
-        self.start((offset, end), line, opening);
+        self.start((piece.from, piece.to), line, opening);
     }
 
     fn start(&mut self, (offset, end): (u64, u64), line: Option<usize>, opening: Opening) {
@@ -654,20 +663,20 @@ impl Ranges {
         let file = self.file.clone();
         // Its requests follow from what was done before it, and not from what the others do meanwhile.
         let client = file.client.fork();
-        let is_lent = match &opening {
-            Opening::Granted(granted) => granted.is_lent,
-            Opening::OnTrack { copied, .. } => !copied,
-            Opening::Alone => true,
+        let lent_to = match &opening {
+            Opening::Granted(granted) if !granted.is_lent => offset,
+            Opening::OnTrack { copies, .. } => end - copies,
+            Opening::Granted(_) | Opening::Alone => end,
         };
         let (waiting, _) = AbortHandle::new_pair();
         let part =
-            Part { next: offset, end, until: end, has_begun: false, is_lent, line, client: client.clone(), waiting };
+            Part { next: offset, end, until: end, has_begun: false, lent_to, line, client: client.clone(), waiting };
         self.enter(number, part);
         self.wait(number, async move {
             let opened = match opening {
                 Opening::Granted(granted) => file.stream_granted(&client, granted).await,
-                Opening::OnTrack { behind, copied } => {
-                    file.stream_on_track(&client, (offset, end - offset), behind, copied).await
+                Opening::OnTrack { behind, copies } => {
+                    file.stream_on_track(&client, (offset, end - offset), behind, copies).await
                 }
                 Opening::Alone => file.stream_read_as(&client, offset, Some(end - offset)).await,
             };
@@ -719,8 +728,8 @@ impl Ranges {
         if self.is_in_band || one.leaves || one.track.as_ref().is_none_or(|track| track.is_broken()) {
             return;
         }
-        if let Some((offset, end)) = self.take_piece(wanted) {
-            self.begin(offset, end, Some(line));
+        if let Some(piece) = self.take_piece(wanted) {
+            self.begin(piece, Some(line));
         }
     }
 
@@ -769,7 +778,7 @@ impl Ranges {
 
     /// Whether there is anything that more streams could bring. What is evenly parted ends while all connections still grow.
     fn can_widen(&self) -> bool {
-        let is_worth_it = |part: &Part| part.is_lent && part.left() >= 2 * LEAST;
+        let is_worth_it = |part: &Part| part.pages_left() >= 2 * LEAST;
         self.even.is_none() && (!self.queue.is_empty() || self.parts.values().any(is_worth_it))
     }
 
@@ -783,9 +792,9 @@ impl Ranges {
             self.ask_for_trip();
         }
         while self.staying() < wanted
-            && let Some((offset, end)) = self.take_piece(wanted)
+            && let Some(piece) = self.take_piece(wanted)
         {
-            self.begin(offset, end, None);
+            self.begin(piece, None);
         }
         if self.is_in_band {
             return;
@@ -799,13 +808,14 @@ impl Ranges {
                 let is_last = line.parts.back() == Some(*number);
                 let is_its_turn = part.has_begun || line.parts.front() == Some(*number);
                 let is_long = || line.lasts(part.left(), self.trip, now) > self.trip * TRIPS;
-                part.is_lent && is_last && is_its_turn && part.left() >= 2 * LEAST && is_long()
+                is_last && is_its_turn && part.pages_left() >= 2 * LEAST && is_long()
             };
             let most = self.parts.iter_mut().filter(worth).max_by_key(|(_, part)| part.left());
             let Some((_, most)) = most else { return };
-            let (middle, end) = (most.next + most.left() / 2, most.end);
+            let (middle, end) = (most.next + (most.left() / 2).min(most.pages_left()), most.end);
+            let copies = if self.copies { end - middle } else { end - most.lent_to.min(end) };
             most.end = middle;
-            self.begin(middle, end, None);
+            self.begin(Piece { from: middle, to: end, copies }, None);
         }
     }
 }

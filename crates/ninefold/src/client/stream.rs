@@ -113,17 +113,17 @@ impl File {
         self.stream_by(client, Ask::alone(true, offset, length)).await
     }
 
-    /// The same of `length` bytes by a connection on which others are to come behind it: that of `behind`, or a new one. `copied`: what
-    /// comes are no pages of the file, which may change on the way.
+    /// The same of `length` bytes by a connection on which others are to come behind it: that of `behind`, or a new one. The last `copies` of them
+    /// are no pages of the file, which may change on the way.
     pub(super) async fn stream_on_track(
         &self,
         client: &Client,
         (offset, length): (u64, u64),
         behind: Option<Arc<Track>>,
-        copied: bool,
+        copies: u64,
     ) -> Result<Stream, Error> {
         let sharing = behind.map_or(Sharing::First, Sharing::Behind);
-        self.stream_by(client, Ask { read: true, offset, length: Some(length), copied, late: false, sharing }).await
+        self.stream_by(client, Ask { read: true, offset, length: Some(length), copies, late: false, sharing }).await
     }
 
     /// The same that was asked for with the open of the file.
@@ -132,7 +132,7 @@ impl File {
             read: true,
             offset: granted.offset,
             length: Some(granted.length),
-            copied: true,
+            copies: granted.length,
             late: false,
             sharing: Sharing::First,
         };

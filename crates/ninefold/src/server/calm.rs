@@ -19,7 +19,7 @@ const SHORT: Duration = Duration::from_millis(5);
 const WATCHED: u32 = 256;
 
 /// Looks of the watching thread at nothing before it sleeps until there is something.
-const LOOKS: u32 = 100;
+const LOOKS: u32 = 4;
 
 /// The calls of a process, of all threads.
 #[derive(Debug)]

@@ -220,6 +220,44 @@ async fn what_has_much_of_the_file_behind_it_is_not_copied_where_that_is_asked()
     }
 }
 
+/// So many times 64 KiB at the end are to be copied.
+fn last(units: u32) -> u32 {
+    COPIED | units << 8
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_the_last_of_a_stream_is_copied_where_that_is_asked_and_its_end_waits_for_nobody() {
+    let bed = Bed::new();
+    let mut s = bed.session("9P2000.L.n1", "host").await;
+    let (len, copies, taken) = (64 * MIB, MIB / 2, 62 * MIB + MIB / 2);
+    // Others behind it, or none; the last, as many as there are, more than there are.
+    for (fid, flags) in [(1, last(8)), (2, MORE | last(8)), (3, last(1024)), (4, MORE | last(0xff_ffff))] {
+        let name = fid.to_string();
+        let bytes = bed.file(&name, len as usize);
+        s.open_file(fid, &name, 0).await;
+        let opened = s.stream_as(flags, fid, 0, len).await.unwrap();
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(16 * 1024).unwrap();
+        let mut data = socket.connect(bed.address).await.unwrap();
+        data.write_all(&opening(&opened.token)).await.unwrap();
+        let mut got = exactly(&mut data, taken).await;
+        // The rest lies in the sockets, and the end was told when it was sent.
+        assert_eq!(soon("its end", s.end(opened.id, 0)).await, Ok((len, opened.modrev)), "{flags:x}");
+        let file = std::fs::OpenOptions::new().write(true).open(bed.path(&name)).unwrap();
+        file.write_all_at(&vec![0; len as usize], 0).unwrap();
+        got.append(&mut exactly(&mut data, len - taken).await);
+        let copied_from = (len - copies) as usize;
+        assert!(got[copied_from..] == bytes[copied_from..], "{flags:x}: copies were changed on their way");
+        assert_eq!(
+            got == bytes,
+            u64::from(flags >> 8) * (64 << 10) >= len,
+            "{flags:x}: pages are what the file is by then"
+        );
+        drop(data);
+        bed.quiet().await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_copied_is_not_changed_by_who_changes_the_file_behind_it() {
     let bed = Bed::new();

@@ -72,6 +72,11 @@ fn a_stream_needs_a_plain_file_that_is_open_for_it() {
     assert!(asked.ends_with("more: false, copied: Yes, token: None }"), "{asked}");
     let asked = op(&mut b, &n1_line(1, stream::COPIED | stream::UNLESS_LONG, 1, 0, 0));
     assert!(asked.ends_with("more: false, copied: UnlessLong, token: None }"), "{asked}");
+    let last = |units: u32| units << stream::LAST_BIT;
+    let asked = op(&mut b, &n1_line(1, stream::MORE | stream::COPIED | last(3), 1, 0, 9));
+    assert!(asked.ends_with("more: true, copied: Last(196608), token: None }"), "{asked}");
+    let asked = op(&mut b, &n1_line(1, stream::COPIED | last(stream::LAST_MOST), 1, 0, 1 << 50));
+    assert!(asked.ends_with("more: false, copied: Last(1099511562240), token: None }"), "{asked}");
     let own = n1_line(1, 0, 1, 0, 0).replace("0x00", "0x01");
     let asked = op(&mut b, &own);
     assert!(asked.contains("token: Some(StreamToken([1, 0, "), "{asked}");
@@ -87,6 +92,12 @@ fn a_stream_needs_a_plain_file_that_is_open_for_it() {
         (n1_line(1, stream::MORE, 1, 0, 0), Errno::EINVAL),
         (n1_line(1, stream::MORE, 0, 0, 9), Errno::EINVAL),
         (n1_line(1, stream::COPIED, 0, 0, 9), Errno::EINVAL),
+        (n1_line(1, 128, 1, 0, 9), Errno::EINVAL),
+        (n1_line(1, last(1), 1, 0, 9), Errno::EINVAL),
+        (n1_line(1, stream::MORE | last(1), 1, 0, 9), Errno::EINVAL),
+        (n1_line(1, stream::COPIED | last(1), 1, 0, 0), Errno::EINVAL),
+        (n1_line(1, stream::COPIED | stream::UNLESS_LONG | last(1), 1, 0, 9), Errno::EINVAL),
+        (n1_line(1, stream::COPIED | last(1), 0, 0, 9), Errno::EINVAL),
         (n1_line(1, 0, 2, 0, 0), Errno::EINVAL),
         (n1_line(1, 0, 1, 1 << 63, 0), Errno::EINVAL),
         (n1_line(1, 0, 0, 1, i64::MAX as u64), Errno::EINVAL),

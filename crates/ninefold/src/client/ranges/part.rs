@@ -18,8 +18,8 @@ pub(super) struct Part {
     pub until: u64,
     /// Its first byte has come.
     pub has_begun: bool,
-    /// The file's pages.
-    pub is_lent: bool,
+    /// Up to there the file's pages come, and behind that copies.
+    pub lent_to: u64,
     /// Its connection.
     pub line: usize,
     /// What its requests follow from.
@@ -31,6 +31,16 @@ pub(super) struct Part {
 impl Part {
     pub fn left(&self) -> u64 {
         self.end - self.next
+    }
+
+    /// The same of pages.
+    pub fn pages_left(&self) -> u64 {
+        self.lent_to.min(self.end).saturating_sub(self.next)
+    }
+
+    /// Copies came.
+    pub fn brought_copies(&self) -> bool {
+        self.next > self.lent_to
     }
 }
 

@@ -1,8 +1,9 @@
-//! How long the pieces of a file are that several connections bring, and which of them are copies: pure.
+//! How long the pieces of a file are that several connections bring, and how much of them are copies: pure.
 //!
 //! They are cut in rounds, each of about one piece for each connection. A round brings the greater part of what is left, so that there are few of them,
 //! and leaves enough to make up for connections that are slower than others; when pieces have become short, the next round brings all. Each piece is a stream, which
-//! costs a server as much as to send one or two megabytes. What comes while the file is looked at are copies, in a round of their own.
+//! costs a server as much as to send one or two megabytes. What comes while the file is looked at are copies: so much at the end of each piece of the last
+//! round that all connections have their part of it, and one that is slow needs no less time for its part than the others.
 
 /// The part of what is left that a round brings.
 const PART: f64 = 0.75;
@@ -17,8 +18,15 @@ pub(super) struct Rest {
     pub all: u64,
     /// Up to the first gap among them.
     pub first: u64,
-    /// So many at their end are to be copies.
+    /// So many are to be copies, those that come last on each connection.
     pub settling: u64,
+}
+
+/// What is cut: how long, and how much at its end is to be copies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Cut {
+    pub length: u64,
+    pub copies: u64,
 }
 
 /// See the [module](self).
@@ -28,29 +36,39 @@ pub(super) struct Round {
     left: u64,
     /// Bytes of each piece.
     each: u64,
-    /// They are copies.
-    copied: bool,
+    /// The part of each that is to be copies: 0 but in a round that brings all that is left.
+    copied: f64,
+}
+
+/// Of `room`, so much as a piece of `length` should have: no rest is left that is not worth it.
+pub(super) fn worth(length: u64, room: u64) -> u64 {
+    if room < length.saturating_add(length / 2) { room } else { length }
 }
 
 impl Round {
-    /// The length of the next of the pieces that `streams` connections are to bring, and whether it is a copy: as all are behind one that was. `least` and `most`: the shortest
-    /// that is worth it, and the longest.
-    pub fn cut(&mut self, rest: Rest, copied: bool, streams: u64, (least, most): (u64, u64)) -> (u64, bool) {
-        let settling = rest.settling.saturating_add(least / 2);
-        let copied = copied || rest.all <= settling;
-        let left = if copied { rest.all } else { rest.all - rest.settling };
-        if self.left == 0 || self.copied != copied {
-            let streams = streams.max(1);
-            // Copies may be more where a connection was given up and others bring what it had.
-            let is_last = copied && left <= settling || left.div_ceil(streams) <= least.saturating_mul(SHORT);
-            let all = if is_last { left } else { (left as f64 * PART) as u64 };
-            *self = Round { left: all, each: all.div_ceil(streams).max(least), copied };
+    /// The next of the pieces that `streams` connections are to bring. `copied`: all of it is to be copies. `least` and `most`: the shortest that is worth it, and the
+    /// longest.
+    pub fn cut(&mut self, rest: Rest, copied: bool, streams: u64, (least, most): (u64, u64)) -> Cut {
+        let settling = if copied { rest.all } else { rest.settling.min(rest.all) };
+        let pages = rest.all - settling;
+        // Of extents the pieces of a round may be longer than they were to be.
+        let is_over = self.left == 0 || self.copied == 0.0 && pages < least / 2 || copied && self.copied < 1.0;
+        if is_over {
+            // Those that are copied may be many where a connection was given up and others bring what it had.
+            let (streams, most) = (streams.max(1), if copied { rest.all } else { pages });
+            let is_last = most.div_ceil(streams) <= least.saturating_mul(SHORT);
+            let all = if is_last { rest.all } else { (most as f64 * PART) as u64 };
+            let is_copied = if is_last || copied { settling as f64 / rest.all.max(1) as f64 } else { 0.0 };
+            *self = Round { left: all, each: all.div_ceil(streams).max(least), copied: is_copied };
         }
-        let (length, room) = (self.each.min(most), rest.first.min(left));
-        // No rest that is not worth it.
-        let length = if room < length.saturating_add(length / 2) { room } else { length };
+        // One that brings not all leaves what is to be copied.
+        let room = if self.copied == 0.0 { rest.first.min(pages) } else { rest.first };
+        let length = worth(self.each.min(most), room);
         self.left = self.left.saturating_sub(length);
-        (length, copied)
+        let copies = (length as f64 * self.copied).ceil() as u64;
+        // No pages that are not worth it.
+        let copies = if self.copied > 0.0 && length.saturating_sub(copies) < least / 2 { length } else { copies };
+        Cut { length, copies: copies.min(length) }
     }
 }
 
@@ -60,18 +78,17 @@ mod tests {
 
     const MEGABYTE: u64 = 1_000_000;
 
-    /// All pieces of so many bytes in extents of at most `extent`: their lengths, and whether they are copies.
-    fn all(bytes: u64, extent: u64, settling: u64, streams: u64, bounds: (u64, u64)) -> Vec<(u64, bool)> {
-        let (mut round, mut pieces, mut left, mut first, mut copied) = (Round::default(), Vec::new(), bytes, 0, false);
+    /// All pieces of so many bytes in extents of at most `extent`.
+    fn all(bytes: u64, extent: u64, settling: u64, streams: u64, bounds: (u64, u64)) -> Vec<Cut> {
+        let (mut round, mut pieces, mut left, mut first) = (Round::default(), Vec::new(), bytes, 0);
         while left > 0 {
             if first == 0 {
                 first = extent.min(left);
             }
-            let (length, is_copy) = round.cut(Rest { all: left, first, settling }, copied, streams, bounds);
-            assert!((1..=first).contains(&length), "{length} of {first}");
-            pieces.push((length, is_copy));
-            copied |= is_copy;
-            (left, first) = (left - length, first - length);
+            let cut = round.cut(Rest { all: left, first, settling }, false, streams, bounds);
+            assert!((1..=first).contains(&cut.length) && cut.copies <= cut.length, "{cut:?} of {first}");
+            pieces.push(cut);
+            (left, first) = (left - cut.length, first - cut.length);
         }
         pieces
     }
@@ -84,31 +101,34 @@ mod tests {
 
     #[test]
     fn a_round_has_equal_pieces_and_leaves_a_part_until_they_are_short() {
-        for (ms, streams, pieces) in [(150, 8, 24), (50, 8, 32), (15, 4, 20)] {
+        for (ms, streams, pieces) in [(150, 8, 16), (50, 8, 24), (15, 4, 16)] {
             let (settling, least) = of_trip(ms, streams);
-            let lengths = all(200 * MEGABYTE, u64::MAX, settling, streams, (least, 64 << 20));
-            assert!(lengths.len() <= pieces, "{ms} ms: {lengths:?}");
-            let rounds: Vec<_> = lengths.chunks(streams as usize).collect();
-            assert!(rounds.iter().all(|round| round.iter().all(|(length, _)| length.abs_diff(round[0].0) <= least)));
-            assert!(rounds.windows(2).all(|two| two[1][0].0 < two[0][0].0), "{rounds:?}");
+            let cuts = all(200 * MEGABYTE, u64::MAX, settling, streams, (least, 64 << 20));
+            assert!(cuts.len() <= pieces, "{ms} ms: {cuts:?}");
+            let rounds: Vec<_> = cuts.chunks(streams as usize).collect();
+            assert!(rounds.iter().all(|round| round.iter().all(|cut| cut.length.abs_diff(round[0].length) <= least)));
+            assert!(rounds.windows(2).all(|two| two[1][0].length < two[0][0].length), "{rounds:?}");
         }
     }
 
     #[test]
-    fn copies_are_what_settles_and_the_end_whatever_the_sizes_are() {
+    fn copies_are_at_the_end_of_each_piece_of_the_last_round_and_are_what_settles() {
         for ms in [7, 8, 10, 15, 50, 150] {
             for streams in 2..=8 {
                 let (settling, least) = of_trip(ms, streams);
                 for (bytes, extent) in (1..300u64).flat_map(|n| [(n * 999_983, u64::MAX), (n * 999_983, 26 * MEGABYTE)])
                 {
                     let pieces = all(bytes, extent, settling, streams, (least, 64 << 20));
-                    assert_eq!(pieces.iter().map(|(length, _)| length).sum::<u64>(), bytes);
-                    assert!(pieces.is_sorted_by_key(|(_, is_copy)| *is_copy), "{pieces:?}");
-                    let copied: u64 = pieces.iter().filter(|(_, is_copy)| *is_copy).map(|(length, _)| length).sum();
-                    assert!(
-                        (bytes.min(settling)..=settling + least / 2).contains(&copied),
-                        "{ms} ms, {bytes}: {pieces:?}"
-                    );
+                    assert_eq!(pieces.iter().map(|cut| cut.length).sum::<u64>(), bytes);
+                    assert!(pieces.is_sorted_by_key(|cut| cut.copies > 0), "{pieces:?}");
+                    let copied: u64 = pieces.iter().map(|cut| cut.copies).sum();
+                    let most = settling + (streams + 1) * least / 2;
+                    assert!((bytes.min(settling)..=most).contains(&copied), "{ms} ms, {bytes}: {copied} of {pieces:?}");
+                    // Each has its part, so that none has pages when the others have none for long.
+                    let shares = pieces.iter().filter(|cut| cut.copies > 0);
+                    let shares: Vec<_> = shares.map(|cut| cut.copies as f64 / cut.length as f64).collect();
+                    let least = shares.iter().copied().fold(1.0, f64::min);
+                    assert!(shares.iter().all(|&share| share < least * 1.01 || share == 1.0), "{pieces:?}");
                 }
             }
         }
@@ -119,17 +139,28 @@ mod tests {
         for most in [20, 1000] {
             for extent in [1, 7, 100] {
                 let pieces = all(1000, extent, 100, 4, (10, most));
-                assert!(pieces.iter().all(|&(length, _)| length >= extent.min(5) && length <= most + most / 2));
+                assert!(pieces.iter().all(|cut| cut.length >= extent.min(5) && cut.length <= most + most / 2));
             }
         }
     }
 
     #[test]
-    fn where_much_is_to_be_copied_a_round_leaves_a_part_too() {
+    fn where_all_is_to_be_copied_and_is_much_a_round_leaves_a_part_too() {
         let rest = Rest { all: 400 * MEGABYTE, first: u64::MAX, settling: 20 * MEGABYTE };
         let cut = Round::default().cut(rest, true, 4, (MEGABYTE, 64 << 20));
-        assert_eq!(cut, (64 << 20, true));
+        assert_eq!(cut, Cut { length: 64 << 20, copies: 64 << 20 });
         let rest = Rest { all: 100 * MEGABYTE, ..rest };
-        assert_eq!(Round::default().cut(rest, true, 4, (MEGABYTE, 64 << 20)), (75 * MEGABYTE / 4, true));
+        let length = 75 * MEGABYTE / 4;
+        assert_eq!(Round::default().cut(rest, true, 4, (MEGABYTE, 64 << 20)), Cut { length, copies: length });
+    }
+
+    #[test]
+    fn what_is_put_back_when_only_copies_are_asked_for_is_copied_whatever_is_left_of_a_round() {
+        let rest = Rest { all: 8 * MEGABYTE, first: u64::MAX, settling: MEGABYTE };
+        let mut round = Round::default();
+        let cut = round.cut(rest, false, 4, (MEGABYTE, 64 << 20));
+        assert!(0 < cut.copies && cut.copies < cut.length, "{cut:?}");
+        let cut = round.cut(rest, true, 4, (MEGABYTE, 64 << 20));
+        assert_eq!(cut.copies, cut.length);
     }
 }

@@ -144,8 +144,9 @@ pub(super) struct Ask {
     pub read: bool,
     pub offset: u64,
     pub length: Option<u64>,
-    /// Not pages of the file, which may change on the way.
-    pub copied: bool,
+    /// So many bytes at its end are no pages of the file, which may change on the way: of one that is read and has a length, to the next
+    /// [unit](stream::LAST_UNIT).
+    pub copies: u64,
     /// The server is asked for its end when that is wanted, and not from the beginning.
     pub late: bool,
     pub sharing: Sharing,
@@ -154,12 +155,21 @@ pub(super) struct Ask {
 impl Ask {
     /// One that has a connection of its own.
     pub fn alone(read: bool, offset: u64, length: Option<u64>) -> Ask {
-        Ask { read, offset, length, copied: false, late: false, sharing: Sharing::Alone }
+        Ask { read, offset, length, copies: 0, late: false, sharing: Sharing::Alone }
     }
 
     fn flags(&self) -> u32 {
         let more = if matches!(self.sharing, Sharing::Alone) { 0 } else { stream::MORE };
-        more | if self.copied { stream::COPIED } else { 0 }
+        let units = self.copies.div_ceil(stream::LAST_UNIT);
+        let copied = match units {
+            0 => 0,
+            // More of them cannot be said.
+            _ if self.length.is_some_and(|length| self.copies >= length) || units > stream::LAST_MOST.into() => {
+                stream::COPIED
+            }
+            units => stream::COPIED | (units as u32) << stream::LAST_BIT,
+        };
+        more | copied
     }
 }
 
@@ -863,6 +873,21 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
+
+    #[test]
+    fn copies_are_asked_for_in_whole_units_and_all_of_a_stream_by_none() {
+        let ask = |copies, length| Ask { copies, ..Ask::alone(true, 0, Some(length)) }.flags();
+        let unit = stream::LAST_UNIT;
+        assert_eq!(ask(0, 9 * unit), 0);
+        assert_eq!(ask(1, 9 * unit), stream::COPIED | 1 << stream::LAST_BIT);
+        assert_eq!(ask(unit + 1, 9 * unit), stream::COPIED | 2 << stream::LAST_BIT);
+        assert_eq!((ask(9 * unit, 9 * unit), ask(u64::MAX, 9 * unit)), (stream::COPIED, stream::COPIED));
+        // More than the flags can say: all, which is more.
+        let most = u64::from(stream::LAST_MOST) * unit;
+        assert_eq!(ask(most, 2 * most), stream::COPIED | stream::LAST_MOST << stream::LAST_BIT);
+        assert_eq!(ask(most + 1, 2 * most), stream::COPIED);
+        assert_eq!(Ask { copies: unit, sharing: Sharing::First, ..Ask::alone(true, 0, Some(9 * unit)) }.flags(), 0x103);
+    }
 
     #[test]
     fn a_refusal_does_not_wait_for_a_connection_that_is_of_no_use() {

@@ -31,7 +31,7 @@ use tokio::time::timeout;
 use super::copied::Copied;
 use super::descriptor::Descriptor;
 use super::life::{Bounds, of_peer};
-use super::moving::{Lent, SENT, TAIL, TURN, cannot_move, is_cached, is_no_matter, send_some, tail_of};
+use super::moving::{Copies, Lent, SENT, TURN, cannot_move, is_cached, is_no_matter, send_some, tail_of};
 
 /// Bytes that are worth handing a socket over and back: some milliseconds of a fast link.
 pub(super) const LEAST: u64 = 256 * 1024;
@@ -86,8 +86,7 @@ struct Job {
     socket: std::net::TcpStream,
     lent: Lent,
     end: u64,
-    /// As much at its end is to be copied as the socket holds.
-    ends_copied: bool,
+    copies: Copies,
     /// Up to there it lies in memory.
     cached_to: u64,
     /// Turns one behind another in which nothing was sent.
@@ -199,15 +198,14 @@ impl Drop for Ends<'_> {
 }
 
 impl Lenders {
-    /// Sends what is left of the file up to `end`, as long as it lies in memory, as it is known to do up to `cached_to`; `ends_copied`: the end of it
-    /// as copies, as much as the socket holds. Gives the socket back, and how far it came: to the end, or where what comes next does not lie in memory,
-    /// is not in the file, or is not moved by the kernel.
+    /// Sends what is left of the file up to `end`, as long as it lies in memory, as it is known to do up to `cached_to`. Gives the socket back, and how far it
+    /// came: to the end, or where what comes next does not lie in memory, is not in the file, or is not moved by the kernel.
     pub async fn lend(
         &self,
         file: &Arc<dyn Descriptor>,
         socket: TcpStream,
         lent: Lent,
-        (cached_to, end, ends_copied): (u64, u64, bool),
+        (cached_to, end, copies): (u64, u64, Copies),
         bounds: &Bounds,
     ) -> Result<(TcpStream, Lent), Error> {
         let Some(counted) = self.lender() else { return Ok((socket, lent)) };
@@ -221,7 +219,7 @@ impl Lenders {
             socket,
             lent,
             end,
-            ends_copied,
+            copies,
             cached_to,
             vain: 0,
             told: told.clone(),
@@ -377,10 +375,10 @@ impl Job {
                 self.cached_to = to;
             }
             let mut count = (self.cached_to - at) as usize;
-            if self.ends_copied && self.lent.copied.is_none() && self.end - at <= TAIL + SENT as u64 {
-                match (self.end - at).saturating_sub(tail_of(&self.socket)) {
+            if self.lent.copied.is_none() {
+                match self.copies.pages(at, self.end, || tail_of(&self.socket)) {
                     0 => (self.lent.copied, self.lent.copied_from) = (Some(Copied::default()), at),
-                    pages => count = count.min(pages as usize),
+                    pages => count = count.min(usize::try_from(pages).unwrap_or(usize::MAX)),
                 }
             }
             let mut sent = 0;
@@ -435,6 +433,7 @@ mod tests {
     use tokio::net::TcpListener;
     use tokio_util::sync::CancellationToken;
 
+    use super::super::moving::TAIL;
     use super::*;
     use crate::server::{Server, StreamLimits};
 
@@ -508,7 +507,7 @@ mod tests {
             let (near, mut far) = pair().await;
             // One asks for more than there is, one for copies at the end.
             let (begin, end) = (number * 1_000_003, if number == 0 { i64::MAX as usize } else { LENGTH - number });
-            let to = (begin as u64, end as u64, number == 1);
+            let to = (begin as u64, end as u64, if number == 1 { Copies::End } else { Copies::None });
             let lend = server.streams.lenders.lend(&file, near, from(begin as u64), to, &bounds);
             let take = async {
                 let mut came = vec![0; end.min(LENGTH) - begin];
@@ -538,7 +537,7 @@ mod tests {
             let bounds = Bounds::new(abort.clone(), server.clone());
             let (near, mut far) = pair().await;
             let mut lend =
-                Box::pin(server.streams.lenders.lend(&file, near, from(0), (0, LENGTH as u64, false), &bounds));
+                Box::pin(server.streams.lenders.lend(&file, near, from(0), (0, LENGTH as u64, Copies::None), &bounds));
             if idle < SOON {
                 assert_eq!(lend.as_mut().await.unwrap_err().errno, Errno::ETIMEDOUT);
             } else {
@@ -568,7 +567,7 @@ mod tests {
         let bounds = Bounds::new(CancellationToken::new(), server.clone());
         let (near, mut far) = pair().await;
         let file = file_for(3);
-        let lend = server.streams.lenders.lend(&file, near, from(0), (0, LENGTH as u64, false), &bounds);
+        let lend = server.streams.lenders.lend(&file, near, from(0), (0, LENGTH as u64, Copies::None), &bounds);
         let take = async {
             let mut taken = vec![0; 1 << 20];
             while far.read(&mut taken).await.is_ok() {}
@@ -607,8 +606,8 @@ mod tests {
         let (file, panics): (_, Arc<dyn Descriptor>) = (file(), Arc::new(Panics));
         let ((near, mut far), (other, _other)) = (pair().await, pair().await);
         let lenders = &server.streams.lenders;
-        let good = lenders.lend(&file, near, from(0), (0, LENGTH as u64, false), &bounds);
-        let bad = lenders.lend(&panics, other, from(0), (0, LENGTH as u64, false), &bounds);
+        let good = lenders.lend(&file, near, from(0), (0, LENGTH as u64, Copies::None), &bounds);
+        let bad = lenders.lend(&panics, other, from(0), (0, LENGTH as u64, Copies::None), &bounds);
         let take = async {
             let mut all = vec![0; LENGTH];
             far.read_exact(&mut all[..1]).await.unwrap();
@@ -640,7 +639,7 @@ mod tests {
         let (near, far) = pair().await;
         drop(far);
         let file = file();
-        let lend = server.streams.lenders.lend(&file, near, from(0), (0, LENGTH as u64, false), &bounds);
+        let lend = server.streams.lenders.lend(&file, near, from(0), (0, LENGTH as u64, Copies::None), &bounds);
         let error = timeout(SOON, lend).await.unwrap().unwrap_err();
         assert!([Os::PIPE, Os::CONNRESET].map(|os| os.raw_os_error() as u32).contains(&error.errno.0), "{error}");
     }
@@ -652,7 +651,7 @@ mod tests {
         let (near, mut far) = pair().await;
         let lender = Arc::downgrade(&lenders.lender().unwrap().0);
         let lends = async move {
-            let lend = lenders.lend(&file, near, from(0), (0, LENGTH as u64, false), &bounds);
+            let lend = lenders.lend(&file, near, from(0), (0, LENGTH as u64, Copies::None), &bounds);
             assert!(timeout(Duration::from_millis(20), lend).await.is_err());
         };
         lends.await;

@@ -56,8 +56,8 @@ pub(super) struct Life {
     pub is_asked_after: bool,
     /// The connection may go on with another stream.
     pub more: bool,
-    /// What is sent is to be copied first.
-    pub copied: bool,
+    /// From that place in the file on what is sent is to be copied first.
+    pub copied: Option<u64>,
 }
 
 /// What bounds the moving of bytes.
@@ -217,7 +217,19 @@ const LITTLE: u64 = 64 * 1024;
 
 impl Life {
     pub async fn run(self, server: Arc<Server>, place: Place, entry: Entry) {
-        let Life { peer, modrev, moves, arrival, read, offset, length, appends, is_asked_after, more, copied } = self;
+        let Life {
+            peer,
+            modrev,
+            moves,
+            arrival,
+            read,
+            offset,
+            length,
+            appends,
+            is_asked_after,
+            more,
+            copied: asks_copies,
+        } = self;
         let bounds = Bounds::new(entry.aborted(), server.clone());
         let stream = arrive(arrival, &server, &bounds);
         // What ends before its length ends the connection: the peer is to know it by that.
@@ -230,10 +242,10 @@ impl Life {
                 let moved = async {
                     let stream = stream.await?;
                     let host = || Backing::Host(file.clone());
-                    let copies = match copied {
-                        true => Copies::All,
-                        false if is_asked_after && !more => Copies::End,
-                        false => Copies::None,
+                    let copies = match asks_copies {
+                        Some(place) => Copies::From(place),
+                        None if is_asked_after && !more => Copies::End,
+                        None => Copies::None,
                     };
                     let (mut way, count, copied) = match (Way::by_kernel(stream), read) {
                         (Way::Socket(socket), true) => {
@@ -263,6 +275,7 @@ impl Life {
                     if let Way::Socket(socket) = &way
                         && read
                         && is_asked_after
+                        && asks_copies.is_none()
                         && copied < count
                     {
                         // Behind it others are sent, of which some are always on the way.

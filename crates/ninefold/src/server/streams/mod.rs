@@ -283,9 +283,10 @@ pub(super) fn open(
         let Ask { read, offset, length, more, .. } = ask;
         let is_long = || length.is_some_and(|length| attr.size.saturating_sub(LONG) >= offset + length);
         let copied = match ask.copied {
-            Copied::No => false,
-            Copied::Yes => true,
-            Copied::UnlessLong => !is_long(),
+            Copied::No => None,
+            Copied::Yes => Some(offset),
+            Copied::UnlessLong => (!is_long()).then_some(offset),
+            Copied::Last(bytes) => length.map(|length| offset + length.saturating_sub(bytes)),
         };
         let life = Life { peer, modrev, moves, arrival, read, offset, length, appends, is_asked_after, more, copied };
         server.streams.opened.fetch_add(1, Ordering::Relaxed);

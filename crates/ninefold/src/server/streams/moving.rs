@@ -89,10 +89,24 @@ fn os(error: Os) -> Error {
 /// peer gets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Copies {
-    All,
+    /// From that place in the file on.
+    From(u64),
     /// As much at its end as the socket holds: when that is sent what came before it is taken, or nearly so, and nobody has to wait for the peer.
     End,
     None,
+}
+
+impl Copies {
+    /// So many bytes from `at` to `end` are sent as pages: 0 where copies begin. `tail` tells what the socket holds.
+    pub fn pages(self, at: u64, end: u64, tail: impl FnOnce() -> u64) -> u64 {
+        let left = end - at;
+        match self {
+            Copies::From(place) => left.min(place.saturating_sub(at)),
+            // Asked for where the next call may come to it.
+            Copies::End if left <= TAIL + SENT as u64 => left.saturating_sub(tail()),
+            Copies::End | Copies::None => left,
+        }
+    }
 }
 
 /// What was sent of a file.
@@ -119,7 +133,7 @@ pub(super) async fn to_peer(
     let end = length.map_or(i64::MAX as u64, |length| offset + length);
     let (mut at, mut cached_to, mut asked_to) = (offset, offset, offset);
     let (mut turn, mut by_memory) = (0, false);
-    let mut copied = (copies == Copies::All).then(Copied::default);
+    let mut copied = None;
     let (mut copied_from, mut is_full) = (offset, false);
     // From there on, as far as it lies in memory, others send it.
     let mut lent_from = offset;
@@ -127,7 +141,7 @@ pub(super) async fn to_peer(
         let soon = end.min(at + SENT as u64);
         if at >= lent_from && end - at >= LEAST_LENT && !by_memory && !file.is_slow() && is_cached(&**file, at, soon) {
             let lent = Lent { at, copied: copied.take(), copied_from, is_held_up: false };
-            let (before, to) = (at, (soon, end, copies == Copies::End));
+            let (before, to) = (at, (soon, end, copies));
             let is_held_up;
             (socket, Lent { at, copied, copied_from, is_held_up }) = lend(file, socket, lent, to, bounds).await?;
             is_full &= at == before;
@@ -151,12 +165,9 @@ pub(super) async fn to_peer(
         };
         let mut left = end - at;
         if copied.is_none() {
-            // Asked for where the next call may come to it.
-            let is_near = left <= TAIL + SENT as u64;
-            let tail = if copies == Copies::End && is_near { tail(&socket) } else { 0 };
-            match left.checked_sub(tail) {
-                None | Some(0) => (copied, copied_from) = (Some(Copied::default()), at),
-                Some(pages) => left = pages,
+            match copies.pages(at, end, || tail(&socket)) {
+                0 => (copied, copied_from) = (Some(Copied::default()), at),
+                pages => left = pages,
             }
         }
         let want = usize::try_from(left).unwrap_or(usize::MAX).min(SENT);
@@ -274,7 +285,7 @@ async fn lend(
     file: &File,
     socket: Arc<Socket>,
     lent: Lent,
-    to: (u64, u64, bool),
+    to: (u64, u64, Copies),
     bounds: &Bounds,
 ) -> Result<(Arc<Socket>, Lent), Error> {
     match Arc::try_unwrap(socket) {
