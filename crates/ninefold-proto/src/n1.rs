@@ -26,7 +26,7 @@ pub mod stream {
     pub const ALL: u32 = 7;
     /// See [`UNLESS_LONG`].
     pub const LONG: u64 = 16 << 20;
-    /// With [`COPIED`] alone, of a stream that has a length: the flags from this bit on are how many times [`LAST_UNIT`] of its last bytes are copied, behind pages.
+    /// With [`COPIED`] and without [`UNLESS_LONG`], of a stream that has a length: the flags from this bit on are how many times [`LAST_UNIT`] of its last bytes are copied, behind pages.
     /// 0: all of it is.
     pub const LAST_BIT: u32 = 8;
     pub const LAST_UNIT: u64 = 64 << 10;

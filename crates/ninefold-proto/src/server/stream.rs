@@ -39,7 +39,12 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
                     }
                     (true, false, last) => Copied::Last(u64::from(last) * stream::LAST_UNIT),
                     (false, true, _) => return refused(Errno::EINVAL, "UNLESS_LONG is of streams with COPIED"),
-                    _ => return refused(Errno::EINVAL, "how many bytes are copied is of streams with COPIED alone"),
+                    _ => {
+                        return refused(
+                            Errno::EINVAL,
+                            "how many bytes are copied is of streams with COPIED, and without UNLESS_LONG",
+                        );
+                    }
                 };
                 if (more || copied != Copied::No) && !read {
                     return refused(Errno::EINVAL, "MORE and COPIED are of streams that are read");

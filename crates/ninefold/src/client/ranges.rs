@@ -39,7 +39,7 @@ use super::file::File;
 use super::stream::{Granted, Stream, Track};
 use crate::transport::tcp_finds_the_rate;
 use line::Line;
-use part::{Held, Part};
+use part::{Held, Part, Span};
 use round::{Cut, Rest, Round, worth};
 use takeover::{slowest, window};
 pub(super) use width::{AT_ONCE, Width};
@@ -348,7 +348,7 @@ impl Ranges {
         if first.0 == first.1 {
             self.queue.pop_front();
         }
-        // What is put back behind that is looked at by nobody.
+        // From now on all that is put back is copied too: a look at the file may be under way.
         self.copies |= cut.copies > 0 && self.queue.is_empty();
         Some(piece)
     }
@@ -357,7 +357,7 @@ impl Ranges {
     /// whether the file is changed. Who looks at the file now, and finds it as it was, need not look again at the end
     /// ([`Ranges::is_settled`]).
     pub fn is_settling(&self) -> bool {
-        self.copies && self.is_watched() && self.parts.values().all(|part| part.pages_left() == 0)
+        self.copies && self.is_watched() && self.parts.values().all(|part| part.span.pages_left() == 0)
     }
 
     /// Behind the end: whether nothing was changed from the moment from which on only copies came.
@@ -456,7 +456,7 @@ impl Ranges {
                     }
                     self.is_changed |= is_changed;
                     self.is_unchanged = is_vouched_for;
-                    self.is_doubtful |= ended.brought_copies() && !is_vouched_for;
+                    self.is_doubtful |= ended.span.brought_copies() && !is_vouched_for;
                     // Its connection goes on, if there is anything left for it.
                     if self.lines.get(&ended.line).is_some_and(|line| line.parts.is_empty()) {
                         self.follow(ended.line);
@@ -484,21 +484,20 @@ impl Ranges {
             line.track = track;
         }
         let part = self.parts.get_mut(&number)?;
-        let offset = part.next;
+        let offset = part.span.next;
         let length = part.left().min(data.len() as u64);
-        part.next += length;
+        part.span.next += length;
         let begins = !std::mem::replace(&mut part.has_begun, true);
         // One that was cut short stops there: what it brings behind is not waited for, nor its end.
-        let (is_cut, brought_copies, line) =
-            (part.next == part.end && part.end < part.until, part.brought_copies(), part.line);
+        let (span, line) = (part.span, part.line);
         self.file.client.join(&part.client);
         if let Some(line) = self.lines.get_mut(&line) {
             line.came(length, begins || is_elsewhere, self.trip, now);
         }
-        if is_cut {
+        if span.is_cut_and_over() {
             drop(stream);
             // Nobody tells what became of the file when that came.
-            self.is_doubtful |= brought_copies;
+            self.is_doubtful |= span.brought_copies();
             self.remove(number);
             self.part_with(line);
         } else {
@@ -615,8 +614,8 @@ impl Ranges {
             }
             part.waiting.abort();
             // Nobody tells what became of the file when that came.
-            self.is_doubtful |= part.brought_copies();
-            self.put_back(part.next, part.end);
+            self.is_doubtful |= part.span.brought_copies();
+            self.put_back(part.span.next, part.span.end);
         }
         for (number, part) in done.into_iter().rev() {
             self.enter(number, part);
@@ -670,7 +669,7 @@ impl Ranges {
         };
         let (waiting, _) = AbortHandle::new_pair();
         let part =
-            Part { next: offset, end, until: end, has_begun: false, lent_to, line, client: client.clone(), waiting };
+            Part { span: Span::new((offset, end), lent_to), has_begun: false, line, client: client.clone(), waiting };
         self.enter(number, part);
         self.wait(number, async move {
             let opened = match opening {
@@ -710,7 +709,7 @@ impl Ranges {
         // They come one behind another.
         let coming = line.parts.iter().rposition(|number| part(number).is_some_and(|part| part.has_begun))?;
         // One that was cut short ends its connection.
-        let is_cut = line.parts.get(coming).and_then(part).is_some_and(|part| part.end < part.until);
+        let is_cut = line.parts.get(coming).and_then(part).is_some_and(|part| part.span.end < part.span.until);
         let behind = line.parts.len() - 1 - coming;
         let left = line.parts.iter().filter_map(part).map(Part::left).sum();
         let most = if self.even.is_some() || self.width.trial().is_some() { 1 } else { LINE };
@@ -778,7 +777,7 @@ impl Ranges {
 
     /// Whether there is anything that more streams could bring. What is evenly parted ends while all connections still grow.
     fn can_widen(&self) -> bool {
-        let is_worth_it = |part: &Part| part.pages_left() >= 2 * LEAST;
+        let is_worth_it = |part: &Part| part.span.pages_left() >= 2 * LEAST;
         self.even.is_none() && (!self.queue.is_empty() || self.parts.values().any(is_worth_it))
     }
 
@@ -801,21 +800,19 @@ impl Ranges {
         }
         for _ in self.staying()..wanted {
             // What is behind another on its connection comes when that has come, and both fail with it.
-            // And nobody tells of what came of a copy that is cut short.
             let (lines, now) = (&self.lines, Instant::now());
-            let worth = |(number, part): &(&usize, &mut Part)| {
+            let is_worth_it = |(number, part): &(&usize, &mut Part)| {
                 let Some(line) = lines.get(&part.line) else { return false };
                 let is_last = line.parts.back() == Some(*number);
                 let is_its_turn = part.has_begun || line.parts.front() == Some(*number);
                 let is_long = || line.lasts(part.left(), self.trip, now) > self.trip * TRIPS;
-                is_last && is_its_turn && part.pages_left() >= 2 * LEAST && is_long()
+                is_last && is_its_turn && part.span.pages_left() >= 2 * LEAST && is_long()
             };
-            let most = self.parts.iter_mut().filter(worth).max_by_key(|(_, part)| part.left());
+            let most = self.parts.iter_mut().filter(is_worth_it).max_by_key(|(_, part)| part.left());
             let Some((_, most)) = most else { return };
-            let (middle, end) = (most.next + (most.left() / 2).min(most.pages_left()), most.end);
-            let copies = if self.copies { end - middle } else { end - most.lent_to.min(end) };
-            most.end = middle;
-            self.begin(Piece { from: middle, to: end, copies }, None);
+            let other = most.span.part();
+            let copies = other.end - if self.copies { other.next } else { other.lent_to };
+            self.begin(Piece { from: other.next, to: other.end, copies }, None);
         }
     }
 }

@@ -243,6 +243,7 @@ async fn only_the_last_of_a_stream_is_copied_where_that_is_asked_and_its_end_wai
         let mut got = exactly(&mut data, taken).await;
         // The rest lies in the sockets, and the end was told when it was sent.
         assert_eq!(soon("its end", s.end(opened.id, 0)).await, Ok((len, opened.modrev)), "{flags:x}");
+        assert_eq!(bed.server.streams(), usize::from(flags & MORE == 0), "who takes nothing keeps its place");
         let file = std::fs::OpenOptions::new().write(true).open(bed.path(&name)).unwrap();
         file.write_all_at(&vec![0; len as usize], 0).unwrap();
         got.append(&mut exactly(&mut data, len - taken).await);
@@ -314,10 +315,52 @@ async fn a_file_that_ends_before_or_in_what_is_copied_ends_there() {
         let name = fid.to_string();
         let bytes = bed.file(&name, len as usize);
         s.open_file(fid, &name, 0).await;
-        let opened = s.stream_as(0, fid, 0, len + more).await.unwrap();
-        let mut data = bed.data(&opened.token).await;
-        assert!(all(&mut data).await.unwrap() == bytes, "{len} and {more}");
-        assert_eq!(soon("its end", s.end(opened.id, 0)).await, Ok((len, opened.modrev)));
+        for flags in [0, COPIED, last(1), last(16), MORE | last(16)] {
+            let opened = s.stream_as(flags, fid, 0, len + more).await.unwrap();
+            let mut data = bed.data(&opened.token).await;
+            assert!(all(&mut data).await.unwrap() == bytes, "{len} and {more}, {flags:x}");
+            assert_eq!(soon("its end", s.end(opened.id, 0)).await, Ok((len, opened.modrev)), "{flags:x}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_and_copies_of_any_length_make_the_file() {
+    let bed = Bed::new();
+    let mut s = bed.session("9P2000.L.n1", "host").await;
+    // Those that are handed to who sends what lies in memory, and those that are too short for that.
+    for (fid, len) in [(1, 1), (2, 64 << 10), (3, 200 << 10), (4, 3 * MIB + 5)] {
+        let name = fid.to_string();
+        let bytes = bed.file(&name, len as usize);
+        s.open_file(fid, &name, 0).await;
+        for units in [1, 2, 3, 4, 47, 48, 49] {
+            let opened = s.stream_as(last(units), fid, 0, len).await.unwrap();
+            let mut data = bed.data(&opened.token).await;
+            assert!(all(&mut data).await.unwrap() == bytes, "{units} of {len}");
+            assert_eq!(soon("its end", s.end(opened.id, 0)).await, Ok((len, opened.modrev)));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_takes_no_pages_behind_which_little_is_copied_keeps_its_place() {
+    let bed = Bed::new();
+    let mut s = bed.session("9P2000.L.n1", "host").await;
+    let len = MIB / 2;
+    bed.file("f", len as usize);
+    s.open_file(1, "f", 0).await;
+    // The second is shorter than it was to be: nothing of it is copied.
+    for more in [0, 1 << 30] {
+        let opened = s.stream_as(last(1), 1, 0, len + more).await.unwrap();
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(16 * 1024).unwrap();
+        let mut data = socket.connect(bed.address).await.unwrap();
+        data.write_all(&opening(&opened.token)).await.unwrap();
+        assert_eq!(soon("its end", s.end(opened.id, 0)).await, Ok((len, opened.modrev)), "{more}");
+        assert_eq!(bed.server.streams(), 1, "{more}");
+        assert_eq!(all(&mut data).await.unwrap().len() as u64, len);
+        drop(data);
+        bed.quiet().await;
     }
 }
 

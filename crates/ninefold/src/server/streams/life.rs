@@ -275,11 +275,16 @@ impl Life {
                     if let Way::Socket(socket) = &way
                         && read
                         && is_asked_after
-                        && asks_copies.is_none()
                         && copied < count
                     {
-                        // Behind it others are sent, of which some are always on the way.
-                        is_taken = !goes_on(count) && moving::wait_until_taken(socket, copied, &bounds).await?;
+                        if asks_copies.is_none() {
+                            // Behind it others are sent, of which some are always on the way.
+                            is_taken = !goes_on(count) && moving::wait_until_taken(socket, copied, &bounds).await?;
+                        }
+                        // Who asks for copies looks at the file when he has the pages before them: nobody waited for those.
+                        if asks_copies.is_some() || !is_taken {
+                            lies_in_socket = count;
+                        }
                     }
                     Ok::<_, Error>((count, way, is_taken))
                 };

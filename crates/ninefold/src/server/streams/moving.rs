@@ -582,6 +582,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn pages_are_what_comes_before_copies() {
+        let unknown = || -> u64 { panic!("the socket was asked") };
+        assert_eq!(Copies::None.pages(10, 100, unknown), 90);
+        assert_eq!([10, 59, 60, 99].map(|at| Copies::From(60).pages(at, 100, unknown)), [50, 1, 0, 0]);
+        assert_eq!(
+            [Copies::From(0), Copies::From(10), Copies::From(200)].map(|c| c.pages(10, 100, unknown)),
+            [0, 0, 90]
+        );
+        let far = TAIL + SENT as u64 + 1;
+        assert_eq!(Copies::End.pages(0, far, unknown), far);
+        assert_eq!([0, 30, 90, 91].map(|tail| Copies::End.pages(10, 100, || tail)), [90, 60, 0, 0]);
+    }
+
+    #[test]
     fn the_last_look_is_about_when_all_is_taken() {
         let ms = Duration::from_millis;
         // Nothing is known of the rate, then much is left, then little.
