@@ -57,7 +57,7 @@ pub(super) struct Life {
     /// The connection may go on with another stream.
     pub more: bool,
     /// From that place in the file on what is sent is to be copied first.
-    pub copied: Option<u64>,
+    pub copies_from: Option<u64>,
 }
 
 /// What bounds the moving of bytes.
@@ -217,19 +217,8 @@ const LITTLE: u64 = 64 * 1024;
 
 impl Life {
     pub async fn run(self, server: Arc<Server>, place: Place, entry: Entry) {
-        let Life {
-            peer,
-            modrev,
-            moves,
-            arrival,
-            read,
-            offset,
-            length,
-            appends,
-            is_asked_after,
-            more,
-            copied: asks_copies,
-        } = self;
+        let Life { peer, modrev, moves, arrival, read, offset, length, appends, is_asked_after, more, copies_from } =
+            self;
         let bounds = Bounds::new(entry.aborted(), server.clone());
         let stream = arrive(arrival, &server, &bounds);
         // What ends before its length ends the connection: the peer is to know it by that.
@@ -242,7 +231,7 @@ impl Life {
                 let moved = async {
                     let stream = stream.await?;
                     let host = || Backing::Host(file.clone());
-                    let copies = match asks_copies {
+                    let copies = match copies_from {
                         Some(place) => Copies::From(place),
                         None if is_asked_after && !more => Copies::End,
                         None => Copies::None,
@@ -277,12 +266,12 @@ impl Life {
                         && is_asked_after
                         && copied < count
                     {
-                        if asks_copies.is_none() {
+                        if copies_from.is_none() {
                             // Behind it others are sent, of which some are always on the way.
                             is_taken = !goes_on(count) && moving::wait_until_taken(socket, copied, &bounds).await?;
                         }
                         // Who asks for copies looks at the file when he has the pages before them: nobody waited for those.
-                        if asks_copies.is_some() || !is_taken {
+                        if copies_from.is_some() || !is_taken {
                             lies_in_socket = count;
                         }
                     }

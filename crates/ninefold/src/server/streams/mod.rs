@@ -282,13 +282,14 @@ pub(super) fn open(
         let is_asked_after = ask.dialect == Dialect::Linux;
         let Ask { read, offset, length, more, .. } = ask;
         let is_long = || length.is_some_and(|length| attr.size.saturating_sub(LONG) >= offset + length);
-        let copied = match ask.copied {
+        let copies_from = match ask.copied {
             Copied::No => None,
             Copied::Yes => Some(offset),
             Copied::UnlessLong => (!is_long()).then_some(offset),
             Copied::Last(bytes) => length.map(|length| offset + length.saturating_sub(bytes)),
         };
-        let life = Life { peer, modrev, moves, arrival, read, offset, length, appends, is_asked_after, more, copied };
+        let life =
+            Life { peer, modrev, moves, arrival, read, offset, length, appends, is_asked_after, more, copies_from };
         server.streams.opened.fetch_add(1, Ordering::Relaxed);
         server.streams.tasks.spawn(life.run(server.clone(), place, entry));
         Ok(Done::Streaming(streaming))
