@@ -33,7 +33,7 @@ use super::held::{AHEAD, Held, tflush};
 use super::incoming::Incoming;
 use super::large::{Large, Wanted};
 use super::outlet::Outlet;
-use super::streams::OfConnection;
+use super::streams::{self, OfConnection};
 use super::{Answer, Cx, Data, Server};
 use crate::transport::{Peer, PipeShare, Stream};
 
@@ -153,7 +153,7 @@ struct Membership {
 impl Drop for Membership {
     fn drop(&mut self) {
         self.server.sessions.leave(self.connection);
-        self.streams.end_all(true);
+        streams::end_all(&self.server, &self.streams, true);
     }
 }
 
@@ -486,7 +486,7 @@ impl Connection {
     /// Does what the session says of a frame; one that has to wait is its caller's.
     fn act_on(&mut self, event: Result<Event<'_, Handle>, Violation>, frame: Option<&Bytes>) {
         if std::mem::replace(&mut self.resets, self.session.resets()) != self.resets {
-            self.streams.end_all(false);
+            streams::end_all(&self.server, &self.streams, false);
         }
         match event {
             Ok(Event::Handled | Event::Wait) => {}
@@ -785,7 +785,7 @@ impl Connection {
         self.held = Held::default();
         self.arrived = BytesMut::new();
         self.incoming.stop();
-        self.streams.end_all(true);
+        streams::end_all(&self.server, &self.streams, true);
         self.cancel_all();
         match end {
             // What was begun is still answered, also to a peer that closed only its own direction; the session

@@ -128,7 +128,7 @@ pub(super) fn execute(
                 streams::Ask { dialect: request.dialect, file, read, offset, length, appends, more, copied, token };
             streams::open(server, peer, cx, of, ask)
         }
-        Op::StreamEnd { id, abort } => streams::end(cx, of, id, abort),
+        Op::StreamEnd { id, abort } => streams::end(server, cx, of, id, abort),
         Op::Fsync { file, datasync } => file.fsync(cx, datasync).map(unit),
         Op::Lock { file, kind, start, length, proc_id, client_id, wait } => {
             let lock = Lock { kind: lock_kind(kind), start, length, proc_id, client_id: client_id.to_vec() };

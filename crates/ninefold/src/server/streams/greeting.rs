@@ -1,4 +1,4 @@
-//! The first bytes of a connection: a session's Tversion, or the preface and the token of a stream.
+//! The first bytes of a connection: a session's Tversion, or the preface and the token of a stream, and what they are good for.
 //!
 //! Nothing is taken of a data connection but these: what follows is the file's, and the kernel's to move.
 
@@ -7,29 +7,22 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use bytes::BytesMut;
 use ninefold_proto::n1::stream::{OPENING, PREFACE, PREFACE_OWN};
 use ninefold_proto::types::StreamToken;
+use ninefold_proto::{Errno, Error};
 use tokio::io::{AsyncReadExt, Interest};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
-use tracing::debug;
 
+use super::life::Life;
 use super::origin::Origin;
-use super::places::Place;
-use super::tokens::{Claim, Early, Handover, Said};
-use super::{StreamLimits, closing};
+use super::tokens::{Claim, Early, Said};
+use super::{closing, data_connection};
 use crate::server::Server;
 use crate::server::connection::Connection;
 use crate::transport::{Peer, Stream};
-
-/// How long the end of a peer is waited for by a server that ends itself: what it has sent leaves all the same.
-const FAREWELL: Duration = Duration::from_millis(500);
-
-/// A peer that takes nothing for so long, of what lies in a socket, is not waited for.
-const STEP: Duration = Duration::from_secs(1);
 
 /// Connections that have not said what they are.
 #[derive(Debug, Default)]
@@ -76,14 +69,14 @@ impl Table {
 }
 
 /// A place among them.
-struct Waits<'s> {
+pub(super) struct Waits<'s> {
     server: &'s Server,
     number: u64,
-    evicted: CancellationToken,
+    pub evicted: CancellationToken,
 }
 
 impl<'s> Waits<'s> {
-    fn begin(server: &'s Server, peer: &Peer) -> Waits<'s> {
+    pub fn begin(server: &'s Server, peer: &Peer) -> Waits<'s> {
         let evicted = CancellationToken::new();
         let mut table = server.streams.silent.0.lock().unwrap_or_else(PoisonError::into_inner);
         let number = table.enter(Origin::of(peer), evicted.clone());
@@ -101,7 +94,7 @@ impl Drop for Waits<'_> {
 }
 
 /// What a connection is.
-enum Heard {
+pub(super) enum Heard {
     /// A session that began with these bytes.
     Session(BytesMut),
     Stream(Said),
@@ -125,7 +118,14 @@ pub(in crate::server) async fn receive(server: Arc<Server>, mut stream: Stream, 
                 Heard::Session(bytes) => bytes,
                 Heard::Stream(said) => {
                     // Closed, it is reset.
-                    drop(hand_over(&server, stream, &peer, &said, &waits).await);
+                    if let Ok((stream, life)) = claim(&server, stream, &peer, &said, &waits).await {
+                        drop(server.streams.tasks.spawn(data_connection::carry(
+                            server.clone(),
+                            Ok(stream),
+                            peer,
+                            life,
+                        )));
+                    }
                     return;
                 }
                 Heard::Silent => {
@@ -140,102 +140,53 @@ pub(in crate::server) async fn receive(server: Arc<Server>, mut stream: Stream, 
     Connection::new(server, stream, peer, id, begun, began).run().await;
 }
 
-/// The same of a data connection that goes on behind a stream: with another one, or not at all. Its peer may not have taken all of that stream, and
-/// gets it whatever comes: see [`part`].
-pub(super) async fn receive_next(server: Arc<Server>, mut stream: Stream, peer: Peer) {
-    let StreamLimits { idle, .. } = server.streams.limits;
-    let waits = Waits::begin(&server, &peer);
-    match hear(&server, &mut stream, &waits, Instant::now() + idle).await {
-        Heard::Stream(said) => match hand_over(&server, stream, &peer, &said, &waits).await {
-            Some(back) => stream = back,
-            None => return,
-        },
-        // It was ended.
-        Heard::Session(bytes) if bytes.is_empty() => {}
-        Heard::Session(_) => {
-            server.streams.refuse();
-            server
-                .streams
-                .tell(&peer, "data connection closed: what came behind a stream is not the preface of another");
-        }
-        Heard::Silent => {
-            server.streams.unheard.fetch_add(1, Ordering::Relaxed);
-            debug!(%peer, "data connection closed: no other stream came behind the one that it was for");
-        }
-        Heard::Ended => {}
-    }
-    end(&server, stream, waits).await;
-}
-
-/// Parts with a data connection whose last stream went well, and in which tokens of others may lie. It is closed by an end, when its peer has taken
-/// all, or takes none of it for as long as one may say nothing, or takes as long as on a stream on which nothing moves. Until then it has a place among
-/// those that say nothing, and makes way as they do.
-pub(super) async fn part(server: Arc<Server>, stream: Stream, peer: Peer) {
-    let waits = Waits::begin(&server, &peer);
-    end(&server, stream, waits).await;
-}
-
-/// The end of a connection behind its only stream: that one's place is free when the peer has taken it, or takes nothing.
-pub(super) async fn let_take(server: Arc<Server>, stream: Stream, place: Place) {
-    closing::let_end(stream, STEP, server.streams.limits.idle, drained(&server)).await;
-    drop(place);
-}
-
-/// The server has waited long enough behind its end.
-async fn drained(server: &Server) {
-    server.draining.begun().await;
-    tokio::time::sleep(FAREWELL).await;
-}
-
-async fn end(server: &Server, stream: Stream, waits: Waits<'_>) {
-    let hurry = async {
-        tokio::select! {
-            () = waits.evicted.cancelled() => {}
-            () = drained(server) => {}
-        }
-    };
-    closing::let_end(stream, server.limits.handshake, server.streams.limits.idle, hurry).await;
-}
-
-/// Gives a data connection to the stream of its token; back where there is none.
-async fn hand_over(server: &Server, mut stream: Stream, peer: &Peer, said: &Said, waits: &Waits<'_>) -> Option<Stream> {
+/// The stream of a data connection's token; where there is none, the connection.
+pub(super) async fn claim(
+    server: &Server,
+    mut stream: Stream,
+    peer: &Peer,
+    said: &Said,
+    waits: &Waits<'_>,
+) -> Result<(Stream, Box<Life>), Stream> {
     closing::by_reset(&stream);
     let claimed = match server.streams.tokens.claim(said, peer) {
-        Claim::Stream(handover) => Some(handover),
-        Claim::Early(early) => {
-            tokio::select! {
-                biased;
-                claimed = until_asked_for(server, early, waits) => claimed,
+        Claim::Stream(life) => Some(life),
+        Claim::Early(mut early) => tokio::select! {
+            biased;
+            claimed = until_asked_for(server, &mut early, waits) => claimed,
+            () = gone(&mut stream) => {
+                // It may have been asked for at this moment.
+                if let Some(life) = early.close() {
+                    life.give_up(Error::with_text(Errno::ECONNRESET, "the stream's data connection was closed"));
+                }
                 // Who gave it up before anybody asked for its stream has done nothing wrong.
-                () = gone(&mut stream) => return Some(stream),
+                return Err(stream);
             }
-        }
+        },
         Claim::Nothing => None,
     };
-    let back = match claimed {
-        Some(handover) => handover.send(stream).err(),
-        None => Some(stream),
-    };
-    if back.is_some() {
-        server.streams.refuse();
-        server.streams.tell(peer, "data connection closed: its token is good for no stream");
+    match claimed {
+        Some(life) => Ok((stream, life)),
+        None => {
+            server.streams.refuse();
+            server.streams.tell(peer, "data connection closed: its token is good for no stream");
+            Err(stream)
+        }
     }
-    back
 }
 
 /// Waits for the Tstream that a token of the client's own came before: as long as a connection may take to say what it is, and among those
 /// that say nothing.
-async fn until_asked_for(server: &Server, mut early: Early<'_>, waits: &Waits<'_>) -> Option<Handover> {
+async fn until_asked_for(server: &Server, early: &mut Early<'_, Box<Life>>, waits: &Waits<'_>) -> Option<Box<Life>> {
     tokio::select! {
         biased;
-        told = &mut early.stream => return told.ok(),
+        asked = early.comes() => return asked,
         () = server.draining.begun() => {}
         () = waits.evicted.cancelled() => {}
         () = tokio::time::sleep(server.limits.handshake) => {}
     }
-    // Who was told at this moment is not left waiting.
-    early.stream.close();
-    early.stream.try_recv().ok()
+    // Who was asked for at this moment is not left waiting.
+    early.close()
 }
 
 /// Waits for the end of a peer that has sent nothing behind its token, or its reset; for ever where that is not to be seen without taking what it sent.
@@ -247,7 +198,8 @@ async fn gone(stream: &mut Stream) {
     while stream.ready(Interest::ERROR).await.is_ok_and(|ready| !ready.is_error()) {}
 }
 
-async fn hear(server: &Server, stream: &mut Stream, waits: &Waits<'_>, deadline: Instant) -> Heard {
+/// Hears it, until `deadline`.
+pub(super) async fn hear(server: &Server, stream: &mut Stream, waits: &Waits<'_>, deadline: Instant) -> Heard {
     let (mut bytes, mut n) = ([0; OPENING], 0);
     while n < OPENING {
         let read = tokio::select! {

@@ -18,20 +18,12 @@ use super::lending::Lenders;
 use super::moving::{self, Copies};
 use super::pace::Pace;
 use super::places::Place;
-use super::port::Port;
 use super::table::{Ended, Entry, Hold};
-use super::tokens::Ticket;
-use super::{StreamLimits, copying, greeting};
+use super::{StreamLimits, copying};
 use crate::server::conduit::Seen;
 use crate::server::dispatch::{Handle, outlive, survive};
 use crate::server::{Cx, Server};
 use crate::transport::{Peer, Stream};
-
-/// From where the data connection comes.
-pub(super) enum Arrival {
-    Token(Ticket),
-    Port(Port),
-}
 
 /// How the bytes move.
 pub(super) enum Moves {
@@ -40,13 +32,16 @@ pub(super) enum Moves {
     ByFile(Hold),
 }
 
+/// A stream. Dropped before it has run, it ends in an error.
 pub(super) struct Life {
+    pub server: Arc<Server>,
+    pub place: Place,
+    pub entry: Entry,
     /// Of the session.
     pub peer: Peer,
     /// Of the file, as the Rstream told it.
     pub modrev: u64,
     pub moves: Moves,
-    pub arrival: Arrival,
     pub read: bool,
     pub offset: u64,
     pub length: Option<u64>,
@@ -215,12 +210,57 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Bytes that may lie in a socket without a place at the server.
 const LITTLE: u64 = 64 * 1024;
 
+/// What becomes of a data connection behind a stream.
+pub(super) enum Next {
+    /// Another stream may come.
+    Another(Stream),
+    /// None does, but tokens may lie in it.
+    Parts(Stream),
+    /// None does, and the peer is to have the time to take what was sent, for which the stream keeps its place.
+    IsTaken(Stream, Place),
+    /// It is closed.
+    Gone,
+}
+
+impl std::fmt::Debug for Life {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Life").field("entry", &self.entry).field("peer", &self.peer).finish_non_exhaustive()
+    }
+}
+
 impl Life {
-    pub async fn run(self, server: Arc<Server>, place: Place, entry: Entry) {
-        let Life { peer, modrev, moves, arrival, read, offset, length, appends, is_asked_after, more, copies_from } =
-            self;
+    /// Cancelled, it is to end before its time.
+    pub fn abort(&self) -> CancellationToken {
+        self.entry.aborted()
+    }
+
+    /// Ends it: its data connection has not come.
+    pub fn give_up(self: Box<Life>, why: Error) {
+        // Without a runtime nobody waits for files, or for what is told.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let server = self.server.clone();
+            drop(server.streams.tasks.spawn_on(async move { drop(self.run(Err(why)).await) }, &runtime));
+        }
+    }
+
+    /// The whole of it, with its data connection, or with what became of that.
+    pub async fn run(self: Box<Life>, arrived: Result<Stream, Error>) -> Next {
+        let Life {
+            server,
+            place,
+            entry,
+            peer,
+            modrev,
+            moves,
+            read,
+            offset,
+            length,
+            appends,
+            is_asked_after,
+            more,
+            copies_from,
+        } = *self;
         let bounds = Bounds::new(entry.aborted(), server.clone());
-        let stream = arrive(arrival, &server, &bounds);
         // What ends before its length ends the connection: the peer is to know it by that.
         let goes_on = |count| more && length == Some(count);
         // So much of it may still lie in the socket.
@@ -229,7 +269,7 @@ impl Life {
         let moved = match moves {
             Moves::InKernel(file) => {
                 let moved = async {
-                    let stream = stream.await?;
+                    let stream = arrived?;
                     let host = || Backing::Host(file.clone());
                     let copies = match copies_from {
                         Some(place) => Copies::From(place),
@@ -287,7 +327,7 @@ impl Life {
             }
             Moves::Conveyed(hold, conduit) => {
                 let moved = async {
-                    let mut stream = stream.await?;
+                    let mut stream = arrived?;
                     let (count, seen) = match conduit {
                         Conduit::Source(source) => conveying::to_peer(source, &mut stream, length, &bounds).await?,
                         Conduit::Sink(sink) => {
@@ -319,7 +359,7 @@ impl Life {
             }
             Moves::ByFile(hold) => {
                 let moved = async {
-                    let mut stream = stream.await?;
+                    let mut stream = arrived?;
                     let backing = Backing::File(hold.file.clone());
                     let count = match read {
                         true => copying::to_peer(&backing, &mut stream, offset, length, &bounds).await?,
@@ -353,27 +393,18 @@ impl Life {
         };
         server.streams.count_end(&peer, end.as_ref().err());
         let next = match next {
+            None => Next::Gone,
+            Some(stream) if went_on => Next::Another(stream),
+            Some(stream) if more => Next::Parts(stream),
             // Who takes nothing has no more of such than of streams.
-            Some(stream) if !more => {
-                drop(server.streams.tasks.spawn(greeting::let_take(server.clone(), stream, place)));
-                None
-            }
-            next => {
-                drop(place);
-                next
+            Some(stream) => {
+                entry.end(end, is_asked_after);
+                return Next::IsTaken(stream, place);
             }
         };
+        drop(place);
         entry.end(end, is_asked_after);
-        match (next, went_on) {
-            (Some(stream), true) => {
-                drop(server.streams.tasks.spawn(greeting::receive_next(server.clone(), stream, peer)))
-            }
-            // Tokens of others may lie in it.
-            (Some(stream), false) => {
-                drop(server.streams.tasks.spawn(greeting::part(server.clone(), stream, peer)));
-            }
-            (None, _) => {}
-        }
+        next
     }
 }
 
@@ -382,28 +413,4 @@ async fn modrev_of(file: &Handle) -> Result<u64, Error> {
     let cx = Cx::detached();
     let attr = outlive(survive(|| file.getattr(&cx, getattr::ALL)).wait()).await?;
     Ok(super::modrev(&attr))
-}
-
-/// The data connection.
-async fn arrive(arrival: Arrival, server: &Server, bounds: &Bounds) -> Result<Stream, Error> {
-    let limits = &server.streams.limits;
-    let comes = async {
-        match arrival {
-            Arrival::Token(mut ticket) => match timeout(limits.token, &mut ticket.connection).await {
-                Ok(Ok(stream)) => Ok(stream),
-                // It had come before, and went.
-                Ok(Err(_)) => Err(Error::with_text(Errno::ECONNRESET, "the stream's data connection was closed")),
-                Err(_) => Err(Error::with_text(Errno::ETIMEDOUT, "nobody came with the stream's token in time")),
-            },
-            Arrival::Port(port) => match timeout(limits.port, port.accept(&server.streams)).await {
-                Ok(accepted) => accepted.map_err(|error| of_peer(&error)),
-                Err(_) => Err(Error::with_text(Errno::ETIMEDOUT, "nobody came to the stream's port in time")),
-            },
-        }
-    };
-    tokio::select! {
-        biased;
-        () = bounds.abort.cancelled() => Err(aborted()),
-        arrived = comes => arrived,
-    }
 }

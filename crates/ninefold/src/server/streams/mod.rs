@@ -1,7 +1,7 @@
 //! Streams on the server's side (docs/protocol.md, "Streams"): file data past the messages, over connections of their own.
 //!
 //! Tstream comes to [`open`]: the stream gets a place in the table of its connection ([`table`]), a token ([`tokens`]) or, in
-//! `.s`, a port ([`port`]), and a task ([`life`]) that waits for the data connection and then moves the bytes: between file and
+//! `.s`, a port ([`port`]), and [waits](waiting) for its data connection. That carries it ([`data_connection`]) from beginning to end ([`life`]), and others behind it: bytes move between file and
 //! socket in the kernel where the file server gives a [`Descriptor`] ([`moving`], and [`lending`] what lies in memory), by its conduits where it has them ([`conveying`]), else
 //! by its reads and writes ([`copying`]).
 //! Every fresh connection is heard first by [`greeting`], which tells data connections from sessions, and again when it goes on
@@ -16,6 +16,7 @@ mod closing;
 mod conveying;
 mod copied;
 mod copying;
+mod data_connection;
 mod descriptor;
 mod greeting;
 mod lending;
@@ -28,6 +29,7 @@ mod places;
 mod port;
 mod table;
 mod tokens;
+mod waiting;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -49,7 +51,7 @@ pub(super) use table::OfConnection;
 use self::conveying::Conduit;
 use self::greeting::Silent;
 use self::lending::Lenders;
-use self::life::{Arrival, Life, Moves};
+use self::life::{Life, Moves};
 use self::places::{Place, Places};
 use self::tokens::Tokens;
 use super::dispatch::{Handle, outlive, survive};
@@ -115,7 +117,7 @@ pub struct StreamCounts {
 #[derive(Debug)]
 pub(super) struct Streams {
     limits: StreamLimits,
-    tokens: Tokens,
+    tokens: Tokens<Box<Life>>,
     silent: Silent,
     /// Of those that have not ended.
     places: Places,
@@ -268,17 +270,6 @@ pub(super) fn open(
                 (modrev(&attr), moves)
             }
         };
-        let (token, address, arrival) = match ask.dialect {
-            Dialect::Linux => {
-                let (token, ticket) = Tokens::issue(&server, &peer, ask.token)?;
-                (token, Vec::new(), Arrival::Token(ticket))
-            }
-            Dialect::Plan9 | Dialect::Unix => {
-                let port = port::Port::open(&peer)?;
-                (StreamToken::default(), port.address(), Arrival::Port(port))
-            }
-        };
-        let streaming = Streaming { id: entry.id(), token, modrev, address };
         let is_asked_after = ask.dialect == Dialect::Linux;
         let Ask { read, offset, length, more, .. } = ask;
         let is_long = || length.is_some_and(|length| attr.size.saturating_sub(LONG) >= offset + length);
@@ -288,10 +279,39 @@ pub(super) fn open(
             Copied::UnlessLong => (!is_long()).then_some(offset),
             Copied::Last(bytes) => length.map(|length| offset + length.saturating_sub(bytes)),
         };
-        let life =
-            Life { peer, modrev, moves, arrival, read, offset, length, appends, is_asked_after, more, copies_from };
+        let (id, is_aborted) = (entry.id(), entry.aborted());
+        let life = Box::new(Life {
+            server: server.clone(),
+            place,
+            entry,
+            peer: peer.clone(),
+            modrev,
+            moves,
+            read,
+            offset,
+            length,
+            appends,
+            is_asked_after,
+            more,
+            copies_from,
+        });
+        let (token, address) = match ask.dialect {
+            Dialect::Linux => {
+                let token = waiting::wait(&server, &peer, ask.token, life)?;
+                if is_aborted.is_cancelled() {
+                    waiting::end_aborted(&server);
+                }
+                (token, Vec::new())
+            }
+            Dialect::Plan9 | Dialect::Unix => {
+                let port = port::Port::open(&peer)?;
+                let address = port.address();
+                server.streams.tasks.spawn(data_connection::carry_from_port(server.clone(), port, peer, life));
+                (StreamToken::default(), address)
+            }
+        };
         server.streams.opened.fetch_add(1, Ordering::Relaxed);
-        server.streams.tasks.spawn(life.run(server.clone(), place, entry));
+        let streaming = Streaming { id, token, modrev, address };
         Ok(Done::Streaming(streaming))
     })
 }
@@ -310,11 +330,24 @@ async fn conduit(cx: &Cx, ask: &Ask) -> Result<Option<Conduit>, Error> {
     }
 }
 
+/// Ends all streams of a connection and forgets them; `closed`: there will be no others.
+pub(super) fn end_all(server: &Server, of: &OfConnection, closed: bool) {
+    of.end_all(closed);
+    waiting::end_aborted(server);
+}
+
 /// Tstreamend: how a stream ended, when it has.
-pub(super) fn end(cx: &Cx, of: &Arc<OfConnection>, id: u32, abort: bool) -> Answer<Done<Handle, Data>> {
+pub(super) fn end(
+    server: &Server,
+    cx: &Cx,
+    of: &Arc<OfConnection>,
+    id: u32,
+    abort: bool,
+) -> Answer<Done<Handle, Data>> {
     let Some(stream) = of.find(id) else { return Answer::err(Error::with_text(Errno::EBADF, "unknown stream")) };
     if abort {
         stream.abort();
+        waiting::end_aborted(server);
     }
     let told = |ended: table::End| ended.map(|table::Ended { count, modrev }| Done::StreamEnded { count, modrev });
     if let Some(ended) = stream.ended() {

@@ -4,19 +4,16 @@
 //! Whoever comes with one is compared with all that wait, each byte of each, so that the time it takes tells nothing of any.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ninefold_proto::types::StreamToken;
 use ninefold_proto::{Errno, Error};
 use rustix::rand::{GetRandomFlags, getrandom};
 use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
-use crate::server::Server;
-use crate::transport::{Peer, Stream};
-
-/// Where a data connection is handed to its stream.
-pub(super) type Handover = oneshot::Sender<Stream>;
+use crate::transport::Peer;
 
 /// What a data connection says: a token, and who made it.
 #[derive(Clone, Copy, Debug)]
@@ -32,17 +29,33 @@ impl Said {
     }
 }
 
-#[derive(Debug, Default)]
-pub(super) struct Tokens {
+/// `W`: what waits for a data connection, and is given to it.
+#[derive(Debug)]
+pub(super) struct Tokens<W> {
     next: AtomicU64,
-    table: Mutex<Table>,
+    table: Mutex<Table<W>>,
 }
 
-#[derive(Debug, Default)]
-struct Table {
-    waiting: Vec<Entry<Handover>>,
+impl<W> Default for Tokens<W> {
+    fn default() -> Tokens<W> {
+        let table = Table { waiting: Vec::new(), early: Vec::new(), is_watched: false };
+        Tokens { next: AtomicU64::new(0), table: Mutex::new(table) }
+    }
+}
+
+#[derive(Debug)]
+struct Table<W> {
+    waiting: Vec<Entry<Waits<W>>>,
     /// Of connections whose token is the client's own, and not known yet.
-    early: Vec<Entry<oneshot::Sender<Handover>>>,
+    early: Vec<Entry<oneshot::Sender<W>>>,
+    /// Somebody ends what waits for too long.
+    is_watched: bool,
+}
+
+#[derive(Debug)]
+struct Waits<W> {
+    what: W,
+    until: Instant,
 }
 
 #[derive(Debug)]
@@ -51,7 +64,7 @@ struct Entry<T> {
     said: Said,
     /// Where the session is, or the data connection.
     peer: Peer,
-    tell: T,
+    it: T,
 }
 
 /// Where in a table what was said stands, for who comes from where that is.
@@ -64,44 +77,43 @@ fn find<T>(table: &[Entry<T>], said: &Said, peer: &Peer) -> Option<usize> {
     table.get(at).is_some_and(|one| is_same(&one.peer, peer)).then_some(at)
 }
 
-/// A stream's wait for whoever comes with its token. Dropped, the token is good no more.
+/// A data connection's wait for its Tstream. Dropped, it waits no more.
 #[derive(Debug)]
-pub(super) struct Ticket {
-    server: Arc<Server>,
+pub(super) struct Early<'s, W> {
+    tokens: &'s Tokens<W>,
     number: u64,
-    pub connection: oneshot::Receiver<Stream>,
+    stream: oneshot::Receiver<W>,
 }
 
-impl Drop for Ticket {
-    fn drop(&mut self) {
-        self.server.streams.tokens.table().waiting.retain(|waiting| waiting.number != self.number);
+impl<W> Early<'_, W> {
+    /// What has come, and nothing behind that: who was given to it is not lost.
+    pub fn close(&mut self) -> Option<W> {
+        self.stream.close();
+        self.stream.try_recv().ok()
+    }
+
+    /// Waits for it; `None` where nothing comes any more.
+    pub async fn comes(&mut self) -> Option<W> {
+        (&mut self.stream).await.ok()
     }
 }
 
-/// A data connection's wait for its Tstream. Dropped, it waits no more.
-#[derive(Debug)]
-pub(super) struct Early<'s> {
-    tokens: &'s Tokens,
-    number: u64,
-    pub stream: oneshot::Receiver<Handover>,
-}
-
-impl Drop for Early<'_> {
+impl<W> Drop for Early<'_, W> {
     fn drop(&mut self) {
         self.tokens.table().early.retain(|early| early.number != self.number);
     }
 }
 
 /// What a token is good for.
-pub(super) enum Claim<'s> {
-    Stream(Handover),
+pub(super) enum Claim<'s, W> {
+    Stream(W),
     /// Its Tstream is not here.
-    Early(Early<'s>),
+    Early(Early<'s, W>),
     Nothing,
 }
 
-impl Tokens {
-    fn table(&self) -> MutexGuard<'_, Table> {
+impl<W> Tokens<W> {
+    fn table(&self) -> MutexGuard<'_, Table<W>> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -110,40 +122,45 @@ impl Tokens {
         self.table().early.len()
     }
 
-    /// A token for a data connection from where `peer` is: a new one, or the client's own, for which a connection may wait by now.
-    pub fn issue(server: &Arc<Server>, peer: &Peer, own: Option<StreamToken>) -> Result<(StreamToken, Ticket), Error> {
-        let tokens = &server.streams.tokens;
+    /// A token for a data connection from where `peer` is: a new one, or the client's own, for which a connection may wait by now. That
+    /// is given `what`, or else who comes with the token, until the time when somebody [withdraws](Tokens::withdraw) it.
+    pub fn issue(
+        &self,
+        peer: &Peer,
+        own: Option<StreamToken>,
+        until: Instant,
+        mut what: W,
+    ) -> Result<StreamToken, Error> {
         let said = match own {
             Some(token) => Said { token, own: true },
             None => Said { token: new_token()?, own: false },
         };
-        let number = tokens.next.fetch_add(1, Ordering::Relaxed);
-        let (mut tell, connection) = oneshot::channel();
-        let mut table = tokens.table();
+        let mut table = self.table();
         if own.is_some() && table.waiting.iter().any(|one| bool::from(one.said.ct_eq(&said))) {
             return Err(Error::with_text(Errno::EEXIST, "the token is another stream's: make a random one for each"));
         }
         if own.is_some()
             && let Some(at) = find(&table.early, &said, peer)
         {
-            match table.early.swap_remove(at).tell.send(tell) {
-                Ok(()) => return Ok((said.token, Ticket { server: server.clone(), number, connection })),
+            match table.early.swap_remove(at).it.send(what) {
+                Ok(()) => return Ok(said.token),
                 // That connection has gone since.
-                Err(back) => tell = back,
+                Err(back) => what = back,
             }
         }
-        table.waiting.push(Entry { number, said, peer: peer.clone(), tell });
-        Ok((said.token, Ticket { server: server.clone(), number, connection }))
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        table.waiting.push(Entry { number, said, peer: peer.clone(), it: Waits { what, until } });
+        Ok(said.token)
     }
 
     /// Who waits for a connection with this token from this peer; from then on nobody does. A token from elsewhere stays good
     /// for who was given it, and one of a client's own waits for its Tstream.
-    pub fn claim(&self, said: &Said, peer: &Peer) -> Claim<'_> {
+    pub fn claim(&self, said: &Said, peer: &Peer) -> Claim<'_, W> {
         let mut table = self.table();
         if let Some(at) = find(&table.waiting, said, peer) {
-            return Claim::Stream(table.waiting.swap_remove(at).tell);
+            return Claim::Stream(table.waiting.swap_remove(at).it.what);
         }
-        let is_known = |table: &Table| {
+        let is_known = |table: &Table<W>| {
             let known = table.waiting.iter().map(|one| one.said).chain(table.early.iter().map(|one| one.said));
             known.fold(Choice::from(0), |known, one| known | one.ct_eq(said))
         };
@@ -152,9 +169,30 @@ impl Tokens {
             return Claim::Nothing;
         }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let (tell, stream) = oneshot::channel();
-        table.early.push(Entry { number, said: *said, peer: peer.clone(), tell });
+        let (it, stream) = oneshot::channel();
+        table.early.push(Entry { number, said: *said, peer: peer.clone(), it });
         Claim::Early(Early { tokens: self, number, stream })
+    }
+
+    /// Takes what is to wait no more, by what it is and until when it was to: the tokens are good for nothing.
+    pub fn withdraw(&self, mut is_over: impl FnMut(&W, Instant) -> bool) -> Vec<W> {
+        let mut table = self.table();
+        let over = table.waiting.extract_if(.., |one| is_over(&one.it.what, one.it.until));
+        over.map(|one| one.it.what).collect()
+    }
+
+    /// Whether something waits and nobody has it in view: the caller has, from now on.
+    pub fn begin_watch(&self) -> bool {
+        let mut table = self.table();
+        !table.waiting.is_empty() && !std::mem::replace(&mut table.is_watched, true)
+    }
+
+    /// When the first is to wait no more; `None` where nothing waits, and from then on nobody watches.
+    pub fn watched_until(&self) -> Option<Instant> {
+        let mut table = self.table();
+        let first = table.waiting.iter().map(|one| one.it.until).min();
+        table.is_watched = first.is_some();
+        first
     }
 }
 
@@ -190,57 +228,83 @@ mod tests {
         Peer::Unix { uid, gid: 0, pid: 1 }
     }
 
+    fn soon() -> Instant {
+        Instant::now() + std::time::Duration::from_secs(1)
+    }
+
+    fn claims(tokens: &Tokens<u32>, said: Said, peer: &Peer) -> Option<u32> {
+        match tokens.claim(&said, peer) {
+            Claim::Stream(what) => Some(what),
+            _ => None,
+        }
+    }
+
     #[test]
     fn a_token_is_good_once_and_from_the_address_of_its_session() {
-        let server = Server::builder().build();
-        let peer = tcp("192.0.2.1:1000");
-        let (one, _ticket) = Tokens::issue(&server, &peer, None).unwrap();
-        let (two, other) = Tokens::issue(&server, &peer, None).unwrap();
+        let (tokens, peer) = (Tokens::default(), tcp("192.0.2.1:1000"));
+        let one = tokens.issue(&peer, None, soon(), 1).unwrap();
+        let two = tokens.issue(&peer, None, soon(), 2).unwrap();
         assert_ne!(one, two);
-        let claim = |token: StreamToken, peer: &Peer| {
-            let said = Said { token, own: false };
-            matches!(server.streams.tokens.claim(&said, peer), Claim::Stream(_))
-        };
-        assert!(!claim(StreamToken([0; 16]), &peer));
-        assert!(!claim(one, &tcp("192.0.2.2:1000")) && !claim(one, &unix(0)));
-        assert!(claim(one, &tcp("192.0.2.1:2000")));
-        assert!(!claim(one, &tcp("192.0.2.1:2000")));
-        drop(other);
-        assert!(!claim(two, &peer));
-        let table = server.streams.tokens.table();
+        let claim = |token: StreamToken, peer: &Peer| claims(&tokens, Said { token, own: false }, peer);
+        assert_eq!(claim(StreamToken([0; 16]), &peer), None);
+        assert_eq!([claim(one, &tcp("192.0.2.2:1000")), claim(one, &unix(0))], [None, None]);
+        assert_eq!(claim(one, &tcp("192.0.2.1:2000")), Some(1));
+        assert_eq!(claim(one, &tcp("192.0.2.1:2000")), None);
+        assert_eq!(tokens.withdraw(|&what, _| what == 2), [2]);
+        assert_eq!(claim(two, &peer), None);
+        let table = tokens.table();
         assert!(table.waiting.is_empty() && table.early.is_empty());
     }
 
     #[test]
     fn a_clients_own_token_may_come_before_its_stream_is_asked_for_or_behind() {
-        let server = Server::builder().build();
-        let (peer, elsewhere) = (tcp("192.0.2.1:1000"), tcp("192.0.2.2:1000"));
-        let tokens = &server.streams.tokens;
+        let (tokens, peer, elsewhere) = (Tokens::default(), tcp("192.0.2.1:1000"), tcp("192.0.2.2:1000"));
         let said = |byte| Said { token: StreamToken([byte; 16]), own: true };
+        let issue = |peer: &Peer, byte, what| tokens.issue(peer, Some(StreamToken([byte; 16])), soon(), what);
         // Behind.
-        let (token, _ticket) = Tokens::issue(&server, &peer, Some(StreamToken([1; 16]))).unwrap();
-        assert_eq!(token, said(1).token);
+        assert_eq!(issue(&peer, 1, 1).unwrap(), said(1).token);
         assert!(matches!(tokens.claim(&said(1), &elsewhere), Claim::Nothing));
         assert!(matches!(tokens.claim(&Said { own: false, ..said(1) }, &peer), Claim::Nothing));
-        let refused = Tokens::issue(&server, &peer, Some(StreamToken([1; 16]))).unwrap_err();
-        assert_eq!(refused.errno, Errno::EEXIST);
-        assert!(matches!(tokens.claim(&said(1), &peer), Claim::Stream(_)));
+        assert_eq!(issue(&peer, 1, 1).unwrap_err().errno, Errno::EEXIST);
+        assert_eq!(claims(&tokens, said(1), &peer), Some(1));
         // Before.
         let Claim::Early(mut early) = tokens.claim(&said(2), &peer) else { panic!("it waits") };
         assert!(matches!(tokens.claim(&said(2), &peer), Claim::Nothing));
-        let (_, strangers) = Tokens::issue(&server, &elsewhere, Some(StreamToken([2; 16]))).unwrap();
+        issue(&elsewhere, 2, 2).unwrap();
         assert!(early.stream.try_recv().is_err());
-        drop(strangers);
-        let (_, mut ticket) = Tokens::issue(&server, &peer, Some(StreamToken([2; 16]))).unwrap();
-        let handover = early.stream.try_recv().unwrap();
-        assert!(!handover.is_closed() && ticket.connection.try_recv().is_err());
+        assert_eq!(tokens.withdraw(|_, _| true), [2]);
+        issue(&peer, 2, 3).unwrap();
+        assert_eq!((early.close(), early.close()), (Some(3), None));
         drop(early);
-        // One that has gone leaves the token to who comes next.
-        let Claim::Early(early) = tokens.claim(&said(3), &peer) else { panic!("it waits") };
-        drop(early);
-        let (_, _ticket) = Tokens::issue(&server, &peer, Some(StreamToken([3; 16]))).unwrap();
-        assert!(matches!(tokens.claim(&said(3), &peer), Claim::Stream(_)));
+        // One that has gone leaves the token to who comes next, and so does one that waits no more.
+        for closes in [false, true] {
+            let Claim::Early(mut early) = tokens.claim(&said(3), &peer) else { panic!("it waits") };
+            assert!(!closes || early.close().is_none());
+            let kept = closes.then_some(early);
+            issue(&peer, 3, 4).unwrap();
+            assert_eq!(claims(&tokens, said(3), &peer), Some(4));
+            drop(kept);
+        }
         assert!(tokens.table().early.is_empty());
+    }
+
+    #[test]
+    fn somebody_watches_as_long_as_something_waits() {
+        let (tokens, peer) = (Tokens::default(), tcp("192.0.2.1:1000"));
+        assert!(!tokens.begin_watch() && tokens.watched_until().is_none());
+        let (first, last) = (soon(), soon() + std::time::Duration::from_secs(9));
+        for (until, what) in [(last, 2), (first, 1)] {
+            tokens.issue(&peer, None, until, what).unwrap();
+        }
+        assert_eq!([tokens.begin_watch(), tokens.begin_watch()], [true, false]);
+        assert_eq!(tokens.watched_until(), Some(first));
+        assert_eq!(tokens.withdraw(|_, until| until <= first), [1]);
+        assert_eq!(tokens.watched_until(), Some(last));
+        assert!(!tokens.begin_watch());
+        assert_eq!(tokens.withdraw(|_, _| true), [2]);
+        assert_eq!(tokens.watched_until(), None);
+        tokens.issue(&peer, None, last, 3).unwrap();
+        assert!(tokens.begin_watch());
     }
 
     #[test]

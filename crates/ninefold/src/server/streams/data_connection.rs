@@ -1,0 +1,108 @@
+//! A data connection: the streams that it carries, one behind another, and its end.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use ninefold_proto::{Errno, Error};
+use tokio::time::{Instant, timeout};
+use tracing::debug;
+
+use super::greeting::{Heard, Waits, claim, hear};
+use super::life::{Life, Next, aborted, of_peer};
+use super::places::Place;
+use super::port::Port;
+use super::{StreamLimits, closing};
+use crate::server::Server;
+use crate::transport::{Peer, Stream};
+
+/// How long the end of a peer is waited for by a server that ends itself: what it has sent leaves all the same.
+const FAREWELL: Duration = Duration::from_millis(500);
+
+/// A peer that takes nothing for so long, of what lies in a socket, is not waited for.
+const STEP: Duration = Duration::from_secs(1);
+
+/// Carries a stream whose connection comes to a port.
+pub(super) async fn carry_from_port(server: Arc<Server>, port: Port, peer: Peer, life: Box<Life>) {
+    let abort = life.abort();
+    let accepted = tokio::select! {
+        biased;
+        () = abort.cancelled() => Err(aborted()),
+        accepted = timeout(server.streams.limits.port, port.accept(&server.streams)) => match accepted {
+            Ok(accepted) => accepted.map_err(|error| of_peer(&error)),
+            Err(_) => Err(Error::with_text(Errno::ETIMEDOUT, "nobody came to the stream's port in time")),
+        },
+    };
+    carry(server, accepted, peer, life).await;
+}
+
+/// Carries a stream on the connection that arrived, and those that come behind it. All of them run here: to wake a task for each costs as much as
+/// what else the server does for a short one.
+pub(super) async fn carry(server: Arc<Server>, mut arrived: Result<Stream, Error>, peer: Peer, mut life: Box<Life>) {
+    loop {
+        match life.run(arrived).await {
+            Next::Another(stream) => match next(&server, stream, &peer).await {
+                Some((stream, another)) => (arrived, life) = (Ok(stream), another),
+                None => return,
+            },
+            Next::Parts(stream) => {
+                return end(&server, stream, Waits::begin(&server, &peer)).await;
+            }
+            Next::IsTaken(stream, place) => return let_take(&server, stream, place).await,
+            Next::Gone => return,
+        }
+    }
+}
+
+/// Hears which stream is to come behind another; `None` where none does. Then the connection is ended: its peer may not have taken all of what was
+/// sent, and gets it whatever comes.
+async fn next(server: &Server, mut stream: Stream, peer: &Peer) -> Option<(Stream, Box<Life>)> {
+    let StreamLimits { idle, .. } = server.streams.limits;
+    let waits = Waits::begin(server, peer);
+    match hear(server, &mut stream, &waits, Instant::now() + idle).await {
+        Heard::Stream(said) => match claim(server, stream, peer, &said, &waits).await {
+            Ok(another) => return Some(another),
+            Err(back) => stream = back,
+        },
+        // It was ended.
+        Heard::Session(bytes) if bytes.is_empty() => {}
+        Heard::Session(_) => {
+            server.streams.refuse();
+            server
+                .streams
+                .tell(peer, "data connection closed: what came behind a stream is not the preface of another");
+        }
+        Heard::Silent => {
+            server.streams.unheard.fetch_add(1, Ordering::Relaxed);
+            debug!(%peer, "data connection closed: no other stream came behind the one that it was for");
+        }
+        Heard::Ended => {}
+    }
+    end(server, stream, waits).await;
+    None
+}
+
+/// Parts with a data connection whose last stream went well, and in which tokens of others may lie. It is closed by an end, when its peer has taken
+/// all, or takes none of it for as long as one may say nothing, or takes as long as on a stream on which nothing moves. Until then it has a place among
+/// those that say nothing, and makes way as they do.
+async fn end(server: &Server, stream: Stream, waits: Waits<'_>) {
+    let hurry = async {
+        tokio::select! {
+            () = waits.evicted.cancelled() => {}
+            () = drained(server) => {}
+        }
+    };
+    closing::let_end(stream, server.limits.handshake, server.streams.limits.idle, hurry).await;
+}
+
+/// The end of a connection behind its only stream: that one's place is free when the peer has taken it, or takes nothing.
+async fn let_take(server: &Server, stream: Stream, place: Place) {
+    closing::let_end(stream, STEP, server.streams.limits.idle, drained(server)).await;
+    drop(place);
+}
+
+/// The server has waited long enough behind its end.
+async fn drained(server: &Server) {
+    server.draining.begun().await;
+    tokio::time::sleep(FAREWELL).await;
+}
