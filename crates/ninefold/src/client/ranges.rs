@@ -82,11 +82,6 @@ const HELD: f64 = (2 << 20) as f64;
 /// times what pages do.
 const SETTLING: f64 = 1.1;
 
-/// Of what takes many round trips one byte in so many is a copy at most, but so many in any case: then the look at the file is waited for, a part of a round trip, and the server
-/// spends no more than a twelfth of its time on copies. 200 MB at 150 ms took a twenty-fifth longer by it, and the server an eighth less.
-const COPIED_PART: u64 = 25;
-const COPIED_LEAST: u64 = 8_000_000;
-
 /// Round trips between two looks for connections on which another piece is to be asked for: those of all are asked for together, which costs both ends little more than one.
 /// They are asked for some round trips ahead, so that as much later is no matter.
 const MOMENT: f64 = 0.25;
@@ -118,7 +113,7 @@ pub struct Ranges {
     round: Round,
     /// When pieces were asked for last on all connections that were near their end.
     went_on_at: Option<Instant>,
-    /// Bytes that are copied at most while pages come too.
+    /// Bytes that are copied at most at the ends of pieces that begin with pages.
     most_copied: u64,
     /// Only copies are asked for from now on.
     copies: bool,
@@ -290,7 +285,7 @@ impl File {
             failed: None,
         };
         let all = extents.iter().fold(0u64, |all, (offset, end)| all.saturating_add(end.saturating_sub(*offset)));
-        ranges.most_copied = (all / COPIED_PART).max(COPIED_LEAST);
+        ranges.most_copied = round::most_copied(all);
         let streams = self.streams_for(all, most);
         ranges.queue.extend(extents.iter().filter(|(offset, end)| offset < end));
         // By .s nobody is told that another stream comes behind one.
@@ -337,7 +332,6 @@ impl Ranges {
     fn take_piece(&mut self, streams: usize) -> Option<Piece> {
         let all = self.queued();
         let settling = (self.width.rate().max(FAST) * self.trip.as_secs_f64() * SETTLING) as u64;
-        let settling = settling.min(self.most_copied);
         let first = self.queue.front_mut()?;
         let mut cut = Cut { length: first.1 - first.0, copies: 0 };
         if self.in_pieces && !self.is_in_band {
@@ -349,7 +343,7 @@ impl Ranges {
                 // They end together, and no look at the file would come before that.
                 cut.copies = cut.length;
             } else {
-                let rest = Rest { all, first: cut.length, settling };
+                let rest = Rest { all, first: cut.length, settling, most_copied: self.most_copied };
                 cut = self.round.cut(rest, self.copies, streams, (least, most));
             }
         }

@@ -73,6 +73,103 @@ async fn a_session_that_ends_takes_its_tokens_and_its_streams_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn tokens_grow_too_old_one_after_another_and_one_that_is_used_meanwhile_does_not() {
+    let streams = StreamLimits { token: Duration::from_millis(400), ..StreamLimits::default() };
+    let bed = Bed::with(Limits::default(), streams);
+    bed.file("f", 1000);
+    let mut s = bed.session("9P2000.L.n1", "host").await;
+    s.open_file(1, "f", 0).await;
+    let first = s.stream(1, true, 0, 0).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let (second, used) = (s.stream(1, true, 0, 0).await.unwrap(), s.stream(1, true, 0, 0).await.unwrap());
+    assert_eq!(all(&mut bed.data(&used.token).await).await.unwrap().len(), 1000);
+    assert_eq!(s.end(first.id, 0).await, Err(110));
+    bed.counts("the first", |counts| counts.timed_out == 1).await;
+    assert_eq!(s.end(second.id, 0).await, Err(110));
+    assert_eq!(s.end(used.id, 0).await.unwrap().0, 1000);
+    // Behind the last of them others are watched anew.
+    let third = s.stream(1, true, 0, 0).await.unwrap();
+    assert_eq!(s.end(third.id, 0).await, Err(110));
+    bed.counts("all", |counts| counts.timed_out == 3 && counts.completed == 1).await;
+    bed.quiet().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_is_ended_while_it_waits_for_its_connection_gives_its_place_back_at_once() {
+    let streams = StreamLimits { open: 2, ..StreamLimits::default() };
+    let bed = Bed::with(Limits::default(), streams);
+    bed.file("f", 1000);
+    for (aname, more) in [("host", "f"), ("mem", "new")] {
+        let mut s = bed.session("9P2000.L.n1", aname).await;
+        if aname == "mem" {
+            s.create(1, more).await
+        } else {
+            s.open_file(1, more, 0).await
+        };
+        for _ in 0..5 {
+            let opened = s.stream(1, aname == "host", 0, 0).await.unwrap();
+            assert_eq!(s.end(opened.id, 1).await, Err(125));
+            bed.quiet().await;
+            is_reset(&mut bed.data(&opened.token).await).await;
+        }
+    }
+    // A server that drains waits for no token either.
+    let mut s = bed.session("9P2000.L.n1", "host").await;
+    s.open_file(1, "f", 0).await;
+    s.stream(1, true, 0, 0).await.unwrap();
+    soon("the server's end", bed.server.drain()).await;
+    assert_eq!(bed.server.streams(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_whose_connection_has_come_before_it_is_ended_right_behind_its_tstream() {
+    let bed = Bed::new();
+    bed.file("f", 10);
+    let mut s = bed.session("9P2000.L.n1", "host").await;
+    s.open_file(1, "f", 2).await;
+    let mut data = Vec::new();
+    for round in 0..20 {
+        let mut early = bed.bare().await;
+        early.write_all(&own_opening(&[round; 16])).await.unwrap();
+        bed.waits_early(1).await;
+        let token = format!("{round:02x}").repeat(16);
+        s.send(&format!("Tstream tag 1 fid 1 flags 0 isread 0 offset 0 length 1000 token 0x{token}")).await;
+        s.send(&format!("Tstreamend tag 2 id {round} flags 1")).await;
+        // Either may be answered first; numbers are given in order.
+        let replies = [s.reply().await, s.reply().await];
+        assert!(replies.iter().any(|reply| reply.starts_with("Rstream tag 1")), "{replies:?}");
+        let ended = replies.iter().find(|reply| reply.contains("tag 2")).unwrap();
+        if ended.contains("ecode 9") {
+            // Said before there was such a stream.
+            assert_eq!(s.end(u32::from(round), 1).await, Err(125));
+        } else {
+            assert!(ended.contains("ecode 125"), "{ended}");
+        }
+        is_reset(&mut early).await;
+        data.push(early);
+    }
+    bed.counts("all", |counts| counts.opened == 20 && counts.failed == 20 && counts.early == 0).await;
+    bed.quiet().await;
+}
+
+#[test]
+fn streams_that_wait_for_their_connections_end_with_their_runtime() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (server, session) = runtime.block_on(async {
+        let bed = Bed::new();
+        bed.file("f", 1000);
+        let mut s = bed.session("9P2000.L.n1", "host").await;
+        s.open_file(1, "f", 0).await;
+        s.stream(1, true, 0, 0).await.unwrap();
+        assert_eq!(bed.server.streams(), 1);
+        (std::sync::Arc::downgrade(&bed.server), s)
+    });
+    drop(runtime);
+    drop(session);
+    assert!(server.upgrade().is_none(), "a stream keeps its server");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn another_session_cannot_ask_after_a_stream() {
     let bed = Bed::new();
     bed.file("f", 10);

@@ -148,6 +148,23 @@ async fn what_comes_behind_a_stream_and_is_not_anothers_token_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn one_that_is_ended_while_it_waits_behind_another_takes_nothing_of_that_one() {
+    let bed = Bed::new();
+    let bytes = bed.file("f", 1000);
+    let mut s = bed.session("9P2000.L.n1", "host").await;
+    s.open_file(1, "f", 0).await;
+    let first = s.stream_as(MORE, 1, 0, 1000).await.unwrap();
+    let second = s.stream_as(MORE, 1, 0, 1000).await.unwrap();
+    assert_eq!(s.end(second.id, 1).await, Err(125));
+    let mut data = bed.data(&first.token).await;
+    data.write_all(&opening(&second.token)).await.unwrap();
+    assert!(all(&mut data).await.unwrap() == bytes);
+    assert_eq!(s.end(first.id, 0).await.unwrap().0, 1000);
+    bed.counts("both", |counts| counts.refused == 1 && counts.completed == 1 && counts.failed == 1).await;
+    bed.quiet().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_connection_that_stays_silent_behind_its_stream_is_closed() {
     // Longer than a busy machine takes from one to the next.
     let streams = StreamLimits { idle: Duration::from_secs(2), ..StreamLimits::default() };

@@ -117,14 +117,13 @@ pub(in crate::server) async fn receive(server: Arc<Server>, mut stream: Stream, 
             match hear(&server, &mut stream, &waits, began + server.limits.handshake).await {
                 Heard::Session(bytes) => bytes,
                 Heard::Stream(said) => {
-                    // Closed, it is reset.
-                    if let Ok((stream, life)) = claim(&server, stream, &peer, &said, &waits).await {
-                        drop(server.streams.tasks.spawn(data_connection::carry(
-                            server.clone(),
-                            Ok(stream),
-                            peer,
-                            life,
-                        )));
+                    match claim(&server, stream, &peer, &said, &waits).await {
+                        Ok((stream, life)) => {
+                            let carry = data_connection::carry(server.clone(), Ok(stream), peer, life);
+                            drop(server.streams.tasks.spawn(carry));
+                        }
+                        // Closed, it is reset.
+                        Err(stream) => drop(stream),
                     }
                     return;
                 }

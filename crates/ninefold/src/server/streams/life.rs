@@ -234,6 +234,10 @@ impl Life {
         self.entry.aborted()
     }
 
+    pub fn is_aborted(&self) -> bool {
+        self.entry.is_aborted()
+    }
+
     /// Ends it: its data connection has not come.
     pub fn give_up(self: Box<Life>, why: Error) {
         // Without a runtime nobody waits for files, or for what is told.
@@ -261,6 +265,8 @@ impl Life {
             copies_from,
         } = *self;
         let bounds = Bounds::new(entry.aborted(), server.clone());
+        // It may have been since it was given to its connection: then nothing is to come of it.
+        let arrived = if entry.is_aborted() { Err(aborted()) } else { arrived };
         // What ends before its length ends the connection: the peer is to know it by that.
         let goes_on = |count| more && length == Some(count);
         // So much of it may still lie in the socket.

@@ -10,7 +10,8 @@
 //! Whatever happens, a stream ends, its place at the server is free again, and its end is told once. One that ends in an error
 //! resets its connection ([`closing`]): nobody takes what he has, or has sent, for the whole.
 //!
-//! Locks are taken one at a time, but for those of [`lending`], and none while anything is waited for.
+//! Locks are taken one at a time, but for those of [`lending`] and for that of a stream's abort, which is looked at under that of [`tokens`]; and none
+//! while anything is waited for.
 
 mod closing;
 mod conveying;
@@ -279,7 +280,7 @@ pub(super) fn open(
             Copied::UnlessLong => (!is_long()).then_some(offset),
             Copied::Last(bytes) => length.map(|length| offset + length.saturating_sub(bytes)),
         };
-        let (id, is_aborted) = (entry.id(), entry.aborted());
+        let id = entry.id();
         let life = Box::new(Life {
             server: server.clone(),
             place,
@@ -295,22 +296,27 @@ pub(super) fn open(
             more,
             copies_from,
         });
+        // Before anybody can have ended it.
+        let opened = &server.streams.opened;
         let (token, address) = match ask.dialect {
             Dialect::Linux => {
-                let token = waiting::wait(&server, &peer, ask.token, life)?;
-                if is_aborted.is_cancelled() {
-                    waiting::end_aborted(&server);
+                opened.fetch_add(1, Ordering::Relaxed);
+                match waiting::wait(&server, &peer, ask.token, life) {
+                    Ok(token) => (token, Vec::new()),
+                    Err(error) => {
+                        opened.fetch_sub(1, Ordering::Relaxed);
+                        return Err(error);
+                    }
                 }
-                (token, Vec::new())
             }
             Dialect::Plan9 | Dialect::Unix => {
                 let port = port::Port::open(&peer)?;
                 let address = port.address();
+                opened.fetch_add(1, Ordering::Relaxed);
                 server.streams.tasks.spawn(data_connection::carry_from_port(server.clone(), port, peer, life));
                 (StreamToken::default(), address)
             }
         };
-        server.streams.opened.fetch_add(1, Ordering::Relaxed);
         let streaming = Streaming { id, token, modrev, address };
         Ok(Done::Streaming(streaming))
     })
@@ -332,8 +338,9 @@ async fn conduit(cx: &Cx, ask: &Ask) -> Result<Option<Conduit>, Error> {
 
 /// Ends all streams of a connection and forgets them; `closed`: there will be no others.
 pub(super) fn end_all(server: &Server, of: &OfConnection, closed: bool) {
-    of.end_all(closed);
-    waiting::end_aborted(server);
+    if of.end_all(closed) {
+        waiting::end_aborted(server);
+    }
 }
 
 /// Tstreamend: how a stream ended, when it has.
@@ -345,8 +352,7 @@ pub(super) fn end(
     abort: bool,
 ) -> Answer<Done<Handle, Data>> {
     let Some(stream) = of.find(id) else { return Answer::err(Error::with_text(Errno::EBADF, "unknown stream")) };
-    if abort {
-        stream.abort();
+    if abort && stream.abort() {
         waiting::end_aborted(server);
     }
     let told = |ended: table::End| ended.map(|table::Ended { count, modrev }| Done::StreamEnded { count, modrev });

@@ -29,9 +29,11 @@ pub(in crate::server) struct Stream {
 }
 
 impl Stream {
-    /// Ends it, if it has not ended.
-    pub fn abort(&self) {
+    /// Ends it; `false` where it has ended, or was to end before.
+    pub fn abort(&self) -> bool {
+        let is_new = self.end.get().is_none() && !self.abort.is_cancelled();
         self.abort.cancel();
+        is_new
     }
 
     pub fn ended(&self) -> Option<End> {
@@ -124,14 +126,14 @@ impl OfConnection {
         table.ended.retain(|ended| *ended != id);
     }
 
-    /// Ends all streams and forgets them; `closed`: there will be no others.
-    pub fn end_all(&self, closed: bool) {
+    /// Ends all streams and forgets them; `closed`: there will be no others. `false`: there was none that had not ended.
+    pub fn end_all(&self, closed: bool) -> bool {
         let mut table = self.table();
         table.closed |= closed;
         table.ended.clear();
         let streams = std::mem::take(&mut table.streams);
         drop(table);
-        streams.values().for_each(|stream| stream.abort());
+        streams.values().filter(|stream| stream.abort()).count() > 0
     }
 
     /// The last call for a file: made now, or, where a stream uses it, when that has ended.
@@ -162,6 +164,10 @@ impl Entry {
     /// Ends when the stream is to.
     pub fn aborted(&self) -> CancellationToken {
         self.stream.abort.clone()
+    }
+
+    pub fn is_aborted(&self) -> bool {
+        self.stream.abort.is_cancelled()
     }
 
     /// Keeps a file from its clunk while the stream uses it.
@@ -268,10 +274,10 @@ mod tests {
     fn the_end_of_all_is_the_end_of_each_and_closed_there_are_no_others() {
         let of = OfConnection::new(2);
         let entry = of.admit().unwrap();
-        of.end_all(false);
+        assert!(of.end_all(false));
         assert!(entry.aborted().is_cancelled() && of.find(entry.id()).is_none());
         let other = of.admit().unwrap();
-        of.end_all(true);
+        assert!(of.end_all(true) && !of.end_all(true));
         assert!(other.aborted().is_cancelled());
         assert_eq!(of.admit().unwrap_err().errno, Errno::ECANCELED);
     }

@@ -47,7 +47,7 @@ impl<W> Default for Tokens<W> {
 struct Table<W> {
     waiting: Vec<Entry<Waits<W>>>,
     /// Of connections whose token is the client's own, and not known yet.
-    early: Vec<Entry<oneshot::Sender<W>>>,
+    early: Vec<Entry<Comes<W>>>,
     /// Somebody ends what waits for too long.
     is_watched: bool,
 }
@@ -59,8 +59,13 @@ struct Waits<W> {
 }
 
 #[derive(Debug)]
-struct Entry<T> {
+struct Comes<W> {
     number: u64,
+    tell: oneshot::Sender<W>,
+}
+
+#[derive(Debug)]
+struct Entry<T> {
     said: Said,
     /// Where the session is, or the data connection.
     peer: Peer,
@@ -100,7 +105,7 @@ impl<W> Early<'_, W> {
 
 impl<W> Drop for Early<'_, W> {
     fn drop(&mut self) {
-        self.tokens.table().early.retain(|early| early.number != self.number);
+        self.tokens.table().early.retain(|early| early.it.number != self.number);
     }
 }
 
@@ -123,14 +128,15 @@ impl<W> Tokens<W> {
     }
 
     /// A token for a data connection from where `peer` is: a new one, or the client's own, for which a connection may wait by now. That
-    /// is given `what`, or else who comes with the token, until the time when somebody [withdraws](Tokens::withdraw) it.
+    /// is given `what`, or else who comes with the token until then. Also whether the caller is to see to the end of what waits for too long from
+    /// now on: nobody does.
     pub fn issue(
         &self,
         peer: &Peer,
         own: Option<StreamToken>,
         until: Instant,
         mut what: W,
-    ) -> Result<StreamToken, Error> {
+    ) -> Result<(StreamToken, bool), Error> {
         let said = match own {
             Some(token) => Said { token, own: true },
             None => Said { token: new_token()?, own: false },
@@ -142,22 +148,23 @@ impl<W> Tokens<W> {
         if own.is_some()
             && let Some(at) = find(&table.early, &said, peer)
         {
-            match table.early.swap_remove(at).it.send(what) {
-                Ok(()) => return Ok(said.token),
+            match table.early.swap_remove(at).it.tell.send(what) {
+                Ok(()) => return Ok((said.token, false)),
                 // That connection has gone since.
                 Err(back) => what = back,
             }
         }
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        table.waiting.push(Entry { number, said, peer: peer.clone(), it: Waits { what, until } });
-        Ok(said.token)
+        table.waiting.push(Entry { said, peer: peer.clone(), it: Waits { what, until } });
+        Ok((said.token, !std::mem::replace(&mut table.is_watched, true)))
     }
 
     /// Who waits for a connection with this token from this peer; from then on nobody does. A token from elsewhere stays good
     /// for who was given it, and one of a client's own waits for its Tstream.
     pub fn claim(&self, said: &Said, peer: &Peer) -> Claim<'_, W> {
         let mut table = self.table();
-        if let Some(at) = find(&table.waiting, said, peer) {
+        if let Some(at) = find(&table.waiting, said, peer)
+            && table.waiting[at].it.until > Instant::now()
+        {
             return Claim::Stream(table.waiting.swap_remove(at).it.what);
         }
         let is_known = |table: &Table<W>| {
@@ -169,8 +176,8 @@ impl<W> Tokens<W> {
             return Claim::Nothing;
         }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let (it, stream) = oneshot::channel();
-        table.early.push(Entry { number, said: *said, peer: peer.clone(), it });
+        let (tell, stream) = oneshot::channel();
+        table.early.push(Entry { said: *said, peer: peer.clone(), it: Comes { number, tell } });
         Claim::Early(Early { tokens: self, number, stream })
     }
 
@@ -181,10 +188,9 @@ impl<W> Tokens<W> {
         over.map(|one| one.it.what).collect()
     }
 
-    /// Whether something waits and nobody has it in view: the caller has, from now on.
-    pub fn begin_watch(&self) -> bool {
-        let mut table = self.table();
-        !table.waiting.is_empty() && !std::mem::replace(&mut table.is_watched, true)
+    /// Who saw to what waits for too long does so no more.
+    pub fn unwatch(&self) {
+        self.table().is_watched = false;
     }
 
     /// When the first is to wait no more; `None` where nothing waits, and from then on nobody watches.
@@ -242,8 +248,8 @@ mod tests {
     #[test]
     fn a_token_is_good_once_and_from_the_address_of_its_session() {
         let (tokens, peer) = (Tokens::default(), tcp("192.0.2.1:1000"));
-        let one = tokens.issue(&peer, None, soon(), 1).unwrap();
-        let two = tokens.issue(&peer, None, soon(), 2).unwrap();
+        let (one, _) = tokens.issue(&peer, None, soon(), 1).unwrap();
+        let (two, _) = tokens.issue(&peer, None, soon(), 2).unwrap();
         assert_ne!(one, two);
         let claim = |token: StreamToken, peer: &Peer| claims(&tokens, Said { token, own: false }, peer);
         assert_eq!(claim(StreamToken([0; 16]), &peer), None);
@@ -252,6 +258,10 @@ mod tests {
         assert_eq!(claim(one, &tcp("192.0.2.1:2000")), None);
         assert_eq!(tokens.withdraw(|&what, _| what == 2), [2]);
         assert_eq!(claim(two, &peer), None);
+        // One that is too old is good for nothing, though nobody has seen to it yet.
+        let (three, _) = tokens.issue(&peer, None, Instant::now(), 3).unwrap();
+        assert_eq!(claim(three, &peer), None);
+        assert_eq!(tokens.withdraw(|_, until| until <= Instant::now()), [3]);
         let table = tokens.table();
         assert!(table.waiting.is_empty() && table.early.is_empty());
     }
@@ -262,7 +272,7 @@ mod tests {
         let said = |byte| Said { token: StreamToken([byte; 16]), own: true };
         let issue = |peer: &Peer, byte, what| tokens.issue(peer, Some(StreamToken([byte; 16])), soon(), what);
         // Behind.
-        assert_eq!(issue(&peer, 1, 1).unwrap(), said(1).token);
+        assert_eq!(issue(&peer, 1, 1).unwrap().0, said(1).token);
         assert!(matches!(tokens.claim(&said(1), &elsewhere), Claim::Nothing));
         assert!(matches!(tokens.claim(&Said { own: false, ..said(1) }, &peer), Claim::Nothing));
         assert_eq!(issue(&peer, 1, 1).unwrap_err().errno, Errno::EEXIST);
@@ -291,20 +301,18 @@ mod tests {
     #[test]
     fn somebody_watches_as_long_as_something_waits() {
         let (tokens, peer) = (Tokens::default(), tcp("192.0.2.1:1000"));
-        assert!(!tokens.begin_watch() && tokens.watched_until().is_none());
         let (first, last) = (soon(), soon() + std::time::Duration::from_secs(9));
-        for (until, what) in [(last, 2), (first, 1)] {
-            tokens.issue(&peer, None, until, what).unwrap();
-        }
-        assert_eq!([tokens.begin_watch(), tokens.begin_watch()], [true, false]);
+        let issue = |until, what| tokens.issue(&peer, None, until, what).unwrap().1;
+        assert_eq!([issue(last, 2), issue(first, 1)], [true, false]);
         assert_eq!(tokens.watched_until(), Some(first));
         assert_eq!(tokens.withdraw(|_, until| until <= first), [1]);
         assert_eq!(tokens.watched_until(), Some(last));
-        assert!(!tokens.begin_watch());
-        assert_eq!(tokens.withdraw(|_, _| true), [2]);
+        assert!(!issue(last, 3));
+        assert_eq!(tokens.withdraw(|_, _| true), [2, 3]);
         assert_eq!(tokens.watched_until(), None);
-        tokens.issue(&peer, None, last, 3).unwrap();
-        assert!(tokens.begin_watch());
+        assert_eq!([issue(last, 4), issue(last, 5)], [true, false]);
+        tokens.unwatch();
+        assert!(issue(last, 6));
     }
 
     #[test]

@@ -25,34 +25,38 @@ pub(super) fn wait(
     let tokens = &server.streams.tokens;
     let now = Instant::now();
     let until = now.checked_add(server.streams.limits.token).unwrap_or(now + FOR_EVER);
-    let token = tokens.issue(peer, own, until, life)?;
-    if tokens.begin_watch() {
+    let abort = life.abort();
+    let (token, is_unwatched) = tokens.issue(peer, own, until, life)?;
+    if is_unwatched {
         drop(tokio::spawn(watch(Watch { server: Arc::downgrade(server), is_over: false })));
+    }
+    // Who aborted it before it was there has not found it.
+    if abort.is_cancelled() {
+        end_aborted(server);
     }
     Ok(token)
 }
 
-/// Ends those that are to end before their time. Whoever aborts a stream calls this behind that, and whoever lets one wait that might have been aborted.
+/// Ends those that are to end before their time. Whoever aborts a stream calls this behind that.
 pub(super) fn end_aborted(server: &Server) {
-    for life in server.streams.tokens.withdraw(|life, _| life.abort().is_cancelled()) {
+    for life in server.streams.tokens.withdraw(|life, _| life.is_aborted()) {
         life.give_up(aborted());
     }
 }
 
-/// Dropped with its runtime, it takes those along that wait: nobody would end them, and they have the server.
+/// Sees to the end of those that wait for too long.
 struct Watch {
     server: Weak<Server>,
     is_over: bool,
 }
 
 impl Drop for Watch {
+    /// With its runtime, say: of a server of several the next Tstream begins another.
     fn drop(&mut self) {
         if let Some(server) = self.server.upgrade()
             && !self.is_over
         {
-            let left = server.streams.tokens.withdraw(|_, _| true);
-            server.streams.tokens.watched_until();
-            drop(left);
+            server.streams.tokens.unwatch();
         }
     }
 }
@@ -63,6 +67,8 @@ async fn watch(mut watch: Watch) {
         sleep_until(until).await;
         let Some(server) = watch.server.upgrade() else { break };
         let now = Instant::now();
+        // A server that drains waits for those that are on their way to their ends.
+        let _tracked = server.streams.tasks.token();
         for life in server.streams.tokens.withdraw(|_, until| until <= now) {
             life.give_up(Error::with_text(Errno::ETIMEDOUT, "nobody came with the stream's token in time"));
         }
