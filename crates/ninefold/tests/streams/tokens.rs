@@ -74,13 +74,15 @@ async fn a_session_that_ends_takes_its_tokens_and_its_streams_with_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tokens_grow_too_old_one_after_another_and_one_that_is_used_meanwhile_does_not() {
-    let streams = StreamLimits { token: Duration::from_millis(400), ..StreamLimits::default() };
+    // Longer than a busy machine takes from one step to the next.
+    let streams = StreamLimits { token: Duration::from_millis(1500), ..StreamLimits::default() };
     let bed = Bed::with(Limits::default(), streams);
     bed.file("f", 1000);
     let mut s = bed.session("9P2000.L.n1", "host").await;
     s.open_file(1, "f", 0).await;
     let first = s.stream(1, true, 0, 0).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    // So that the next ones are younger: age is what this is about.
+    tokio::time::sleep(Duration::from_millis(300)).await;
     let (second, used) = (s.stream(1, true, 0, 0).await.unwrap(), s.stream(1, true, 0, 0).await.unwrap());
     assert_eq!(all(&mut bed.data(&used.token).await).await.unwrap().len(), 1000);
     assert_eq!(s.end(first.id, 0).await, Err(110));

@@ -133,7 +133,11 @@ impl OfConnection {
         table.ended.clear();
         let streams = std::mem::take(&mut table.streams);
         drop(table);
-        streams.values().filter(|stream| stream.abort()).count() > 0
+        let mut any = false;
+        for stream in streams.values() {
+            any |= stream.abort();
+        }
+        any
     }
 
     /// The last call for a file: made now, or, where a stream uses it, when that has ended.
