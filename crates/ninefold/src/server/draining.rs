@@ -21,6 +21,10 @@ impl Draining {
         self.token.cancel();
     }
 
+    pub fn has_begun(&self) -> bool {
+        self.has_begun.load(Ordering::Acquire)
+    }
+
     /// Waits for the beginning.
     pub async fn begun(&self) {
         self.token.cancelled().await;

@@ -109,31 +109,6 @@ impl Socket {
     pub(crate) fn try_write<T>(&self, told: bool, call: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>) -> io::Result<T> {
         if told { self.try_io(Interest::WRITABLE, call) } else { call(self.as_fd()) }
     }
-
-    /// A segment that is not full waits for what follows, or for the end: what is sent comes in large pieces, and nobody answers.
-    pub(crate) fn fill_segments(&self) {
-        if let Socket::Tcp(socket) = self {
-            // Where it cannot be set, small segments do no harm.
-            let _ = socket.set_nodelay(false);
-        }
-    }
-
-    /// What waits to fill a segment leaves now.
-    pub(crate) fn send_rest(&self) {
-        if let Socket::Tcp(socket) = self {
-            // Where it cannot be set, it leaves when the peer has acknowledged what was sent before.
-            let _ = socket.set_nodelay(true);
-        }
-    }
-
-    /// Ends our direction, behind what was sent.
-    pub(crate) fn shutdown(&self) -> io::Result<()> {
-        match self {
-            Socket::Tcp(socket) => rustix::net::shutdown(socket, rustix::net::Shutdown::Write)?,
-            Socket::Unix(socket) => rustix::net::shutdown(socket, rustix::net::Shutdown::Write)?,
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -21,6 +21,8 @@ const KEEPALIVE_COUNT: u32 = 4;
 pub(super) async fn bind(host: &str, port: u16) -> io::Result<TcpListener> {
     // tokio sets SO_REUSEADDR, so that a restarted server gets its port back at once.
     let listener = TcpListener::bind((host, port)).await?;
+    // What is accepted of it has all that from the beginning (tcp(7)), for which each would take a call.
+    set_up(&listener)?;
     if is_here(listener.local_addr()?.ip()) {
         do_not_pace(&listener);
     }
@@ -68,9 +70,8 @@ async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     TcpSocket::from_std_stream(socket.into()).connect(address).await
 }
 
-/// A stream just accepted. Fails when the peer is gone already.
+/// A stream just accepted of a listener that is [set up](set_up). Fails when the peer is gone already.
 pub(super) fn accepted(stream: TcpStream, peer: SocketAddr) -> io::Result<(TcpStream, Peer)> {
-    set_up(&stream)?;
     let local = stream.local_addr()?;
     if is_here(local.ip()) {
         do_not_pace(&stream);
@@ -78,14 +79,14 @@ pub(super) fn accepted(stream: TcpStream, peer: SocketAddr) -> io::Result<(TcpSt
     Ok((stream, Peer::Tcp { peer, local, tls: false }))
 }
 
-/// Sets up a stream that is there.
-pub(crate) fn set_up(stream: &TcpStream) -> io::Result<()> {
+/// Sets up a stream that is there, or the listener of those that are to come.
+pub(crate) fn set_up(socket: impl AsFd) -> io::Result<()> {
     // Replies leave in whole gathered writes: holding back the last segment only adds delay.
-    stream.set_nodelay(true)?;
-    sockopt::set_tcp_keepidle(stream, KEEPALIVE_IDLE)?;
-    sockopt::set_tcp_keepintvl(stream, KEEPALIVE_INTERVAL)?;
-    sockopt::set_tcp_keepcnt(stream, KEEPALIVE_COUNT)?;
-    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_nodelay(&socket, true)?;
+    sockopt::set_tcp_keepidle(&socket, KEEPALIVE_IDLE)?;
+    sockopt::set_tcp_keepintvl(&socket, KEEPALIVE_INTERVAL)?;
+    sockopt::set_tcp_keepcnt(&socket, KEEPALIVE_COUNT)?;
+    sockopt::set_socket_keepalive(&socket, true)?;
     Ok(())
 }
 
@@ -115,6 +116,19 @@ mod tests {
 
     fn control(socket: impl AsFd) -> String {
         sockopt::tcp_congestion(socket).unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_is_accepted_has_what_its_listener_has() {
+        let listener = bind("127.0.0.1", 0).await.unwrap();
+        let (near, far) = tokio::join!(dial_address(listener.local_addr().unwrap()), listener.accept());
+        let (far, peer) = far.unwrap();
+        for socket in [near.unwrap(), accepted(far, peer).unwrap().0] {
+            assert!(sockopt::tcp_nodelay(&socket).unwrap() && sockopt::socket_keepalive(&socket).unwrap());
+            assert_eq!(sockopt::tcp_keepidle(&socket).unwrap(), KEEPALIVE_IDLE);
+            assert_eq!(sockopt::tcp_keepintvl(&socket).unwrap(), KEEPALIVE_INTERVAL);
+            assert_eq!(sockopt::tcp_keepcnt(&socket).unwrap(), KEEPALIVE_COUNT);
+        }
     }
 
     #[tokio::test]

@@ -13,9 +13,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
+use super::bare::Bare;
 use super::life::{Bounds, of_peer};
 use crate::server::sock_diag;
-use crate::transport::{Socket, Stream};
+use crate::transport::Stream;
 
 /// Bytes that are taken of a connection that ends: more tokens than anybody sends ahead.
 const UNREAD: u64 = 64 * 1024;
@@ -23,58 +24,77 @@ const UNREAD: u64 = 64 * 1024;
 /// What carries the bytes of a stream.
 pub(super) enum Way {
     /// The kernel moves them.
-    Socket(Arc<Socket>),
+    Bare(Bare),
     Stream(Box<Stream>),
 }
 
-impl Way {
+impl From<Stream> for Way {
     /// The kernel's, where it can be.
-    pub fn by_kernel(stream: Stream) -> Way {
+    fn from(stream: Stream) -> Way {
         match stream.into_socket() {
-            Ok(socket) => Way::Socket(Arc::new(socket)),
+            Ok(socket) => Way::Bare(Bare::Watched(Arc::new(socket))),
             Err(stream) => Way::Stream(stream),
         }
     }
+}
 
-    /// Ends our direction behind all that was sent; or, where the way goes on with another stream, lets the last of it leave at once.
-    /// From then on it is closed by an end: who has a length for each stream takes that for no file's.
-    pub async fn end_sending(&mut self, goes_on: bool, bounds: &Bounds) -> Result<(), Error> {
+impl Way {
+    /// Ends our direction behind all that was sent. From then on it is closed by an end.
+    pub async fn end_sending(&mut self, bounds: &Bounds) -> Result<(), Error> {
         match self {
-            Way::Socket(socket) if goes_on => {
-                socket.send_rest();
-                by_end_of(socket);
-            }
-            Way::Socket(socket) => {
-                socket.shutdown().map_err(|error| of_peer(&error))?;
-                by_end_of(socket);
-            }
-            // What writes to it flushes it.
-            Way::Stream(stream) if goes_on => by_end(stream),
-            Way::Stream(stream) => {
-                bounds.wait(stream.shutdown()).await?;
-                by_end(stream);
-            }
+            Way::Bare(bare) => bare.shutdown().map_err(|error| of_peer(&error))?,
+            Way::Stream(stream) => bounds.wait(stream.shutdown()).await?,
         }
+        self.close_by_end();
         Ok(())
     }
 
-    /// For another stream.
-    pub fn into_stream(self) -> Option<Stream> {
+    /// Another stream may come behind the one that was sent, but is not here: lets the last of that leave at once.
+    /// From then on it is closed by an end: who has a length for each stream takes that for no file's.
+    pub fn pause(&self) {
+        self.send_rest();
+        self.close_by_end();
+    }
+
+    /// What waits to fill a segment leaves now.
+    pub fn send_rest(&self) {
+        // What writes to a stream flushes it.
+        if let Way::Bare(bare) = self {
+            bare.send_rest();
+        }
+    }
+
+    /// The runtime's, for who writes small pieces too.
+    pub fn into_stream(self) -> Result<Stream, Error> {
+        self.send_rest();
         match self {
-            Way::Socket(socket) => Arc::into_inner(socket).map(Stream::from),
-            Way::Stream(stream) => Some(*stream),
+            Way::Bare(bare) => bare.into_stream().map_err(|error| of_peer(&error)),
+            Way::Stream(stream) => Ok(*stream),
+        }
+    }
+
+    /// Closed, it resets its connection.
+    pub fn close_by_reset(&self) {
+        match self {
+            Way::Bare(bare) => bare.linger(Some(Duration::ZERO)),
+            Way::Stream(stream) => by_reset(stream),
+        }
+    }
+
+    /// Closed, it gives its peer what was sent, and an end.
+    fn close_by_end(&self) {
+        match self {
+            Way::Bare(bare) => bare.linger(None),
+            Way::Stream(stream) => by_end(stream),
         }
     }
 
     /// Closes the way of a stream to the file when all of it is there.
-    pub async fn close_whole(self, bounds: &Bounds) {
-        match self {
-            Way::Socket(socket) => by_end_of(&socket),
-            Way::Stream(mut stream) => {
-                by_end(&stream);
-                // TLS has an end of its own. Who does not hear it is told by Tstreamend.
-                let _ = bounds.wait(stream.shutdown()).await;
-            }
+    pub async fn close_whole(mut self, bounds: &Bounds) {
+        self.close_by_end();
+        if let Way::Stream(stream) = &mut self {
+            // TLS has an end of its own. Who does not hear it is told by Tstreamend.
+            let _ = bounds.wait(stream.shutdown()).await;
         }
     }
 }
@@ -129,13 +149,6 @@ fn by_end(stream: &Stream) {
         Stream::Tcp(socket) => linger(Some(socket), None),
         Stream::Tls(sealed) => linger(sealed.tcp(), None),
         _ => {}
-    }
-}
-
-/// The same.
-fn by_end_of(socket: &Socket) {
-    if let Socket::Tcp(socket) = socket {
-        linger(Some(socket), None);
     }
 }
 

@@ -8,7 +8,8 @@ use ninefold_proto::{Errno, Error};
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 
-use super::greeting::{Heard, Waits, claim, hear};
+use super::closing::Way;
+use super::greeting::{Heard, Opening, Waits, claim, hear};
 use super::life::{Life, Next, aborted, of_peer};
 use super::places::Place;
 use super::port::Port;
@@ -33,16 +34,16 @@ pub(super) async fn carry_from_port(server: Arc<Server>, port: Port, peer: Peer,
             Err(_) => Err(Error::with_text(Errno::ETIMEDOUT, "nobody came to the stream's port in time")),
         },
     };
-    carry(server, accepted, peer, life).await;
+    carry(server, accepted.map(Way::from), peer, life).await;
 }
 
 /// Carries a stream on the connection that arrived, and those that come behind it. All of them run here: to wake a task for each costs as much as
 /// what else the server does for a short one.
-pub(super) async fn carry(server: Arc<Server>, mut arrived: Result<Stream, Error>, peer: Peer, mut life: Box<Life>) {
+pub(super) async fn carry(server: Arc<Server>, mut arrived: Result<Way, Error>, peer: Peer, mut life: Box<Life>) {
     loop {
         match life.run(arrived).await {
-            Next::Another(stream) => match next(&server, stream, &peer).await {
-                Some((stream, another)) => (arrived, life) = (Ok(stream), another),
+            Next::Another(way) => match next(&server, way, &peer).await {
+                Some((way, another)) => (arrived, life) = (Ok(way), another),
                 None => return,
             },
             Next::Parts(stream) => {
@@ -56,13 +57,27 @@ pub(super) async fn carry(server: Arc<Server>, mut arrived: Result<Stream, Error
 
 /// Hears which stream is to come behind another; `None` where none does. Then the connection is ended: its peer may not have taken all of what was
 /// sent, and gets it whatever comes.
-async fn next(server: &Server, mut stream: Stream, peer: &Peer) -> Option<(Stream, Box<Life>)> {
+async fn next(server: &Server, way: Way, peer: &Peer) -> Option<(Way, Box<Life>)> {
     let StreamLimits { idle, .. } = server.streams.limits;
     let waits = Waits::begin(server, peer);
-    match hear(server, &mut stream, &waits, Instant::now() + idle).await {
-        Heard::Stream(said) => match claim(server, stream, peer, &said, &waits).await {
+    let mut opening = Opening::default();
+    if !server.draining.has_begun() {
+        // Its token has mostly come before: then there is nothing to wait for.
+        opening.take(&way);
+    }
+    let (heard, mut way) = match opening.heard() {
+        Some(heard) => (heard, way),
+        None => {
+            way.pause();
+            let mut stream = way.into_stream().ok()?;
+            let heard = hear(server, &mut stream, &waits, Instant::now() + idle, opening).await;
+            (heard, Way::from(stream))
+        }
+    };
+    match heard {
+        Heard::Stream(said) => match claim(server, way, peer, &said, &waits).await {
             Ok(another) => return Some(another),
-            Err(back) => stream = back,
+            Err(back) => way = back?,
         },
         // It was ended.
         Heard::Session(bytes) if bytes.is_empty() => {}
@@ -78,7 +93,7 @@ async fn next(server: &Server, mut stream: Stream, peer: &Peer) -> Option<(Strea
         }
         Heard::Ended => {}
     }
-    end(server, stream, waits).await;
+    end(server, way.into_stream().ok()?, waits).await;
     None
 }
 

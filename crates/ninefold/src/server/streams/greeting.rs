@@ -16,6 +16,7 @@ use tokio::io::{AsyncReadExt, Interest};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
+use super::closing::Way;
 use super::life::Life;
 use super::origin::Origin;
 use super::tokens::{Claim, Early, Said};
@@ -114,16 +115,17 @@ pub(in crate::server) async fn receive(server: Arc<Server>, mut stream: Stream, 
         Peer::Stdio | Peer::Memory => BytesMut::new(),
         Peer::Tcp { .. } | Peer::Unix { .. } => {
             let waits = Waits::begin(&server, &peer);
-            match hear(&server, &mut stream, &waits, began + server.limits.handshake).await {
+            let deadline = began + server.limits.handshake;
+            match hear(&server, &mut stream, &waits, deadline, Opening::default()).await {
                 Heard::Session(bytes) => bytes,
                 Heard::Stream(said) => {
-                    match claim(&server, stream, &peer, &said, &waits).await {
-                        Ok((stream, life)) => {
-                            let carry = data_connection::carry(server.clone(), Ok(stream), peer, life);
+                    match claim(&server, stream.into(), &peer, &said, &waits).await {
+                        Ok((way, life)) => {
+                            let carry = data_connection::carry(server.clone(), Ok(way), peer, life);
                             drop(server.streams.tasks.spawn(carry));
                         }
                         // Closed, it is reset.
-                        Err(stream) => drop(stream),
+                        Err(way) => drop(way),
                     }
                     return;
                 }
@@ -139,37 +141,42 @@ pub(in crate::server) async fn receive(server: Arc<Server>, mut stream: Stream, 
     Connection::new(server, stream, peer, id, begun, began).run().await;
 }
 
-/// The stream of a data connection's token; where there is none, the connection.
+/// The stream of a data connection's token; where there is none, the connection, if that is still there.
 pub(super) async fn claim(
     server: &Server,
-    mut stream: Stream,
+    mut way: Way,
     peer: &Peer,
     said: &Said,
     waits: &Waits<'_>,
-) -> Result<(Stream, Box<Life>), Stream> {
-    closing::by_reset(&stream);
+) -> Result<(Way, Box<Life>), Option<Way>> {
+    way.close_by_reset();
     let claimed = match server.streams.tokens.claim(said, peer) {
         Claim::Stream(life) => Some(life),
-        Claim::Early(mut early) => tokio::select! {
-            biased;
-            claimed = until_asked_for(server, &mut early, waits) => claimed,
-            () = gone(&mut stream) => {
-                // It may have been asked for at this moment.
-                if let Some(life) = early.close() {
-                    life.give_up(Error::with_text(Errno::ECONNRESET, "the stream's data connection was closed"));
+        Claim::Early(mut early) => {
+            let mut stream = way.into_stream().map_err(|_| None)?;
+            let claimed = tokio::select! {
+                biased;
+                claimed = until_asked_for(server, &mut early, waits) => claimed,
+                () = gone(&mut stream) => {
+                    // It may have been asked for at this moment.
+                    if let Some(life) = early.close() {
+                        life.give_up(Error::with_text(Errno::ECONNRESET, "the stream's data connection was closed"));
+                    }
+                    // Who gave it up before anybody asked for its stream has done nothing wrong.
+                    return Err(Some(stream.into()));
                 }
-                // Who gave it up before anybody asked for its stream has done nothing wrong.
-                return Err(stream);
-            }
-        },
+            };
+            way = stream.into();
+            claimed
+        }
         Claim::Nothing => None,
     };
     match claimed {
-        Some(life) => Ok((stream, life)),
+        Some(life) => Ok((way, life)),
         None => {
             server.streams.refuse();
             server.streams.tell(peer, "data connection closed: its token is good for no stream");
-            Err(stream)
+            Err(Some(way))
         }
     }
 }
@@ -197,35 +204,60 @@ async fn gone(stream: &mut Stream) {
     while stream.ready(Interest::ERROR).await.is_ok_and(|ready| !ready.is_error()) {}
 }
 
-/// Hears it, until `deadline`.
-pub(super) async fn hear(server: &Server, stream: &mut Stream, waits: &Waits<'_>, deadline: Instant) -> Heard {
-    let (mut bytes, mut n) = ([0; OPENING], 0);
-    while n < OPENING {
+/// What a connection has said so far of what it is.
+#[derive(Default)]
+pub(super) struct Opening {
+    bytes: [u8; OPENING],
+    n: usize,
+}
+
+impl Opening {
+    /// Takes what has come of it, as far as that is told without a wait.
+    pub fn take(&mut self, way: &Way) {
+        if let Way::Bare(bare) = way {
+            self.n += bare.read_now(&mut self.bytes[self.n..]);
+        }
+    }
+
+    /// What that is, if it is enough to tell.
+    pub fn heard(&self) -> Option<Heard> {
+        let Opening { bytes, n } = *self;
+        let said = n.min(PREFACE.len());
+        if bytes[..said] != PREFACE[..said] && bytes[..said] != PREFACE_OWN[..said] {
+            // What came is for the session to judge.
+            return Some(Heard::Session(BytesMut::from(&bytes[..n])));
+        }
+        let (preface, token) = bytes.split_first_chunk::<{ PREFACE.len() }>().filter(|_| n == OPENING)?;
+        let token = StreamToken(token.try_into().ok()?);
+        Some(Heard::Stream(Said { token, own: *preface == PREFACE_OWN }))
+    }
+}
+
+/// Hears it, until `deadline`; some of it may have come.
+pub(super) async fn hear(
+    server: &Server,
+    stream: &mut Stream,
+    waits: &Waits<'_>,
+    deadline: Instant,
+    mut opening: Opening,
+) -> Heard {
+    loop {
+        if let Some(heard) = opening.heard() {
+            return heard;
+        }
         let read = tokio::select! {
             biased;
             () = server.draining.begun() => return Heard::Ended,
             () = waits.evicted.cancelled() => return Heard::Silent,
-            read = timeout_at(deadline, stream.read(&mut bytes[n..])) => read,
+            read = timeout_at(deadline, stream.read(&mut opening.bytes[opening.n..])) => read,
         };
         match read {
-            Ok(Ok(0) | Err(_)) if n > 0 => return Heard::Ended,
+            Ok(Ok(0) | Err(_)) if opening.n > 0 => return Heard::Ended,
             // The connection sees to it.
-            Ok(Ok(0) | Err(_)) => break,
-            Ok(Ok(more)) => n += more,
+            Ok(Ok(0) | Err(_)) => return Heard::Session(BytesMut::new()),
+            Ok(Ok(more)) => opening.n += more,
             Err(_) => return Heard::Silent,
         }
-        let said = n.min(PREFACE.len());
-        if bytes[..said] != PREFACE[..said] && bytes[..said] != PREFACE_OWN[..said] {
-            // What came is for the session to judge.
-            break;
-        }
-    }
-    match bytes.split_first_chunk::<{ PREFACE.len() }>() {
-        Some((preface, token)) if n == OPENING && [PREFACE, PREFACE_OWN].contains(preface) => match token.try_into() {
-            Ok(token) => Heard::Stream(Said { token: StreamToken(token), own: *preface == PREFACE_OWN }),
-            Err(_) => Heard::Ended,
-        },
-        _ => Heard::Session(BytesMut::from(&bytes[..n])),
     }
 }
 

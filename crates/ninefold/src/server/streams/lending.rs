@@ -11,6 +11,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::net::TcpStream;
 use std::num::NonZero;
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,7 +24,6 @@ use ninefold_proto::{Errno, Error};
 use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::{Errno as Os, read, write};
-use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -32,6 +32,7 @@ use super::copied::Copied;
 use super::descriptor::Descriptor;
 use super::life::{Bounds, of_peer};
 use super::moving::{Copies, Lent, SENT, TURN, cannot_move, is_cached, is_no_matter, send_some, tail_of};
+use super::returns::Returns;
 
 /// Bytes that are worth handing a socket over and back: some milliseconds of a fast link.
 pub(super) const LEAST: u64 = 256 * 1024;
@@ -61,6 +62,7 @@ const VAIN: u8 = 2;
 #[derive(Debug, Default)]
 pub(super) struct Lenders {
     threads: Mutex<Vec<Arc<Lender>>>,
+    returns: Arc<Returns<Done>>,
 }
 
 /// What is asked of one thread.
@@ -68,6 +70,7 @@ pub(super) struct Lenders {
 struct Lender {
     wake: OwnedFd,
     inbox: Mutex<Inbox>,
+    returns: Arc<Returns<Done>>,
     /// Jobs that it has, or will have.
     jobs: AtomicUsize,
     /// When its turn began, in milliseconds since some time; 0 while it has none.
@@ -83,7 +86,7 @@ struct Inbox {
 /// A part of a file on its way to a socket.
 struct Job {
     file: Arc<dyn Descriptor>,
-    socket: std::net::TcpStream,
+    socket: TcpStream,
     lent: Lent,
     end: u64,
     copies: Copies,
@@ -114,7 +117,7 @@ struct Told {
 }
 
 /// What became of a job: the socket and how far it came, or what went wrong.
-type Done = Result<(std::net::TcpStream, Lent), Error>;
+type Done = Result<(TcpStream, Lent), Error>;
 
 /// One of a thread's jobs, until it is dropped.
 struct Counted(Arc<Lender>);
@@ -209,9 +212,8 @@ impl Lenders {
         bounds: &Bounds,
     ) -> Result<(TcpStream, Lent), Error> {
         let Some(counted) = self.lender() else { return Ok((socket, lent)) };
+        self.returns.begin();
         let lender = counted.0.clone();
-        // What comes of the socket wakes the runtime no more.
-        let socket = socket.into_std().map_err(|error| of_peer(&error))?;
         let told = Arc::new(Told::default());
         let (done, mut ended) = oneshot::channel();
         let job = Job {
@@ -237,7 +239,7 @@ impl Lenders {
             }
         };
         if let Some(Job { socket, lent, .. }) = refused {
-            return back(socket, lent);
+            return Ok((socket, lent));
         }
         lender.wake();
         let waiting = Waiting { told, lender };
@@ -252,9 +254,7 @@ impl Lenders {
             }
         };
         waiting.told.is_given_up.store(true, Ordering::Relaxed);
-        ended
-            .map_err(|_| Error::with_text(Errno::EIO, "what sent the stream has ended"))?
-            .and_then(|(socket, lent)| back(socket, lent))
+        ended.map_err(|_| Error::with_text(Errno::EIO, "what sent the stream has ended"))?
     }
 
     /// The thread that has least to do, with the job that it is going to have counted; `None` where all are held up, or none can be started.
@@ -265,7 +265,7 @@ impl Lenders {
         threads.retain(|lender| !lender.inbox().is_closed);
         let has_idle = threads.iter().any(|lender| lender.jobs() == 0 && !lender.is_held_up());
         if !has_idle && threads.len() < (*PROCESSORS / FOR_EACH).clamp(1, MOST) {
-            match start() {
+            match start(self.returns.clone()) {
                 Ok(lender) => threads.push(lender),
                 Err(error) => tracing::debug!(%error, "no thread for streams could be started"),
             }
@@ -276,17 +276,12 @@ impl Lenders {
     }
 }
 
-/// A socket to the runtime.
-fn back(socket: std::net::TcpStream, lent: Lent) -> Result<(TcpStream, Lent), Error> {
-    TcpStream::from_std(socket).map(|socket| (socket, lent)).map_err(|error| of_peer(&error))
-}
-
-fn start() -> io::Result<Arc<Lender>> {
+fn start(returns: Arc<Returns<Done>>) -> io::Result<Arc<Lender>> {
     let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
     epoll::add(&poll, &wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
     let (inbox, jobs, turn_began) = (Mutex::default(), AtomicUsize::new(0), AtomicU64::new(0));
-    let lender = Arc::new(Lender { wake, inbox, jobs, turn_began });
+    let lender = Arc::new(Lender { wake, inbox, returns, jobs, turn_began });
     let for_thread = lender.clone();
     thread::Builder::new().name("ninefold-lends".to_owned()).spawn(move || run(&poll, &for_thread))?;
     Ok(lender)
@@ -317,14 +312,14 @@ fn run(poll: &OwnedFd, lender: &Lender) {
                     std::mem::take(&mut inbox.jobs)
                 };
                 for (_, job) in jobs.extract_if(|_, job| job.is_given_up()) {
-                    job.leave(poll, None);
+                    job.leave(poll, lender, None);
                 }
                 for job in new {
                     let out = epoll::EventFlags::OUT;
                     match epoll::add(poll, &job.socket, epoll::EventData::new_u64(next), out) {
                         Ok(()) => drop(jobs.insert(next, job)),
                         // Who waits goes on by himself.
-                        Err(_) => job.end(Ok(())),
+                        Err(_) => job.end(lender, Ok(())),
                     }
                     next += 1;
                 }
@@ -337,7 +332,7 @@ fn run(poll: &OwnedFd, lender: &Lender) {
                 if ended.is_some()
                     && let Some(job) = jobs.remove(&number)
                 {
-                    job.leave(poll, ended);
+                    job.leave(poll, lender, ended);
                 }
             }
         }
@@ -401,11 +396,11 @@ impl Job {
     }
 
     /// The thread has it no more. Without `ended` nobody waits for it.
-    fn leave(self, poll: &OwnedFd, ended: Option<Result<(), Error>>) {
+    fn leave(self, poll: &OwnedFd, lender: &Lender, ended: Option<Result<(), Error>>) {
         // Where a copy of the descriptor is left, its close alone would leave it to be told of for ever.
         let _ = epoll::delete(poll, &self.socket);
         match ended {
-            Some(result) if !self.is_given_up() => self.end(result),
+            Some(result) if !self.is_given_up() => self.end(lender, result),
             _ => {
                 let Job { file, socket, runtime, .. } = self;
                 drop(socket);
@@ -415,12 +410,12 @@ impl Job {
         }
     }
 
-    fn end(self, result: Result<(), Error>) {
+    fn end(self, lender: &Lender, result: Result<(), Error>) {
         let Job { file, socket, lent, done, .. } = self;
         // Before it is told: who waits has another, and closes the last one where that may take long.
         drop(file);
         // Where nobody waits the socket is closed, by a reset as it was set before.
-        let _ = done.send(result.map(|()| (socket, lent)));
+        lender.returns.give(done, result.map(|()| (socket, lent)));
     }
 }
 
@@ -480,10 +475,11 @@ mod tests {
         Arc::new(Plain(file, AtomicUsize::new(questions)))
     }
 
-    async fn pair() -> (TcpStream, TcpStream) {
+    async fn pair() -> (TcpStream, tokio::net::TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (near, far) = tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), listener.accept());
-        (near.unwrap(), far.unwrap().0)
+        let near = tokio::net::TcpStream::connect(listener.local_addr().unwrap());
+        let (near, far) = tokio::join!(near, listener.accept());
+        (near.unwrap().into_std().unwrap(), far.unwrap().0)
     }
 
     fn server(idle: Duration) -> Arc<Server> {
@@ -515,7 +511,8 @@ mod tests {
                 assert!(came == content[begin..end.min(LENGTH)]);
             };
             let (lent, ()) = tokio::join!(lend, take);
-            let (mut near, lent) = lent.unwrap();
+            let (near, lent) = lent.unwrap();
+            let mut near = tokio::net::TcpStream::from_std(near).unwrap();
             assert_eq!(lent.at as usize, end.min(LENGTH));
             assert_eq!(lent.copied.is_some(), number == 1);
             assert!(number != 1 || (1..=TAIL).contains(&(lent.at - lent.copied_from)));

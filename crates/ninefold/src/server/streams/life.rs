@@ -10,6 +10,7 @@ use ninefold_proto::{Errno, Error};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::bare::Bare;
 use super::closing::Way;
 use super::conveying::{self, Conduit};
 use super::copying::Backing;
@@ -204,8 +205,8 @@ pub(super) fn cut_short() -> Error {
     Error::with_text(Errno::EPIPE, "the data connection was closed before all bytes had come")
 }
 
-/// How often it is looked whether anything moves where another moves it.
-const LOOK: Duration = Duration::from_secs(1);
+/// How often it is looked whether anything moves where another moves it: seldom, as each look wakes the runtime for every stream.
+const LOOK: Duration = Duration::from_secs(10);
 
 /// Bytes that may lie in a socket without a place at the server.
 const LITTLE: u64 = 64 * 1024;
@@ -213,7 +214,7 @@ const LITTLE: u64 = 64 * 1024;
 /// What becomes of a data connection behind a stream.
 pub(super) enum Next {
     /// Another stream may come.
-    Another(Stream),
+    Another(Way),
     /// None does, but tokens may lie in it.
     Parts(Stream),
     /// None does, and the peer is to have the time to take what was sent, for which the stream keeps its place.
@@ -248,7 +249,7 @@ impl Life {
     }
 
     /// The whole of it, with its data connection, or with what became of that.
-    pub async fn run(self: Box<Life>, arrived: Result<Stream, Error>) -> Next {
+    pub async fn run(self: Box<Life>, arrived: Result<Way, Error>) -> Next {
         let Life {
             server,
             place,
@@ -275,22 +276,22 @@ impl Life {
         let moved = match moves {
             Moves::InKernel(file) => {
                 let moved = async {
-                    let stream = arrived?;
+                    let way = arrived?;
                     let host = || Backing::Host(file.clone());
                     let copies = match copies_from {
                         Some(place) => Copies::From(place),
                         None if is_asked_after && !more => Copies::End,
                         None => Copies::None,
                     };
-                    let (mut way, count, copied) = match (Way::by_kernel(stream), read) {
-                        (Way::Socket(socket), true) => {
-                            let (socket, sent) =
-                                moving::to_peer(&file, socket, offset, length, copies, &bounds).await?;
-                            (Way::Socket(socket), sent.count, sent.copied)
+                    let (mut way, count, copied) = match (way, read) {
+                        (Way::Bare(bare), true) => {
+                            let (bare, sent) = moving::to_peer(&file, bare, offset, length, copies, &bounds).await?;
+                            (Way::Bare(bare), sent.count, sent.copied)
                         }
-                        (Way::Socket(socket), false) => {
+                        (Way::Bare(bare), false) => {
+                            let socket = bare.watch().map_err(|error| of_peer(&error))?;
                             let count = moving::from_peer(&file, &socket, offset, length, &bounds).await?;
-                            (Way::Socket(socket), count, 0)
+                            (Way::Bare(Bare::Watched(socket)), count, 0)
                         }
                         (Way::Stream(mut stream), true) => {
                             let count = copying::to_peer(&host(), &mut stream, offset, length, &bounds).await?;
@@ -303,18 +304,18 @@ impl Life {
                         }
                     };
                     let mut is_taken = true;
-                    if read {
-                        way.end_sending(goes_on(count), &bounds).await?;
+                    if read && !goes_on(count) {
+                        way.end_sending(&bounds).await?;
                     }
                     lies_in_socket = copied;
-                    if let Way::Socket(socket) = &way
+                    if let Way::Bare(bare) = &way
                         && read
                         && is_asked_after
                         && copied < count
                     {
                         if copies_from.is_none() {
                             // Behind it others are sent, of which some are always on the way.
-                            is_taken = !goes_on(count) && moving::wait_until_taken(socket, copied, &bounds).await?;
+                            is_taken = !goes_on(count) && moving::wait_until_taken(bare, copied, &bounds).await?;
                         }
                         // Who asks for copies looks at the file when he has the pages before them: nobody waited for those.
                         if copies_from.is_some() || !is_taken {
@@ -333,7 +334,7 @@ impl Life {
             }
             Moves::Conveyed(hold, conduit) => {
                 let moved = async {
-                    let mut stream = arrived?;
+                    let mut stream = arrived?.into_stream()?;
                     let (count, seen) = match conduit {
                         Conduit::Source(source) => conveying::to_peer(source, &mut stream, length, &bounds).await?,
                         Conduit::Sink(sink) => {
@@ -341,9 +342,9 @@ impl Life {
                             (count, Seen::Unchanged)
                         }
                     };
-                    let mut way = Way::Stream(Box::new(stream));
-                    if read {
-                        way.end_sending(goes_on(count), &bounds).await?;
+                    let mut way = Way::from(stream);
+                    if read && !goes_on(count) {
+                        way.end_sending(&bounds).await?;
                     }
                     // All of it is there: who cannot say what became of the file since does not know.
                     let last = modrev_of(&hold.file).await.unwrap_or(0);
@@ -365,15 +366,15 @@ impl Life {
             }
             Moves::ByFile(hold) => {
                 let moved = async {
-                    let mut stream = arrived?;
+                    let mut stream = arrived?.into_stream()?;
                     let backing = Backing::File(hold.file.clone());
                     let count = match read {
                         true => copying::to_peer(&backing, &mut stream, offset, length, &bounds).await?,
                         false => copying::from_peer(&backing, &mut stream, offset, length, appends, &bounds).await?,
                     };
-                    let mut way = Way::Stream(Box::new(stream));
-                    if read {
-                        way.end_sending(goes_on(count), &bounds).await?;
+                    let mut way = Way::from(stream);
+                    if read && !goes_on(count) {
+                        way.end_sending(&bounds).await?;
                     }
                     let last = modrev_of(&hold.file).await?;
                     Ok((Ended { count, modrev: last }, way))
@@ -384,30 +385,29 @@ impl Life {
                 moved.and_then(|ended| released.map(|()| ended))
             }
         };
-        let (mut next, mut went_on) = (None, false);
+        let mut next = Next::Gone;
+        let mut place = Some(place);
         let end = match moved {
             Ok((ended, way)) => {
+                let went_on = goes_on(ended.count);
                 if !read {
                     way.close_whole(&bounds).await;
-                } else if more || lies_in_socket > LITTLE {
-                    next = way.into_stream();
+                } else if went_on {
+                    next = Next::Another(way);
+                } else if (more || lies_in_socket > LITTLE)
+                    && let Ok(stream) = way.into_stream()
+                {
+                    next = match place.take().filter(|_| !more) {
+                        // Who takes nothing has no more of such than of streams.
+                        Some(place) => Next::IsTaken(stream, place),
+                        None => Next::Parts(stream),
+                    };
                 }
-                went_on = goes_on(ended.count);
                 Ok(ended)
             }
             Err(error) => Err(error),
         };
         server.streams.count_end(&peer, end.as_ref().err());
-        let next = match next {
-            None => Next::Gone,
-            Some(stream) if went_on => Next::Another(stream),
-            Some(stream) if more => Next::Parts(stream),
-            // Who takes nothing has no more of such than of streams.
-            Some(stream) => {
-                entry.end(end, is_asked_after);
-                return Next::IsTaken(stream, place);
-            }
-        };
         drop(place);
         entry.end(end, is_asked_after);
         next

@@ -13,6 +13,7 @@
 //! Locks are taken one at a time, but for those of [`lending`] and for that of a stream's abort, which is looked at under that of [`tokens`]; and none
 //! while anything is waited for.
 
+mod bare;
 mod closing;
 mod conveying;
 mod copied;
@@ -28,6 +29,7 @@ mod origin;
 mod pace;
 mod places;
 mod port;
+mod returns;
 mod table;
 mod tokens;
 mod waiting;

@@ -19,9 +19,9 @@ use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate, fstatvfs, sendfile}
 use rustix::io::{Errno as Os, ReadWriteFlags, preadv2, pwrite, read};
 use rustix::net::sockopt::socket_send_buffer_size;
 use tokio::io::Interest;
-use tokio::net::TcpStream;
 use tokio::time::Instant;
 
+use super::bare::Bare;
 use super::copied::Copied;
 use super::descriptor::Descriptor;
 use super::lending::LEAST as LEAST_LENT;
@@ -121,18 +121,16 @@ pub(super) struct Sent {
 /// take what it has for all.
 pub(super) async fn to_peer(
     file: &File,
-    mut socket: Arc<Socket>,
+    mut bare: Bare,
     offset: u64,
     length: Option<u64>,
     copies: Copies,
     bounds: &Bounds,
-) -> Result<(Arc<Socket>, Sent), Error> {
-    socket.fill_segments();
-    // Advice is free to be refused.
-    let _ = fadvise(file.fd(), offset, length.and_then(NonZeroU64::new), Advice::Sequential);
+) -> Result<(Bare, Sent), Error> {
+    bare.fill_segments();
     let end = length.map_or(i64::MAX as u64, |length| offset + length);
     let (mut at, mut cached_to, mut asked_to) = (offset, offset, offset);
-    let (mut turn, mut by_memory) = (0, false);
+    let (mut turn, mut by_memory, mut is_advised) = (0, false, false);
     let mut copied = None;
     let (mut copied_from, mut is_full) = (offset, false);
     // From there on, as far as it lies in memory, others send it.
@@ -143,12 +141,17 @@ pub(super) async fn to_peer(
             let lent = Lent { at, copied: copied.take(), copied_from, is_held_up: false };
             let (before, to) = (at, (soon, end, copies));
             let is_held_up;
-            (socket, Lent { at, copied, copied_from, is_held_up }) = lend(file, socket, lent, to, bounds).await?;
+            (bare, Lent { at, copied, copied_from, is_held_up }) = lend(file, bare, lent, to, bounds).await?;
             is_full &= at == before;
             // What comes next is not in memory, or not in the file.
             lent_from = if is_held_up { u64::MAX } else { at + SENT as u64 };
             continue;
         }
+        if !std::mem::replace(&mut is_advised, true) {
+            // Advice is free to be refused.
+            let _ = fadvise(file.fd(), offset, length.and_then(NonZeroU64::new), Advice::Sequential);
+        }
+        let socket = bare.watch().map_err(|error| of_peer(&error))?;
         let told = match is_full {
             true => {
                 let mut room = pin!(bounds.wait(socket.room(LOOK_FOR_ROOM)));
@@ -186,12 +189,15 @@ pub(super) async fn to_peer(
             let (file, socket, mut taken) = (file.clone(), socket.clone(), copied.take());
             let send = Answer::blocking(move || {
                 let sent = send(&file, &socket, told, at, count, &mut taken);
+                // Who goes on may have to be the only one that has it.
+                drop(socket);
                 Ok((sent, taken))
             });
             let (sent, taken) = send.wait().await?;
             copied = taken;
             sent
         };
+        bare = Bare::Watched(socket);
         match sent {
             Ok(0) => break,
             Ok(n) => {
@@ -213,31 +219,30 @@ pub(super) async fn to_peer(
         }
     }
     let copied = if copied.is_some() { at - copied_from } else { 0 };
-    Ok((socket, Sent { count: at - offset, copied }))
+    Ok((bare, Sent { count: at - offset, copied }))
 }
 
 /// Waits until the peer has all that was sent but for the last `copied` bytes. Until then pages of the file lie in the socket, and who changes the
 /// file changes what the peer gets of it. A Unix socket has handed them over.
 /// `false`: the peer takes nothing now, or the kernel does not say.
-pub(super) async fn wait_until_taken(socket: &Arc<Socket>, copied: u64, bounds: &Bounds) -> Result<bool, Error> {
-    let Socket::Tcp(tcp) = &**socket else { return Ok(true) };
+pub(super) async fn wait_until_taken(bare: &Bare, copied: u64, bounds: &Bounds) -> Result<bool, Error> {
+    if !bare.has_a_way() {
+        return Ok(true);
+    }
     let (mut first, mut least, mut since) = (0, None, Instant::now());
     let began = since;
-    let (local, peer) = match (tcp.local_addr(), tcp.peer_addr()) {
-        (Ok(local), Ok(peer)) => (local, peer),
-        // Both ends have ended it: the peer has acknowledged our end, which was behind all.
-        _ => return gone(tcp).map(|()| true),
-    };
+    // Where both ends have ended it the peer has acknowledged our end, which was behind all.
+    let Some((local, peer)) = bare.ends() else { return gone(bare).map(|()| true) };
     loop {
         let look = Answer::briefly(move || Ok(sock_diag::untaken(local, peer).ok()));
         // One that it does not know has come to its end: it has nothing left.
         let left = match look.wait().await? {
-            None if least.is_none() => return gone(tcp).map(|()| false),
+            None if least.is_none() => return gone(bare).map(|()| false),
             told => told.flatten().unwrap_or(0).saturating_sub(copied),
         };
         if left == 0 {
             // None is left of a connection either that the peer has reset.
-            return gone(tcp).map(|()| true);
+            return gone(bare).map(|()| true);
         }
         if least.is_none() {
             first = left;
@@ -265,8 +270,8 @@ fn until_next_look(elapsed: Duration, still: Duration, taken: u64, left: u64) ->
 }
 
 /// What has become of a connection of which nothing is left.
-fn gone(tcp: &TcpStream) -> Result<(), Error> {
-    tcp.take_error().ok().flatten().map_or(Ok(()), |error| Err(of_peer(&error)))
+fn gone(bare: &Bare) -> Result<(), Error> {
+    bare.take_error().map_err(|error| of_peer(&error))
 }
 
 /// How far a file was sent.
@@ -283,18 +288,17 @@ pub(super) struct Lent {
 /// What lies in memory of a part of the file is sent where that costs least.
 async fn lend(
     file: &File,
-    socket: Arc<Socket>,
+    bare: Bare,
     lent: Lent,
     to: (u64, u64, Copies),
     bounds: &Bounds,
-) -> Result<(Arc<Socket>, Lent), Error> {
-    match Arc::try_unwrap(socket) {
-        Ok(Socket::Tcp(tcp)) => {
+) -> Result<(Bare, Lent), Error> {
+    match bare.unwatch().map_err(|error| of_peer(&error))? {
+        Ok(tcp) => {
             let (tcp, lent) = bounds.lenders().lend(file, tcp, lent, to, bounds).await?;
-            Ok((Arc::new(Socket::Tcp(tcp)), lent))
+            Ok((Bare::Unwatched(tcp), lent))
         }
-        Ok(socket) => Ok((Arc::new(socket), lent)),
-        Err(socket) => Ok((socket, lent)),
+        Err(bare) => Ok((bare, lent)),
     }
 }
 
@@ -463,7 +467,8 @@ async fn take_all(
             return if length.is_some() && at < end { Err(cut_short()) } else { Ok(at - offset) };
         }
         mark.came(moved as u64, is_dry, end - at, Instant::now());
-        let is_near_its_end = length.is_some() && end - at < RESERVED;
+        // The rest of that is here before a pause would be over.
+        let is_near_its_end = length.is_some() && end - at < FEW as u64;
         if is_dry && moved < FEW && !is_near_its_end && !mark.is_set() {
             tokio::time::sleep(PAUSE).await;
         } else if is_dry {
