@@ -113,8 +113,8 @@ pub struct Ranges {
     round: Round,
     /// When pieces were asked for last on all connections that were near their end.
     went_on_at: Option<Instant>,
-    /// Bytes that are copied at most at the ends of pieces that begin with pages.
-    most_copied: u64,
+    /// Bytes of all that was asked for.
+    all: u64,
     /// Only copies are asked for from now on.
     copies: bool,
     /// A stream of copies ended, and could not tell whether the file was changed.
@@ -253,6 +253,7 @@ impl File {
         let trip = self.client.attach_took();
         let now = Instant::now();
         let most = if self.client.has_streams() { most.max(1) } else { 1 };
+        let all = extents.iter().fold(0u64, |all, (offset, end)| all.saturating_add(end.saturating_sub(*offset)));
         let mut ranges = Ranges {
             file: Arc::new(self.share()),
             waiting: FuturesUnordered::new(),
@@ -264,7 +265,7 @@ impl File {
             even: None,
             round: Round::default(),
             went_on_at: None,
-            most_copied: 0,
+            all,
             copies: false,
             is_doubtful: false,
             width: Width::new(trip, most, now),
@@ -284,8 +285,6 @@ impl File {
             is_unchanged: false,
             failed: None,
         };
-        let all = extents.iter().fold(0u64, |all, (offset, end)| all.saturating_add(end.saturating_sub(*offset)));
-        ranges.most_copied = round::most_copied(all);
         let streams = self.streams_for(all, most);
         ranges.queue.extend(extents.iter().filter(|(offset, end)| offset < end));
         // By .s nobody is told that another stream comes behind one.
@@ -343,7 +342,7 @@ impl Ranges {
                 // They end together, and no look at the file would come before that.
                 cut.copies = cut.length;
             } else {
-                let rest = Rest { all, first: cut.length, settling, most_copied: self.most_copied };
+                let rest = Rest { all, first: cut.length, settling, of: self.all };
                 cut = self.round.cut(rest, self.copies, streams, (least, most));
             }
         }
