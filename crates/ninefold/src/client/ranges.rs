@@ -42,6 +42,7 @@ use line::Line;
 use part::{Held, Part, Span};
 use round::{Cut, Rest, Round, worth};
 use takeover::{slowest, window};
+use width::that_fill;
 pub(super) use width::{AT_ONCE, Width};
 
 /// The shortest range that is worth a connection of its own: 1 MiB, 80 ms at 100 Mbit/s.
@@ -212,20 +213,23 @@ impl std::fmt::Debug for Ranges {
 }
 
 impl Client {
-    /// By how many streams at a time, of at most `most`, so many bytes of a file should go: one where the server has none.
+    /// By how many streams at a time, of at most `most`, so many bytes of a file should be read: one where the server has none.
     pub fn streams_for(&self, bytes: u64, most: usize) -> usize {
-        if !self.has_streams() {
-            return 1;
-        }
         let width = Width::new(self.trip(), most.max(1), Instant::now());
-        width.wanted().min(usize::try_from(bytes / LEAST).unwrap_or(usize::MAX)).max(1)
+        self.streams_worth(bytes, width.wanted())
+    }
+
+    /// So many, or fewer where they are not worth it; one where the server has none.
+    fn streams_worth(&self, bytes: u64, streams: usize) -> usize {
+        let worth = if self.has_streams() { usize::try_from(bytes / LEAST).unwrap_or(usize::MAX) } else { 1 };
+        streams.min(worth).max(1)
     }
 
     /// The same of a file that is written, of which each stream brings a part that is set at the beginning: so the file is whole when the slowest one is
     /// done, and what takes many round trips has more of that than it saves at its beginning. Then one is enough where the way holds no more than
     /// one connection has under way, and this machine's congestion control finds its rate whatever is lost on it; where it does not several lose less.
     pub fn streams_to_write(&self, bytes: u64, most: usize) -> usize {
-        let streams = self.streams_for(bytes, most);
+        let streams = self.streams_worth(bytes, that_fill(self.trip(), most));
         let held = FAST * self.trip().as_secs_f64();
         let is_long = held <= HELD && bytes as f64 >= held * LONG_TRIPS;
         if streams > 1 && is_long && tcp_finds_the_rate() { 1 } else { streams }

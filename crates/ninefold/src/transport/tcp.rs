@@ -21,7 +21,7 @@ const KEEPALIVE_COUNT: u32 = 4;
 pub(super) async fn bind(host: &str, port: u16) -> io::Result<TcpListener> {
     // tokio sets SO_REUSEADDR, so that a restarted server gets its port back at once.
     let listener = TcpListener::bind((host, port)).await?;
-    // What is accepted of it has all that from the beginning (tcp(7)), for which each would take a call.
+    // What is accepted of it has all that from the beginning.
     set_up(&listener)?;
     if is_here(listener.local_addr()?.ip()) {
         do_not_pace(&listener);
@@ -70,8 +70,12 @@ async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     TcpSocket::from_std_stream(socket.into()).connect(address).await
 }
 
-/// A stream just accepted of a listener that is [set up](set_up). Fails when the peer is gone already.
+/// A stream just accepted. Fails when the peer is gone already.
 pub(super) fn accepted(stream: TcpStream, peer: SocketAddr) -> io::Result<(TcpStream, Peer)> {
+    // Of a listener of ours Linux hands it on, for which each would take five calls. Somebody else's may have none.
+    if !stream.nodelay()? {
+        set_up(&stream)?;
+    }
     let local = stream.local_addr()?;
     if is_here(local.ip()) {
         do_not_pace(&stream);
@@ -119,11 +123,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_accepted_has_what_its_listener_has() {
-        let listener = bind("127.0.0.1", 0).await.unwrap();
-        let (near, far) = tokio::join!(dial_address(listener.local_addr().unwrap()), listener.accept());
-        let (far, peer) = far.unwrap();
-        for socket in [near.unwrap(), accepted(far, peer).unwrap().0] {
+    async fn what_is_accepted_is_set_up_by_its_listener_or_behind_it() {
+        let ours = bind("127.0.0.1", 0).await.unwrap();
+        let elses = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut sockets = Vec::new();
+        for (listener, is_ours) in [(&ours, true), (&elses, false)] {
+            let (near, far) = tokio::join!(dial_address(listener.local_addr().unwrap()), listener.accept());
+            let (far, peer) = far.unwrap();
+            assert_eq!(far.nodelay().unwrap(), is_ours);
+            sockets.extend([near.unwrap(), accepted(far, peer).unwrap().0]);
+        }
+        for socket in sockets {
             assert!(sockopt::tcp_nodelay(&socket).unwrap() && sockopt::socket_keepalive(&socket).unwrap());
             assert_eq!(sockopt::tcp_keepidle(&socket).unwrap(), KEEPALIVE_IDLE);
             assert_eq!(sockopt::tcp_keepintvl(&socket).unwrap(), KEEPALIVE_INTERVAL);

@@ -8,7 +8,7 @@ use ninefold::server::{Limits, StreamLimits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::bed::{Bed, SOON, all, opening, soon};
+use crate::bed::{Bed, SOON, all, opening, own_opening, soon};
 
 const MORE: u32 = 1;
 const COPIED: u32 = 2;
@@ -64,6 +64,54 @@ async fn streams_come_one_behind_another_on_one_connection() {
         // A session that ended before it would take it along.
         assert_eq!(s.end(opened.id, 0).await, Ok((4, opened.modrev)), "{tree}");
     }
+    bed.quiet().await;
+    let counts = bed.server.stream_counts();
+    assert_eq!((counts.refused, counts.silent, counts.failed), (0, 0, 0), "{counts:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_follows_one_that_threads_send_comes_whatever_it_is_and_whenever() {
+    let bed = Bed::new();
+    let (bytes, _) = (bed.file("f", 4 * MIB as usize), bed.file("g", 0));
+    let (mut s, mut in_memory) = (bed.session("9P2000.L.n1", "host").await, bed.session("9P2000.L.n1", "mem").await);
+    s.open_file(1, "f", 0).await;
+    s.open_file(2, "g", 2).await;
+    in_memory.create(1, "f").await;
+    let opened = in_memory.stream(1, false, 0, 5).await.unwrap();
+    bed.data(&opened.token).await.write_all(b"hello").await.unwrap();
+    assert_eq!(in_memory.end(opened.id, 0).await.unwrap().0, 5);
+    for what in ["all of its token is there", "half is", "to a file", "of another tree", "its Tstream is not here"] {
+        let first = s.stream_as(MORE, 1, 0, 4 * MIB).await.unwrap();
+        let mut data = bed.bare().await;
+        let asked = match what {
+            "to a file" => Some(s.stream(2, false, 0, 5).await.unwrap()),
+            "of another tree" => Some(in_memory.stream(1, true, 0, 5).await.unwrap()),
+            "its Tstream is not here" => None,
+            _ => Some(s.stream(1, true, 3, 5).await.unwrap()),
+        };
+        let token = asked.as_ref().map_or_else(|| own_opening(&[9; 16]), |asked| opening(&asked.token));
+        let (before, behind) = token.split_at(if what == "half is" { 10 } else { token.len() });
+        data.write_all(&[&opening(&first.token), before].concat()).await.unwrap();
+        assert!(exactly(&mut data, 4 * MIB).await == bytes, "{what}");
+        assert_eq!(s.end(first.id, 0).await.unwrap().0, 4 * MIB, "{what}");
+        data.write_all(behind).await.unwrap();
+        let asked = match asked {
+            Some(asked) => asked,
+            None => {
+                bed.waits_early(1).await;
+                s.stream_own(9, true, 1, 5).await.unwrap()
+            }
+        };
+        let of = if what == "of another tree" { &mut in_memory } else { &mut s };
+        match what {
+            "to a file" => data.write_all(b"hello").await.unwrap(),
+            "of another tree" => assert_eq!(all(&mut data).await.unwrap(), b"hello"),
+            "its Tstream is not here" => assert_eq!(all(&mut data).await.unwrap(), bytes[..5]),
+            _ => assert_eq!(all(&mut data).await.unwrap(), bytes[3..8], "{what}"),
+        }
+        assert_eq!(of.end(asked.id, 0).await.unwrap().0, 5, "{what}");
+    }
+    assert_eq!(std::fs::read(bed.path("g")).unwrap(), b"hello");
     bed.quiet().await;
     let counts = bed.server.stream_counts();
     assert_eq!((counts.refused, counts.silent, counts.failed), (0, 0, 0), "{counts:?}");

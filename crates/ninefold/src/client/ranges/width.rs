@@ -16,10 +16,10 @@ use tokio::time::Instant;
 /// five round trips, 18 ms, later. A connection for each 2 ms of a longer one filled 1 Gbit/s no sooner at 15 ms, and overran it.
 const TRIP: Duration = Duration::from_micros(3500);
 
-/// So many fill a way of up to so long nearly as soon as more do, by less than half of a round trip, and what comes behind that they bring no later: each stands in the queue of
+/// So many read by a way of less than so long: they fill it a part of a round trip later than more do, and what comes behind that they bring sooner, as each stands in the queue of
 /// the others, and costs both ends. 200 MB by 1 Gbit/s (BBR) took 2.16 s at 50 ms by eight and 2.10 by six, 1.96 and 1.92 at 30 ms; 100 MB 1.24 and 1.27; 200 MB at 150 ms 3.09 and 3.26.
 const FEW: usize = 6;
-const FEW_UP_TO: Duration = Duration::from_millis(100);
+const FEW_BELOW: Duration = Duration::from_millis(100);
 
 /// What a round trip takes where a queue stands: so many times what it took at first, and what chance makes of it.
 const QUEUED: f64 = 1.25;
@@ -40,6 +40,11 @@ const INTERVAL: Duration = Duration::from_millis(20);
 /// What a rate is told from: two round trips.
 pub(super) fn interval(trip: Duration) -> Duration {
     (2 * trip).max(INTERVAL)
+}
+
+/// Connections, of at most so many, that fill a way soon.
+pub(super) fn that_fill(trip: Duration, most: usize) -> usize {
+    (trip.as_nanos() / TRIP.as_nanos()).clamp(1, most.max(1) as u128) as usize
 }
 
 /// See the [module](self).
@@ -73,8 +78,7 @@ enum Question {
 impl Width {
     /// `trip`: what a round trip takes.
     pub fn new(trip: Duration, most: usize, now: Instant) -> Width {
-        let at_first = if trip < FEW_UP_TO { most.min(FEW) } else { most };
-        let wanted = (trip.as_nanos() / TRIP.as_nanos()).clamp(1, at_first as u128) as usize;
+        let wanted = that_fill(trip, if trip < FEW_BELOW { most.min(FEW) } else { most });
         Width {
             trip,
             most,

@@ -1,4 +1,4 @@
-//! How a data connection is closed: by a reset, until all of its stream went well.
+//! How a data connection is closed: by a reset, until all of its stream went well and no other has come behind that.
 //!
 //! That is set on the socket as soon as the connection is known for one of a stream, so that whatever closes it first, an error, a
 //! task that is lost or the end of the process, gives its peer no end that could be taken for that of a whole file. A Unix socket
@@ -49,26 +49,20 @@ impl Way {
         Ok(())
     }
 
-    /// Another stream may come behind the one that was sent, but is not here: lets the last of that leave at once.
+    /// Another stream may come behind the one that was sent, but is not here: the runtime's, for who waits for it. The last of what was sent leaves at once.
     /// From then on it is closed by an end: who has a length for each stream takes that for no file's.
-    pub fn pause(&self) {
-        self.send_rest();
+    pub fn pause(self) -> Result<Stream, Error> {
         self.close_by_end();
-    }
-
-    /// What waits to fill a segment leaves now.
-    pub fn send_rest(&self) {
-        // What writes to a stream flushes it.
-        if let Way::Bare(bare) = self {
-            bare.send_rest();
-        }
+        self.into_stream()
     }
 
     /// The runtime's, for who writes small pieces too.
     pub fn into_stream(self) -> Result<Stream, Error> {
-        self.send_rest();
         match self {
-            Way::Bare(bare) => bare.into_stream().map_err(|error| of_peer(&error)),
+            Way::Bare(bare) => {
+                bare.send_rest();
+                bare.into_stream().map_err(|error| of_peer(&error))
+            }
             Way::Stream(stream) => Ok(*stream),
         }
     }

@@ -61,6 +61,8 @@ async fn next(server: &Server, way: Way, peer: &Peer) -> Option<(Way, Box<Life>)
     let StreamLimits { idle, .. } = server.streams.limits;
     let waits = Waits::begin(server, peer);
     let mut opening = Opening::default();
+    // Of many that are here already others have their turn between them.
+    tokio::task::coop::consume_budget().await;
     if !server.draining.has_begun() {
         // Its token has mostly come before: then there is nothing to wait for.
         opening.take(&way);
@@ -68,8 +70,7 @@ async fn next(server: &Server, way: Way, peer: &Peer) -> Option<(Way, Box<Life>)
     let (heard, mut way) = match opening.heard() {
         Some(heard) => (heard, way),
         None => {
-            way.pause();
-            let mut stream = way.into_stream().ok()?;
+            let mut stream = way.pause().ok()?;
             let heard = hear(server, &mut stream, &waits, Instant::now() + idle, opening).await;
             (heard, Way::from(stream))
         }
@@ -93,7 +94,7 @@ async fn next(server: &Server, way: Way, peer: &Peer) -> Option<(Way, Box<Life>)
         }
         Heard::Ended => {}
     }
-    end(server, way.into_stream().ok()?, waits).await;
+    end(server, way.pause().ok()?, waits).await;
     None
 }
 

@@ -153,20 +153,24 @@ pub(super) async fn claim(
     let claimed = match server.streams.tokens.claim(said, peer) {
         Claim::Stream(life) => Some(life),
         Claim::Early(mut early) => {
-            let mut stream = way.into_stream().map_err(|_| None)?;
-            let claimed = tokio::select! {
-                biased;
-                claimed = until_asked_for(server, &mut early, waits) => claimed,
-                () = gone(&mut stream) => {
-                    // It may have been asked for at this moment.
-                    if let Some(life) = early.close() {
-                        life.give_up(Error::with_text(Errno::ECONNRESET, "the stream's data connection was closed"));
-                    }
-                    // Who gave it up before anybody asked for its stream has done nothing wrong.
-                    return Err(Some(stream.into()));
-                }
+            let mut stream = way.into_stream();
+            let asked = match &mut stream {
+                Ok(stream) => tokio::select! {
+                    biased;
+                    claimed = until_asked_for(server, &mut early, waits) => Some(claimed),
+                    () = gone(stream) => None,
+                },
+                Err(_) => None,
             };
-            way = stream.into();
+            let Some(claimed) = asked else {
+                // It may have been asked for at this moment.
+                if let Some(life) = early.close() {
+                    life.give_up(Error::with_text(Errno::ECONNRESET, "the stream's data connection was closed"));
+                }
+                // Who gave it up before anybody asked for its stream has done nothing wrong.
+                return Err(stream.ok().map(Way::from));
+            };
+            way = stream.map_err(|_| None)?.into();
             claimed
         }
         Claim::Nothing => None,
@@ -268,6 +272,30 @@ mod tests {
     fn from(text: &str) -> Origin {
         let peer = text.parse().unwrap();
         Origin::of(&Peer::Tcp { peer, local: "127.0.0.1:5640".parse().unwrap(), tls: false })
+    }
+
+    #[test]
+    fn an_opening_is_a_sessions_or_a_streams_or_has_not_all_come() {
+        let heard = |said: &[u8]| {
+            let mut opening = Opening { bytes: [0; OPENING], n: said.len() };
+            opening.bytes[..said.len()].copy_from_slice(said);
+            opening.heard()
+        };
+        let whole = |preface: &[u8]| [preface, &[7; 16]].concat();
+        for (preface, is_own) in [(&PREFACE, false), (&PREFACE_OWN, true)] {
+            let whole = whole(preface);
+            assert!((0..whole.len()).all(|n| heard(&whole[..n]).is_none()));
+            let Some(Heard::Stream(said)) = heard(&whole) else { panic!("a stream's") };
+            assert!(said.own == is_own && said.token == StreamToken([7; 16]));
+        }
+        // The first byte that fits neither tells.
+        for n in 0..PREFACE.len() {
+            let mut other = whole(&PREFACE);
+            other[n] ^= 0x80;
+            let Some(Heard::Session(bytes)) = heard(&other[..=n]) else { panic!("a session's") };
+            assert_eq!(bytes, other[..=n]);
+            assert!(matches!(heard(&other), Some(Heard::Session(bytes)) if bytes == other));
+        }
     }
 
     #[test]

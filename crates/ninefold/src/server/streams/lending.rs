@@ -96,6 +96,8 @@ struct Job {
     vain: u8,
     told: Arc<Told>,
     done: oneshot::Sender<Done>,
+    /// A task of the runtime tells it, not the thread.
+    is_handed_out: bool,
     /// Where files are closed that nobody waits for.
     runtime: Handle,
     _counted: Counted,
@@ -212,7 +214,7 @@ impl Lenders {
         bounds: &Bounds,
     ) -> Result<(TcpStream, Lent), Error> {
         let Some(counted) = self.lender() else { return Ok((socket, lent)) };
-        self.returns.begin();
+        let is_handed_out = self.returns.begin();
         let lender = counted.0.clone();
         let told = Arc::new(Told::default());
         let (done, mut ended) = oneshot::channel();
@@ -226,6 +228,7 @@ impl Lenders {
             vain: 0,
             told: told.clone(),
             done,
+            is_handed_out,
             runtime: Handle::current(),
             _counted: counted,
         };
@@ -411,11 +414,15 @@ impl Job {
     }
 
     fn end(self, lender: &Lender, result: Result<(), Error>) {
-        let Job { file, socket, lent, done, .. } = self;
+        let Job { file, socket, lent, done, is_handed_out, .. } = self;
         // Before it is told: who waits has another, and closes the last one where that may take long.
         drop(file);
+        let result = result.map(|()| (socket, lent));
         // Where nobody waits the socket is closed, by a reset as it was set before.
-        lender.returns.give(done, result.map(|()| (socket, lent)));
+        match is_handed_out {
+            true => lender.returns.give(done, result),
+            false => drop(done.send(result)),
+        }
     }
 }
 
@@ -522,7 +529,12 @@ mod tests {
             assert_eq!(&more, b"more");
         };
         timeout(SOON, futures_util::future::join_all((0..5).map(one))).await.unwrap();
-        assert_eq!(jobs(&server), 0);
+        let over = async {
+            while jobs(&server) > 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        timeout(SOON, over).await.expect("the end of the jobs");
     }
 
     #[tokio::test]

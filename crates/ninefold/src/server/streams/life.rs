@@ -125,7 +125,7 @@ impl Bounds {
         loop {
             let left = self.pace().left();
             let since = Instant::now();
-            let look = LOOK.min(left).min(idle.saturating_sub(waited));
+            let look = LOOK.min(idle / LOOKS).min(left).min(idle.saturating_sub(waited));
             let came = tokio::select! {
                 biased;
                 () = self.abort.cancelled() => return Err(aborted()),
@@ -207,6 +207,8 @@ pub(super) fn cut_short() -> Error {
 
 /// How often it is looked whether anything moves where another moves it: seldom, as each look wakes the runtime for every stream.
 const LOOK: Duration = Duration::from_secs(10);
+/// At least so many times while nothing may move: that is noticed as much later.
+const LOOKS: u32 = 8;
 
 /// Bytes that may lie in a socket without a place at the server.
 const LITTLE: u64 = 64 * 1024;
@@ -289,6 +291,8 @@ impl Life {
                             (Way::Bare(bare), sent.count, sent.copied)
                         }
                         (Way::Bare(bare), false) => {
+                            // That of a stream before it: nothing is sent behind it.
+                            bare.send_rest();
                             let socket = bare.watch().map_err(|error| of_peer(&error))?;
                             let count = moving::from_peer(&file, &socket, offset, length, &bounds).await?;
                             (Way::Bare(Bare::Watched(socket)), count, 0)

@@ -148,6 +148,9 @@ pub(super) async fn to_peer(
             continue;
         }
         if !std::mem::replace(&mut is_advised, true) {
+            // What waits for more, of a stream before it too, does not wait for a disk.
+            bare.send_rest();
+            bare.fill_segments();
             // Advice is free to be refused.
             let _ = fadvise(file.fd(), offset, length.and_then(NonZeroU64::new), Advice::Sequential);
         }
@@ -189,8 +192,6 @@ pub(super) async fn to_peer(
             let (file, socket, mut taken) = (file.clone(), socket.clone(), copied.take());
             let send = Answer::blocking(move || {
                 let sent = send(&file, &socket, told, at, count, &mut taken);
-                // Who goes on may have to be the only one that has it.
-                drop(socket);
                 Ok((sent, taken))
             });
             let (sent, taken) = send.wait().await?;
@@ -467,7 +468,7 @@ async fn take_all(
             return if length.is_some() && at < end { Err(cut_short()) } else { Ok(at - offset) };
         }
         mark.came(moved as u64, is_dry, end - at, Instant::now());
-        // The rest of that is here before a pause would be over.
+        // So little, of which no pause saves more than a turn or two, is taken as it comes.
         let is_near_its_end = length.is_some() && end - at < FEW as u64;
         if is_dry && moved < FEW && !is_near_its_end && !mark.is_set() {
             tokio::time::sleep(PAUSE).await;

@@ -10,53 +10,73 @@ use rustix::io::write;
 use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::Receiver;
+use tokio::runtime;
 use tokio::sync::oneshot;
 
+/// What is done, and for whom, until it is handed out.
 #[derive(Debug)]
 pub(super) struct Returns<T>(Mutex<Table<T>>);
 
 #[derive(Debug)]
 struct Table<T> {
-    /// What lies there, and for whom.
-    lies: Vec<(oneshot::Sender<T>, T)>,
-    /// Where who hands it out is told, and ends when that is closed; `None` where nobody does.
-    bell: Option<Arc<OwnedFd>>,
+    done: Vec<(oneshot::Sender<T>, T)>,
+    /// Who hands it out; `None` where nobody does.
+    hears: Option<Hears>,
+}
+
+/// Who hands out, as threads know him.
+#[derive(Debug)]
+struct Hears {
+    /// Where he is told. He ends when it is closed.
+    bell: Arc<OwnedFd>,
+    runtime: runtime::Id,
 }
 
 impl<T> Default for Returns<T> {
     fn default() -> Returns<T> {
-        Returns(Mutex::new(Table { lies: Vec::new(), bell: None }))
+        Returns(Mutex::new(Table { done: Vec::new(), hears: None }))
     }
 }
 
-fn hand_out<T>(lies: Vec<(oneshot::Sender<T>, T)>) {
-    for (to, what) in lies {
+impl<T> Returns<T> {
+    fn table(&self) -> MutexGuard<'_, Table<T>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn hand_out<T>(done: Vec<(oneshot::Sender<T>, T)>) {
+    for (to, what) in done {
         // Who waits no more has no use for it.
         let _ = to.send(what);
     }
 }
 
 impl<T: Send + 'static> Returns<T> {
-    /// Sees to it that a task of this runtime, or of another, hands out. Where there can be none, threads do.
-    pub fn begin(self: &Arc<Self>) {
+    /// Whether a task of this runtime hands out, from now on if not before. One of another does nothing for this one: it may not run.
+    pub fn begin(self: &Arc<Self>) -> bool {
+        let runtime = runtime::Handle::current().id();
         let mut table = self.table();
-        if table.bell.is_some() {
-            return;
+        if let Some(hears) = &table.hears {
+            return hears.runtime == runtime;
         }
-        let Ok((hears, bell)) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK) else { return };
-        let Ok(hears) = Receiver::from_owned_fd(hears) else { return };
-        table.bell = Some(Arc::new(bell));
-        drop(tokio::spawn(listen(hears, HandsOut(Arc::downgrade(self)))));
+        let Ok((ear, bell)) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK) else { return false };
+        let Ok(ear) = Receiver::from_owned_fd(ear) else { return false };
+        table.hears = Some(Hears { bell: Arc::new(bell), runtime });
+        // A runtime that ends drops the task here, which takes the lock.
+        drop(table);
+        drop(tokio::spawn(listen(ear, HandsOut(Arc::downgrade(self)))));
+        true
     }
 
-    /// Called by a thread.
+    /// Called by a thread, which tells it itself where nobody hands it out.
     pub fn give(&self, to: oneshot::Sender<T>, what: T) {
         let mut table = self.table();
-        match table.bell.clone() {
+        match table.hears.as_ref().map(|hears| hears.bell.clone()) {
             Some(bell) => {
-                table.lies.push((to, what));
+                table.done.push((to, what));
                 drop(table);
-                // It fails where so much is unheard that it will be heard.
+                // It fails where so much is unheard that it will be heard; or where who hears has just ended, and handed out what he found. A process that a
+                // closed pipe ends has no threads that send (transport's `into_socket`).
                 let _ = write(bell, &[0]);
             }
             None => {
@@ -67,12 +87,6 @@ impl<T: Send + 'static> Returns<T> {
     }
 }
 
-impl<T> Returns<T> {
-    fn table(&self) -> MutexGuard<'_, Table<T>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// Who hands out. Dropped, with its runtime, say, it leaves nothing.
 struct HandsOut<T>(Weak<Returns<T>>);
 
@@ -80,25 +94,26 @@ impl<T> Drop for HandsOut<T> {
     fn drop(&mut self) {
         if let Some(returns) = self.0.upgrade() {
             let mut table = returns.table();
-            table.bell = None;
-            let lies = std::mem::take(&mut table.lies);
+            table.hears = None;
+            let done = std::mem::take(&mut table.done);
             drop(table);
-            hand_out(lies);
+            hand_out(done);
         }
     }
 }
 
-async fn listen<T>(mut hears: Receiver, to: HandsOut<T>) {
+async fn listen<T>(mut ear: Receiver, to: HandsOut<T>) {
     let mut rings = [0; 64];
-    while hears.read(&mut rings).await.is_ok_and(|n| n > 0) {
+    while ear.read(&mut rings).await.is_ok_and(|n| n > 0) {
         let Some(returns) = to.0.upgrade() else { return };
-        let lies = std::mem::take(&mut returns.table().lies);
-        hand_out(lies);
+        let done = std::mem::take(&mut returns.table().done);
+        hand_out(done);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
     use std::thread;
     use std::time::Duration;
 
@@ -122,9 +137,9 @@ mod tests {
         let returns = Arc::new(Returns::default());
         for begins in [false, true, true] {
             if begins {
-                returns.begin();
+                assert!(returns.begin());
             }
-            assert_eq!(returns.table().bell.is_some(), begins);
+            assert_eq!(returns.table().hears.is_some(), begins);
             for round in 0..100 {
                 let gets: Vec<_> = (0..8).map(|n| given(&returns, round * 8 + n)).collect();
                 for (n, gets) in (0..).zip(gets) {
@@ -135,7 +150,7 @@ mod tests {
         // Who has gone has left nothing behind.
         drop(given(&returns, 7));
         assert_eq!(timeout(SOON, given(&returns, 8)).await.unwrap().unwrap(), 8);
-        assert!(returns.table().lies.is_empty());
+        assert!(returns.table().done.is_empty());
     }
 
     #[test]
@@ -143,18 +158,18 @@ mod tests {
         let runtime = || Builder::new_current_thread().enable_all().build().unwrap();
         let (first, second) = (runtime(), runtime());
         let returns = Arc::new(Returns::default());
-        first.block_on(async { returns.begin() });
+        assert!(first.block_on(async { returns.begin() }));
+        assert!(!second.block_on(async { returns.begin() }));
         // It does not run: nobody hands it out.
         let (to, gets) = oneshot::channel();
         returns.give(to, 1);
-        assert_eq!(returns.table().lies.len(), 1);
+        assert_eq!(returns.table().done.len(), 1);
         drop(first);
         assert_eq!(second.block_on(gets).unwrap(), 1);
-        assert!(returns.table().bell.is_none());
+        assert!(returns.table().hears.is_none());
         assert_eq!(second.block_on(given(&returns, 2)).unwrap(), 2);
         second.block_on(async {
-            returns.begin();
-            assert!(returns.table().bell.is_some());
+            assert!(returns.begin());
             assert_eq!(timeout(SOON, given(&returns, 3)).await.unwrap().unwrap(), 3);
         });
     }
@@ -163,7 +178,7 @@ mod tests {
     async fn who_hands_out_ends_with_what_is_handed_out() {
         let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
         let (returns, before) = (Arc::new(Returns::<u32>::default()), tasks());
-        returns.begin();
+        assert!(returns.begin());
         assert_eq!(tasks(), before + 1);
         drop(returns);
         let ended = async {
@@ -172,5 +187,31 @@ mod tests {
             }
         };
         timeout(SOON, ended).await.expect("the end of the task");
+    }
+
+    #[test]
+    fn a_runtime_that_ends_is_not_held_up() {
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let returns = Arc::new(Returns::<u32>::default());
+        let (goes_on, waits) = mpsc::channel();
+        let (began, begins) = mpsc::channel();
+        let for_task = returns.clone();
+        drop(runtime.spawn(async move {
+            began.send(()).unwrap();
+            // In one poll, as a worker that has much to do is in it.
+            waits.recv().unwrap();
+            for_task.begin();
+        }));
+        begins.recv().unwrap();
+        let (ended, ends) = mpsc::channel();
+        drop(thread::spawn(move || {
+            drop(runtime);
+            ended.send(()).unwrap();
+        }));
+        // Until the end has begun: it is not over as long as that task runs.
+        thread::sleep(Duration::from_millis(50));
+        goes_on.send(()).unwrap();
+        ends.recv_timeout(SOON).expect("the end of the runtime");
+        assert!(returns.table().hears.is_none());
     }
 }
