@@ -42,6 +42,14 @@ impl HostFile {
 }
 
 impl OpenFile {
+    /// Where the next data are, if nothing has to be waited for to know: of a file in memory, which finds them at once. It does not a hole behind
+    /// much data.
+    pub(super) fn data_in_memory(&self, offset: u64) -> Option<Result<u64, Error>> {
+        // Another's search may take longer.
+        let _position = self.position.try_lock().ok().filter(|_| self.is_in_memory())?;
+        Some(seek(&self.fd, SeekFrom::Data(offset)).map_err(os))
+    }
+
     /// A write that tells where its data begin. A file that is open for appending is always written at its end.
     pub(super) fn writex(
         self: &Arc<OpenFile>,
