@@ -42,7 +42,6 @@ use line::Line;
 use part::{Held, Part, Span};
 use round::{Cut, Rest, Round, worth};
 use takeover::{slowest, window};
-use width::that_fill;
 pub(super) use width::{AT_ONCE, Width};
 
 /// The shortest range that is worth a connection of its own: 1 MiB, 80 ms at 100 Mbit/s.
@@ -114,8 +113,8 @@ pub struct Ranges {
     round: Round,
     /// When pieces were asked for last on all connections that were near their end.
     went_on_at: Option<Instant>,
-    /// Bytes of all that was asked for.
-    all: u64,
+    /// Bytes that are copied at most at the ends of pieces that begin with pages.
+    most_copied: u64,
     /// Only copies are asked for from now on.
     copies: bool,
     /// A stream of copies ended, and could not tell whether the file was changed.
@@ -213,23 +212,20 @@ impl std::fmt::Debug for Ranges {
 }
 
 impl Client {
-    /// By how many streams at a time, of at most `most`, so many bytes of a file should be read: one where the server has none.
+    /// By how many streams at a time, of at most `most`, so many bytes of a file should go: one where the server has none.
     pub fn streams_for(&self, bytes: u64, most: usize) -> usize {
+        if !self.has_streams() {
+            return 1;
+        }
         let width = Width::new(self.trip(), most.max(1), Instant::now());
-        self.streams_worth(bytes, width.wanted())
-    }
-
-    /// So many, or fewer where they are not worth it; one where the server has none.
-    fn streams_worth(&self, bytes: u64, streams: usize) -> usize {
-        let worth = if self.has_streams() { usize::try_from(bytes / LEAST).unwrap_or(usize::MAX) } else { 1 };
-        streams.min(worth).max(1)
+        width.wanted().min(usize::try_from(bytes / LEAST).unwrap_or(usize::MAX)).max(1)
     }
 
     /// The same of a file that is written, of which each stream brings a part that is set at the beginning: so the file is whole when the slowest one is
     /// done, and what takes many round trips has more of that than it saves at its beginning. Then one is enough where the way holds no more than
     /// one connection has under way, and this machine's congestion control finds its rate whatever is lost on it; where it does not several lose less.
     pub fn streams_to_write(&self, bytes: u64, most: usize) -> usize {
-        let streams = self.streams_worth(bytes, that_fill(self.trip(), most));
+        let streams = self.streams_for(bytes, most);
         let held = FAST * self.trip().as_secs_f64();
         let is_long = held <= HELD && bytes as f64 >= held * LONG_TRIPS;
         if streams > 1 && is_long && tcp_finds_the_rate() { 1 } else { streams }
@@ -257,7 +253,6 @@ impl File {
         let trip = self.client.attach_took();
         let now = Instant::now();
         let most = if self.client.has_streams() { most.max(1) } else { 1 };
-        let all = extents.iter().fold(0u64, |all, (offset, end)| all.saturating_add(end.saturating_sub(*offset)));
         let mut ranges = Ranges {
             file: Arc::new(self.share()),
             waiting: FuturesUnordered::new(),
@@ -269,7 +264,7 @@ impl File {
             even: None,
             round: Round::default(),
             went_on_at: None,
-            all,
+            most_copied: 0,
             copies: false,
             is_doubtful: false,
             width: Width::new(trip, most, now),
@@ -289,6 +284,8 @@ impl File {
             is_unchanged: false,
             failed: None,
         };
+        let all = extents.iter().fold(0u64, |all, (offset, end)| all.saturating_add(end.saturating_sub(*offset)));
+        ranges.most_copied = round::most_copied(all);
         let streams = self.streams_for(all, most);
         ranges.queue.extend(extents.iter().filter(|(offset, end)| offset < end));
         // By .s nobody is told that another stream comes behind one.
@@ -346,7 +343,7 @@ impl Ranges {
                 // They end together, and no look at the file would come before that.
                 cut.copies = cut.length;
             } else {
-                let rest = Rest { all, first: cut.length, settling, of: self.all };
+                let rest = Rest { all, first: cut.length, settling, most_copied: self.most_copied };
                 cut = self.round.cut(rest, self.copies, streams, (least, most));
             }
         }

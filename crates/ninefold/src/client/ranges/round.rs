@@ -10,18 +10,23 @@
 const PART: f64 = 0.75;
 
 /// So many of the shortest pieces may lie in one of a round that brings all that is left. Where one round brought all of 200 MB they came a twentieth later at 15 ms, and
-/// a tenth at 50, because the slowest connection was late; by two rounds they came as soon as by three, for a fifth less of what a server spends on them besides sending.
-const SHORT: u64 = 8;
+/// a tenth at 50, because the slowest connection was late.
+const SHORT: u64 = 6;
 
 /// The same of the first round: of what takes so few round trips the connections still grow alike. 200 MB at 150 ms came in the same time by one round as by two, for a twentieth
 /// less of the server's.
 const SHORT_AT_FIRST: u64 = 10;
 
-/// Of a long file one byte in so many is copied at most, or half of what comes while the file is looked at, within these bounds, where that is more: a copy costs the server
-/// some three times what a page does. Where fewer are copied than come meanwhile, the end of the look is waited for: 200 MB at 150 ms took a twenty-fifth longer by it,
+/// Of a long file one byte in so many is copied at most, or so many bytes where that is more: a copy costs the server some three times what a page does, so that it spends a twelfth of its
+/// time on them. Where fewer are copied than come while the file is looked at, the end of that is waited for: 200 MB at 150 ms took a twenty-fifth longer by it,
 /// and the server an eighth less.
-const COPIED_PART: u64 = 50;
-const COPIED_LEAST: std::ops::RangeInclusive<u64> = 2_000_000..=8_000_000;
+const COPIED_PART: u64 = 25;
+const COPIED_LEAST: u64 = 8_000_000;
+
+/// Bytes that are copied at most of so many, at the ends of pieces that begin with pages.
+pub(super) fn most_copied(all: u64) -> u64 {
+    (all / COPIED_PART).max(COPIED_LEAST)
+}
 
 /// Bytes that no stream has begun with.
 #[derive(Clone, Copy, Debug)]
@@ -31,15 +36,8 @@ pub(super) struct Rest {
     pub first: u64,
     /// So many come while the file is looked at: those that come last on each connection.
     pub settling: u64,
-    /// Bytes of all of the transfer.
-    pub of: u64,
-}
-
-impl Rest {
-    /// Bytes that are copied at most, at the ends of pieces that begin with pages.
-    fn most_copied(&self) -> u64 {
-        (self.of / COPIED_PART).max((self.settling / 2).clamp(*COPIED_LEAST.start(), *COPIED_LEAST.end()))
-    }
+    /// No more of them are copied.
+    pub most_copied: u64,
 }
 
 /// What is cut: how long, and how much at its end is to be copies.
@@ -79,7 +77,7 @@ impl Round {
             let short = if self.each == 0 { SHORT_AT_FIRST } else { SHORT };
             let is_last = most.div_ceil(streams) <= least.saturating_mul(short);
             let all = if is_last { rest.all } else { (most as f64 * PART) as u64 };
-            let bytes = if copied { rest.all } else { settling.min(rest.most_copied()) };
+            let bytes = if copied { rest.all } else { settling.min(rest.most_copied) };
             let is_copied = if is_last || copied { bytes as f64 / rest.all.max(1) as f64 } else { 0.0 };
             *self = Round { left: all, each: all.div_ceil(streams).max(least), copied: is_copied };
         }
@@ -104,11 +102,12 @@ mod tests {
     /// All pieces of so many bytes in extents of at most `extent`.
     fn all(bytes: u64, extent: u64, settling: u64, streams: u64, bounds: (u64, u64)) -> Vec<Cut> {
         let (mut round, mut pieces, mut left, mut first) = (Round::default(), Vec::new(), bytes, 0);
+        let most_copied = most_copied(bytes);
         while left > 0 {
             if first == 0 {
                 first = extent.min(left);
             }
-            let cut = round.cut(Rest { all: left, first, settling, of: bytes }, false, streams, bounds);
+            let cut = round.cut(Rest { all: left, first, settling, most_copied }, false, streams, bounds);
             assert!((1..=first).contains(&cut.length) && cut.copies <= cut.length, "{cut:?} of {first}");
             pieces.push(cut);
             (left, first) = (left - cut.length, first - cut.length);
@@ -124,7 +123,7 @@ mod tests {
 
     #[test]
     fn a_round_has_equal_pieces_and_leaves_a_part_until_they_are_short() {
-        for (ms, streams, pieces) in [(150, 8, 8), (50, 6, 12), (15, 4, 12)] {
+        for (ms, streams, pieces) in [(150, 8, 8), (50, 8, 24), (15, 4, 12)] {
             let (settling, least) = of_trip(ms, streams);
             let cuts = all(200 * MEGABYTE, u64::MAX, settling, streams, (least, 64 << 20));
             assert!(cuts.len() <= pieces, "{ms} ms: {cuts:?}");
@@ -145,8 +144,7 @@ mod tests {
                     assert_eq!(pieces.iter().map(|cut| cut.length).sum::<u64>(), bytes);
                     assert!(pieces.is_sorted_by_key(|cut| cut.copies > 0), "{pieces:?}");
                     let copied: u64 = pieces.iter().map(|cut| cut.copies).sum();
-                    let rest = Rest { all: bytes, first: bytes, settling, of: bytes };
-                    let settled = settling.min(rest.most_copied()).min(bytes);
+                    let settled = settling.min(most_copied(bytes)).min(bytes);
                     let most = settled + (streams + 1) * least / 2;
                     assert!((settled..=most).contains(&copied), "{ms} ms, {bytes}: {copied} of {pieces:?}");
                     // Each has its part, so that none has pages when the others have none for long.
@@ -161,13 +159,7 @@ mod tests {
 
     #[test]
     fn of_a_long_file_little_is_copied_and_it_has_as_many_rounds_all_the_same() {
-        let most_copied = |mb, ms| {
-            let (of, settling) = (mb * MEGABYTE, of_trip(ms, 8).0);
-            Rest { all: of, first: of, settling, of }.most_copied() / MEGABYTE
-        };
-        assert_eq!([0, 200, 1000].map(|mb| most_copied(mb, 1)), [2, 4, 20]);
-        assert_eq!([50, 200, 1000].map(|mb| most_copied(mb, 50)), [3, 4, 20]);
-        assert_eq!([50, 200, 1000].map(|mb| most_copied(mb, 150)), [8, 8, 20]);
+        assert_eq!([0, 200, 10_000].map(|mb| most_copied(mb * MEGABYTE) / MEGABYTE), [8, 8, 400]);
         let (settling, least) = of_trip(150, 8);
         for (bytes, copies) in [(200 * MEGABYTE, 8), (192 << 20, 8), (1000 * MEGABYTE, 20)] {
             let cuts = all(bytes, u64::MAX, settling, 8, (least, 64 << 20));
@@ -190,7 +182,7 @@ mod tests {
     #[test]
     fn where_all_is_to_be_copied_and_is_much_a_round_leaves_a_part_too() {
         let (all, settling) = (400 * MEGABYTE, 20 * MEGABYTE);
-        let rest = Rest { all, first: u64::MAX, settling, of: COPIED_PART * settling };
+        let rest = Rest { all, first: u64::MAX, settling, most_copied: settling };
         let cut = Round::default().cut(rest, true, 4, (MEGABYTE, 64 << 20));
         assert_eq!(cut, Cut { length: 64 << 20, copies: 64 << 20 });
         let rest = Rest { all: 100 * MEGABYTE, ..rest };
@@ -201,7 +193,7 @@ mod tests {
     #[test]
     fn what_is_put_back_when_only_copies_are_asked_for_is_copied_whatever_is_left_of_a_round() {
         let (all, settling) = (8 * MEGABYTE, MEGABYTE);
-        let rest = Rest { all, first: u64::MAX, settling, of: COPIED_PART * settling };
+        let rest = Rest { all, first: u64::MAX, settling, most_copied: settling };
         let mut round = Round::default();
         let cut = round.cut(rest, false, 4, (MEGABYTE, 64 << 20));
         assert!(0 < cut.copies && cut.copies < cut.length, "{cut:?}");

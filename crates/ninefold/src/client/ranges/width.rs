@@ -16,11 +16,6 @@ use tokio::time::Instant;
 /// five round trips, 18 ms, later. A connection for each 2 ms of a longer one filled 1 Gbit/s no sooner at 15 ms, and overran it.
 const TRIP: Duration = Duration::from_micros(3500);
 
-/// So many read by a way of less than so long: they fill it a part of a round trip later than more do, and what comes behind that they bring sooner, as each stands in the queue of
-/// the others, and costs both ends. 200 MB by 1 Gbit/s (BBR) took 2.16 s at 50 ms by eight and 2.10 by six, 1.96 and 1.92 at 30 ms; 100 MB 1.24 and 1.27; 200 MB at 150 ms 3.09 and 3.26.
-const FEW: usize = 6;
-const FEW_BELOW: Duration = Duration::from_millis(100);
-
 /// What a round trip takes where a queue stands: so many times what it took at first, and what chance makes of it.
 const QUEUED: f64 = 1.25;
 const CHANCE: Duration = Duration::from_millis(1);
@@ -40,11 +35,6 @@ const INTERVAL: Duration = Duration::from_millis(20);
 /// What a rate is told from: two round trips.
 pub(super) fn interval(trip: Duration) -> Duration {
     (2 * trip).max(INTERVAL)
-}
-
-/// Connections, of at most so many, that fill a way soon.
-pub(super) fn that_fill(trip: Duration, most: usize) -> usize {
-    (trip.as_nanos() / TRIP.as_nanos()).clamp(1, most.max(1) as u128) as usize
 }
 
 /// See the [module](self).
@@ -78,7 +68,7 @@ enum Question {
 impl Width {
     /// `trip`: what a round trip takes.
     pub fn new(trip: Duration, most: usize, now: Instant) -> Width {
-        let wanted = that_fill(trip, if trip < FEW_BELOW { most.min(FEW) } else { most });
+        let wanted = (trip.as_nanos() / TRIP.as_nanos()).clamp(1, most as u128) as usize;
         Width {
             trip,
             most,
@@ -221,11 +211,9 @@ mod tests {
         let at_once = |trip, most| Width::at_once(Duration::from_millis(trip), most);
         assert_eq!(
             [(1, 8), (7, 8), (50, 8), (50, 1), (50, 0), (900, 99)].map(|(trip, most)| at_once(trip, most)),
-            [0, 2, 6, 0, 0, 16]
+            [0, 2, 8, 0, 0, 16]
         );
-        assert_eq!([0, 1, 7, 15, 50, 99, 100, 300].map(|trip| after(trip, &[])), [1, 1, 2, 4, 6, 6, 8, 8]);
-        // It may come to more.
-        assert_eq!(after(50, &[100, 100, 101, 99]), 8);
+        assert_eq!([0, 1, 7, 15, 50, 300].map(|trip| after(trip, &[])), [1, 1, 2, 4, 8, 8]);
     }
 
     #[test]
