@@ -468,8 +468,7 @@ async fn take_all(
             return if length.is_some() && at < end { Err(cut_short()) } else { Ok(at - offset) };
         }
         mark.came(moved as u64, is_dry, end - at, Instant::now());
-        // So little, of which no pause saves more than a turn or two, is taken as it comes.
-        let is_near_its_end = length.is_some() && end - at < FEW as u64;
+        let is_near_its_end = length.is_some() && end - at < RESERVED;
         if is_dry && moved < FEW && !is_near_its_end && !mark.is_set() {
             tokio::time::sleep(PAUSE).await;
         } else if is_dry {
