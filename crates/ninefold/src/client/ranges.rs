@@ -102,6 +102,8 @@ pub struct Ranges {
     parts: BTreeMap<usize, Part>,
     /// Their connections, by number. Each has a part.
     lines: BTreeMap<usize, Line>,
+    /// Those that are done.
+    done: Vec<Arc<Track>>,
     /// The number of the next part, or line.
     next: usize,
     /// What no stream has begun with, from where to where.
@@ -258,6 +260,7 @@ impl File {
             waiting: FuturesUnordered::new(),
             parts: BTreeMap::new(),
             lines: BTreeMap::new(),
+            done: Vec::new(),
             next: 0,
             queue: VecDeque::new(),
             in_pieces: false,
@@ -408,6 +411,7 @@ impl Ranges {
             self.waiting.clear();
             self.parts.clear();
             self.lines.clear();
+            self.done.clear();
             self.queue.clear();
         }
         result
@@ -431,7 +435,10 @@ impl Ranges {
                     continue;
                 }
             };
-            let Some(came) = came else { return Ok(None) };
+            let Some(came) = came else {
+                self.done.clear();
+                return Ok(None);
+            };
             // One that was given up has nothing to say.
             let Some(Came { part: number, is_in_band, what }) = came else { continue };
             if !self.parts.contains_key(&number) {
@@ -524,10 +531,14 @@ impl Ranges {
         Some(part)
     }
 
-    /// Parts with a connection by which nothing is to come any more.
+    /// Parts with a connection by which nothing is to come any more. One that all came by is closed with the others that are done: the server is woken for
+    /// their ends once.
     fn part_with(&mut self, line: usize) {
-        if self.lines.get(&line).is_some_and(|line| line.parts.is_empty()) {
-            self.lines.remove(&line);
+        if self.lines.get(&line).is_some_and(|line| line.parts.is_empty())
+            && let Some(Line { track: Some(track), .. }) = self.lines.remove(&line)
+            && self.queue.is_empty()
+        {
+            self.done.push(track);
         }
     }
 

@@ -109,6 +109,11 @@ impl Socket {
     pub(crate) fn try_write<T>(&self, told: bool, call: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>) -> io::Result<T> {
         if told { self.try_io(Interest::WRITABLE, call) } else { call(self.as_fd()) }
     }
+
+    /// The same of a call that reads.
+    pub(crate) fn try_read<T>(&self, told: bool, call: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>) -> io::Result<T> {
+        if told { self.try_io(Interest::READABLE, call) } else { call(self.as_fd()) }
+    }
 }
 
 #[cfg(test)]

@@ -160,6 +160,32 @@ async fn a_client_that_ends_a_connection_behind_its_streams_is_no_error() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_has_ended_its_direction_gets_all_and_is_waited_for_no_longer() {
+    let bed = Bed::new();
+    let bytes = bed.file("f", 3 * MIB as usize);
+    let mut s = bed.session("9P2000.L.n1", "host").await;
+    s.open_file(1, "f", 0).await;
+    let opened = s.stream_as(MORE, 1, 0, 3 * MIB).await.unwrap();
+    // More than a peer that takes nothing has room for.
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(16 * 1024).unwrap();
+    let mut data = socket.connect(bed.address).await.unwrap();
+    data.write_all(&opening(&opened.token)).await.unwrap();
+    data.shutdown().await.unwrap();
+    // What is left lies in sockets, in the server's too.
+    let mut got = exactly(&mut data, 3 * MIB - 128 * 1024).await;
+    assert_eq!(s.end(opened.id, 0).await.unwrap().0, 3 * MIB);
+    // Nothing is kept for the connection while the peer has not taken it.
+    bed.quiet().await;
+    drop(s);
+    soon("the server", bed.server.drain()).await;
+    got.extend(all(&mut data).await.unwrap());
+    assert!(got == bytes, "{} bytes", got.len());
+    let counts = bed.server.stream_counts();
+    assert_eq!((counts.completed, counts.refused, counts.silent), (1, 0, 0), "{counts:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_ends_before_the_stream_ends_its_connection_whatever_is_behind() {
     let bed = Bed::new();
     let bytes = bed.file("f", 1000);

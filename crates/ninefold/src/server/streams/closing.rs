@@ -49,11 +49,21 @@ impl Way {
         Ok(())
     }
 
-    /// Another stream may come behind the one that was sent, but is not here: the runtime's, for who waits for it. The last of what was sent leaves at once.
+    /// Another stream may come behind the one that was sent, but is not here. The last of what was sent leaves at once.
     /// From then on it is closed by an end: who has a length for each stream takes that for no file's.
-    pub fn pause(self) -> Result<Stream, Error> {
+    pub fn pause(&self) {
         self.close_by_end();
-        self.into_stream()
+        if let Way::Bare(bare) = self {
+            bare.send_rest();
+        }
+    }
+
+    /// The connection, where nobody watches it.
+    pub fn unwatched(&self) -> Option<&std::net::TcpStream> {
+        match self {
+            Way::Bare(Bare::Unwatched(tcp)) => Some(tcp),
+            _ => None,
+        }
     }
 
     /// The runtime's, for who writes small pieces too.

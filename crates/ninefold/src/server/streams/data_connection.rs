@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout};
 use tracing::debug;
 
 use super::closing::Way;
-use super::greeting::{Heard, Opening, Waits, claim, hear};
+use super::greeting::{Ear, Heard, Opening, Waits, claim, hear};
 use super::life::{Life, Next, aborted, of_peer};
 use super::places::Place;
 use super::port::Port;
@@ -70,9 +70,15 @@ async fn next(server: &Server, way: Way, peer: &Peer) -> Option<(Way, Box<Life>)
     let (heard, mut way) = match opening.heard() {
         Some(heard) => (heard, way),
         None => {
-            let mut stream = way.pause().ok()?;
-            let heard = hear(server, &mut stream, &waits, Instant::now() + idle, opening).await;
-            (heard, Way::from(stream))
+            way.pause();
+            let deadline = Instant::now() + idle;
+            if let Some(tcp) = way.unwatched() {
+                (hear(server, Ear::Unwatched(tcp), &waits, deadline, opening).await, way)
+            } else {
+                let mut stream = way.into_stream().ok()?;
+                let heard = hear(server, Ear::Stream(&mut stream), &waits, deadline, opening).await;
+                (heard, Way::from(stream))
+            }
         }
     };
     match heard {
@@ -80,7 +86,8 @@ async fn next(server: &Server, way: Way, peer: &Peer) -> Option<(Way, Box<Life>)
             Ok(another) => return Some(another),
             Err(back) => way = back?,
         },
-        // It was ended.
+        // Its peer has ended it, and nothing lies in it unread: closed, it still gives the peer what was sent.
+        Heard::Session(bytes) if bytes.is_empty() && way.unwatched().is_some() => return None,
         Heard::Session(bytes) if bytes.is_empty() => {}
         Heard::Session(_) => {
             server.streams.refuse();
@@ -94,7 +101,8 @@ async fn next(server: &Server, way: Way, peer: &Peer) -> Option<(Way, Box<Life>)
         }
         Heard::Ended => {}
     }
-    end(server, way.pause().ok()?, waits).await;
+    way.pause();
+    end(server, way.into_stream().ok()?, waits).await;
     None
 }
 

@@ -5,6 +5,8 @@
 use std::cmp::Reverse;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io;
+use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,6 +14,8 @@ use bytes::BytesMut;
 use ninefold_proto::n1::stream::{OPENING, PREFACE, PREFACE_OWN};
 use ninefold_proto::types::StreamToken;
 use ninefold_proto::{Errno, Error};
+use rustix::net::{RecvFlags, recv};
+use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncReadExt, Interest};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -116,7 +120,7 @@ pub(in crate::server) async fn receive(server: Arc<Server>, mut stream: Stream, 
         Peer::Tcp { .. } | Peer::Unix { .. } => {
             let waits = Waits::begin(&server, &peer);
             let deadline = began + server.limits.handshake;
-            match hear(&server, &mut stream, &waits, deadline, Opening::default()).await {
+            match hear(&server, Ear::Stream(&mut stream), &waits, deadline, Opening::default()).await {
                 Heard::Session(bytes) => bytes,
                 Heard::Stream(said) => {
                     match claim(&server, stream.into(), &peer, &said, &waits).await {
@@ -237,10 +241,41 @@ impl Opening {
     }
 }
 
+/// By what it is heard.
+pub(super) enum Ear<'s> {
+    Stream(&'s mut Stream),
+    /// Watched meanwhile for what comes, and not for room, of which the kernel would tell at once.
+    Unwatched(&'s std::net::TcpStream),
+}
+
+impl Ear<'_> {
+    /// Some of what comes; 0 behind all. Dropped before it is done it has lost nothing.
+    async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let tcp = match self {
+            Ear::Stream(stream) => return stream.read(buffer).await,
+            Ear::Unwatched(tcp) => *tcp,
+        };
+        #[expect(
+            deprecated,
+            reason = "a borrowed descriptor stays open, and is the same, for as long as it is watched"
+        )]
+        let tcp = AsyncFd::with_interest(tcp.as_fd(), Interest::READABLE)?;
+        loop {
+            let mut ready = tcp.readable().await?;
+            match ready.try_io(|tcp| Ok(recv(tcp.get_ref(), &mut *buffer, RecvFlags::DONTWAIT)?.0)) {
+                Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(read) => return read,
+                // It was not ready.
+                Err(_) => {}
+            }
+        }
+    }
+}
+
 /// Hears it, until `deadline`; some of it may have come.
 pub(super) async fn hear(
     server: &Server,
-    stream: &mut Stream,
+    mut ear: Ear<'_>,
     waits: &Waits<'_>,
     deadline: Instant,
     mut opening: Opening,
@@ -253,7 +288,7 @@ pub(super) async fn hear(
             biased;
             () = server.draining.begun() => return Heard::Ended,
             () = waits.evicted.cancelled() => return Heard::Silent,
-            read = timeout_at(deadline, stream.read(&mut opening.bytes[opening.n..])) => read,
+            read = timeout_at(deadline, ear.read(&mut opening.bytes[opening.n..])) => read,
         };
         match read {
             Ok(Ok(0) | Err(_)) if opening.n > 0 => return Heard::Ended,
@@ -267,6 +302,9 @@ pub(super) async fn hear(
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+    use tokio::io::AsyncWriteExt;
+
     use super::*;
 
     fn from(text: &str) -> Origin {
@@ -296,6 +334,27 @@ mod tests {
             assert_eq!(bytes, other[..=n]);
             assert!(matches!(heard(&other), Some(Heard::Session(bytes)) if bytes == other));
         }
+    }
+
+    #[tokio::test]
+    async fn who_is_not_watched_is_heard_until_the_end_and_not_watched_behind_that() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut far = tokio::net::TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let near = listener.accept().await.unwrap().0.into_std().unwrap();
+        let (mut ear, mut buffer) = (Ear::Unwatched(&near), [0; 8]);
+        assert!(ear.read(&mut buffer).now_or_never().is_none());
+        for part in [&b"some"[..], b"more"] {
+            far.write_all(part).await.unwrap();
+            assert_eq!(ear.read(&mut buffer).await.unwrap(), 4);
+            assert_eq!(&buffer[..4], part);
+        }
+        // No more than there is room for.
+        far.write_all(b"and the rest").await.unwrap();
+        assert_eq!(ear.read(&mut buffer).await.unwrap(), 8);
+        assert_eq!(ear.read(&mut buffer).await.unwrap(), 4);
+        far.shutdown().await.unwrap();
+        assert_eq!(ear.read(&mut buffer).await.unwrap(), 0);
+        tokio::net::TcpStream::from_std(near).expect("it can be watched");
     }
 
     #[test]

@@ -1,27 +1,26 @@
 //! For how many bytes of a stream to a file its task is woken (socket(7), SO_RCVLOWAT).
 //!
-//! Each packet that comes wakes the thread that looks at sockets, whether anybody takes its bytes yet or not: 80 times in 10 ms at 1 Gbit/s, which is a
-//! quarter to nearly half of what writing costs (docs/bench.md, "thesis"). What comes in a moment that nobody notices costs that once. The peer is not held up: its window does not wait for who reads
-//! ([`open_window`](crate::transport::open_window)). An end or an error wakes at once, as the last bytes do where it is known how many are to come; and where less
-//! comes than did, what there is is taken soon. That is for bare TCP since Linux 4.18, and for a connection whose buffer has become large: at once where the
-//! window was opened, else as the kernel finds that it brings much.
+//! Each packet that comes wakes the thread that looks at sockets, whether anybody takes its bytes yet or not: 80 times in 10 ms at 1 Gbit/s, and the smaller
+//! its parts are the slower each of several connections is. That is a quarter to nearly half of what writing costs (docs/bench.md, "thesis"). So what came
+//! waits for more, until it is much, or all that is to come, or a moment is over: the same moment for all streams, which one wake serves. Nobody waits for
+//! it: the peer's window does not depend on who reads ([`open_window`](crate::transport::open_window)), and the last bytes, an end and an error wake at
+//! once. That is for bare TCP since Linux 4.18, and for a connection whose buffer has become large: at once where the window was opened, else as the
+//! kernel finds that it brings much.
 
 use std::io;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use rustix::net::sockopt::socket_recv_buffer_size;
 use tokio::io::Interest;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout_at};
 
 use crate::transport::{Socket, has_low_marks, set_low_mark};
 
-/// As long as what comes is worth to be waited for.
-const MOMENT: Duration = Duration::from_millis(4);
+/// What there is is taken in each of these moments, however little.
+const MOMENT: Duration = Duration::from_millis(40);
 
-/// After so long what there is is taken, however little: longer than what is waited for takes where the mark is yet that of twice the rate.
-const STILL: Duration = Duration::from_millis(12);
-
-/// Bytes in a moment that are worth it, and more than which are not.
+/// Bytes that are worth to be waited for, and more than which are not.
 const WORTH: u64 = 16 << 10;
 const MOST: u64 = 512 << 10;
 
@@ -31,46 +30,36 @@ const SMALL: u64 = 16;
 /// See the [module](self).
 pub(super) struct Mark<'s> {
     socket: &'s Socket,
-    /// What the connection has room for, as it was found last.
+    /// What may be waited for on this connection: a part of the room it had when that was looked at, before so many bytes came.
     most: u64,
+    came: u64,
     /// The kernel did not take one.
     is_refused: bool,
     set: u64,
-    /// When the last turn that took all there was ended.
-    since: Option<Instant>,
-    /// Bytes of turns since then.
-    came: u64,
+    /// A moment was over before anything was told.
+    is_untold: bool,
 }
 
 impl<'s> Mark<'s> {
     pub fn new(socket: &'s Socket) -> Mark<'s> {
-        Mark { socket, most: most(socket), is_refused: false, set: 1, since: None, came: 0 }
+        Mark { socket, most: most(socket), came: 0, is_refused: false, set: 1, is_untold: false }
     }
 
     /// A turn brought bytes, and has left none if it is dry; `left` are to come, of which it is waited for no more.
-    pub fn came(&mut self, bytes: u64, is_dry: bool, left: u64, now: Instant) {
+    pub fn came(&mut self, bytes: u64, is_dry: bool, left: u64) {
         self.came += bytes;
-        if self.set > left.max(1) {
-            self.try_to_tell(left.max(1));
+        if self.most < MOST && self.came / SMALL >= self.most {
+            // It may have grown.
+            (self.most, self.came) = (most(self.socket), 0);
         }
-        if !is_dry {
-            return;
+        let wanted = if self.most < WORTH || self.is_refused { 1 } else { self.most.min(left).max(1) };
+        let is_still = bytes == 0 && self.is_untold;
+        if is_still && self.is_set() {
+            // Whatever comes next is told at once.
+            self.try_to_tell(1);
+        } else if bytes > 0 && (wanted < self.set || is_dry && wanted > self.set) {
+            self.try_to_tell(wanted);
         }
-        if let Some(since) = self.since {
-            let took = now.saturating_duration_since(since).max(Duration::from_micros(1));
-            let moment = (self.came as f64 * MOMENT.as_secs_f64() / took.as_secs_f64()) as u64;
-            if moment >= self.set * 2 && moment > self.most && self.most < MOST {
-                // It may have grown.
-                self.most = most(self.socket);
-            }
-            let wanted = if self.is_refused { 0 } else { moment.min(self.most).min(left) };
-            let mark = if wanted < WORTH { 1 } else { wanted };
-            // Not every little change.
-            if mark >= self.set * 2 || mark * 2 <= self.set {
-                self.try_to_tell(mark);
-            }
-        }
-        (self.since, self.came) = (Some(now), 0);
     }
 
     /// Whether more than the next byte is waited for.
@@ -78,19 +67,18 @@ impl<'s> Mark<'s> {
         self.set > 1
     }
 
-    /// Waits for as many bytes, an end or an error; dropped before that it has lost nothing.
-    pub async fn ready(&mut self) -> io::Result<()> {
-        if self.is_set() {
-            if let Ok(ready) = timeout(STILL, self.socket.ready(Interest::READABLE)).await {
-                return ready.map(drop);
-            }
-            // Less comes than did. The kernel tells of what is there as soon as that is enough.
-            self.tell(1)?;
-        }
-        self.socket.ready(Interest::READABLE).await.map(drop)
+    /// Waits for as many bytes, an end or an error, of which the socket tells: `true`; or until a moment is over. Dropped before that it has lost nothing.
+    pub async fn ready(&mut self) -> io::Result<bool> {
+        let ready = self.socket.ready(Interest::READABLE);
+        let ready = match self.is_set() {
+            true => timeout_at(next_moment(Instant::now()), ready).await.ok(),
+            false => Some(ready.await),
+        };
+        self.is_untold = ready.is_none();
+        ready.map_or(Ok(false), |ready| ready.map(|_| true))
     }
 
-    /// Where it cannot be told it stays as it is, and is waited for so long each time.
+    /// Where it cannot be told it stays as it is, and a moment is waited for each time.
     fn try_to_tell(&mut self, mark: u64) {
         self.is_refused |= self.tell(mark).is_err();
     }
@@ -113,6 +101,14 @@ impl Drop for Mark<'_> {
     }
 }
 
+/// The end of the moment of all streams that is at least half a moment away.
+fn next_moment(now: Instant) -> Instant {
+    static FIRST: LazyLock<Instant> = LazyLock::new(Instant::now);
+    let since = now.saturating_duration_since(*FIRST).as_nanos() as u64;
+    let moment = MOMENT.as_nanos() as u64;
+    now + Duration::from_nanos((since + moment / 2).next_multiple_of(moment) - since)
+}
+
 /// The most that may be waited for on this connection; 0 where nothing may.
 fn most(socket: &Socket) -> u64 {
     let room = match socket {
@@ -130,7 +126,8 @@ mod tests {
 
     use super::*;
 
-    const MS: Duration = Duration::from_millis(1);
+    /// Longer than the kernel takes to tell what is there.
+    const SOON: Duration = Duration::from_millis(2);
 
     async fn pair() -> (Socket, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -142,33 +139,41 @@ mod tests {
 
     /// All that the kernel has told by now is known.
     async fn settle() {
-        tokio::time::sleep(MS * 2).await;
+        tokio::time::sleep(SOON).await;
+    }
+
+    /// Takes all that is there, as a turn does, and says so; `left` are to come.
+    fn take(socket: &Socket, mark: &mut Mark<'_>, told: bool, left: u64) -> u64 {
+        let (mut read, mut came) = (vec![0; 1 << 20], 0);
+        while let Ok(n @ 1..) = socket.try_read(told, |fd| Ok(rustix::io::read(fd, &mut read)?)) {
+            came += n as u64;
+        }
+        mark.came(came, true, left);
+        came
     }
 
     #[tokio::test]
-    async fn what_comes_in_a_moment_is_waited_for_as_far_as_it_is_worth_it_and_is_to_come() {
+    async fn what_came_waits_for_as_much_as_is_worth_it_and_is_to_come() {
         let (socket, _far) = pair().await;
         let mut mark = Mark::new(&socket);
         // However large this machine lets the buffer be.
-        let most = MOST;
-        mark.most = most;
-        let start = Instant::now();
-        // At what ms, how many bytes came, whether that was all, how many are left; what is waited for then.
-        for (at, came, is_dry, left, set) in [
-            (0, 1 << 30, true, u64::MAX, 1),
-            (1, 10_000, true, u64::MAX, 40_000),
-            // Not every little change, and all turns since the last dry one.
-            (2, 8_000, true, u64::MAX, 40_000),
-            (3, 500_000, false, u64::MAX, 40_000),
-            (4, 500_000, true, u64::MAX, most),
-            (5, 1, false, 10_000, 10_000),
-            (6, 1, false, 0, 1),
-            (7, 500_000, true, 20_000, 20_000),
-            (8, 4_000, true, u64::MAX, 1),
+        mark.most = MOST;
+        // How many bytes came, whether that was all, how many are left; what is waited for then.
+        for (came, is_dry, left, set) in [
+            (0, true, u64::MAX, 1),
+            (1000, false, u64::MAX, 1),
+            (1, true, u64::MAX, MOST),
+            (MOST, false, u64::MAX, MOST),
+            (MOST, true, MOST + 1, MOST),
+            // Fewer are to come, whether all that came was taken or not.
+            (MOST, false, 20_000, 20_000),
+            (1, true, 19_999, 19_999),
+            (19_999, false, 0, 1),
         ] {
-            mark.came(came, is_dry, left, start + MS * at);
-            assert_eq!(mark.set, set, "at {at} ms");
+            mark.came(came, is_dry, left);
+            assert_eq!(mark.set, set, "of {came}");
         }
+        assert!(!mark.is_set());
     }
 
     #[tokio::test]
@@ -182,48 +187,98 @@ mod tests {
         small.set_recv_buffer_size(8 << 10).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let socket = Socket::Tcp(small.connect(listener.local_addr().unwrap()).await.unwrap());
-        let (mut mark, start) = (Mark::new(&socket), Instant::now());
-        for at in 0..4 {
-            mark.came(1 << 20, true, u64::MAX, start + MS * at);
+        let mut mark = Mark::new(&socket);
+        for _ in 0..4 {
+            mark.came(1 << 20, true, u64::MAX);
             assert!(!mark.is_set());
         }
         // Less than what Linux lets anybody ask for (net.core.rmem_max); it doubles that.
         let Socket::Tcp(tcp) = &socket else { unreachable!() };
         rustix::net::sockopt::set_socket_recv_buffer_size(tcp, 160 << 10).unwrap();
-        mark.came(1 << 20, true, u64::MAX, start + MS * 4);
+        assert!((320 << 10) / SMALL > WORTH);
+        mark.came(1 << 20, true, u64::MAX);
         assert_eq!(mark.set, (320 << 10) / SMALL);
+        // It is not asked for with each turn: only when much has come since.
+        rustix::net::sockopt::set_socket_recv_buffer_size(tcp, 200 << 10).unwrap();
+        mark.came(320 << 10 - 1, true, u64::MAX);
+        assert_eq!(mark.set, (320 << 10) / SMALL);
+        mark.came(320 << 10, true, u64::MAX);
+        assert_eq!(mark.set, (400 << 10) / SMALL);
     }
 
     #[tokio::test]
-    async fn it_wakes_when_enough_has_come_and_soon_where_less_does() {
+    async fn it_wakes_when_enough_has_come_and_at_the_end() {
         if !has_low_marks() {
             return; // Linux before 4.18
         }
         let (socket, mut far) = pair().await;
         let mut mark = Mark::new(&socket);
-        let empty = |socket: &Socket| {
-            let mut read = vec![0; 1 << 20];
-            while socket.try_io(Interest::READABLE, |fd| Ok(rustix::io::read(fd, &mut read)?)).is_ok() {}
-        };
-        mark.tell(40_000).unwrap();
-        far.write_all(&[0; 39_999]).await.unwrap();
+        mark.most = 40_000;
+        far.write_all(&[0]).await.unwrap();
+        assert!(mark.ready().await.unwrap(), "nothing more than a byte is waited for yet");
+        assert_eq!(take(&socket, &mut mark, true, 100_000), 1);
+        // What is told at once, and not when a moment is over.
+        far.write_all(&[0; 40_000]).await.unwrap();
+        settle().await;
+        assert!(mark.ready().now_or_never().expect("it is enough").unwrap());
+        assert_eq!(take(&socket, &mut mark, true, 60_000), 40_000);
+        // The last bytes, fewer than others are waited for.
+        assert_eq!(mark.set, 40_000);
+        mark.came(50_000, true, 10_000);
+        far.write_all(&[0; 9_999]).await.unwrap();
         settle().await;
         assert!(mark.ready().now_or_never().is_none());
         far.write_all(&[0]).await.unwrap();
         settle().await;
-        mark.ready().now_or_never().expect("it is enough").unwrap();
-        empty(&socket);
-        // As much as ever, and then no more.
+        assert!(mark.ready().now_or_never().expect("it is all").unwrap());
+        take(&socket, &mut mark, true, 40_000);
+        // An end is not waited for, whatever the mark.
+        assert!(mark.is_set());
+        far.shutdown().await.unwrap();
+        settle().await;
+        assert!(mark.ready().now_or_never().expect("it is the end").unwrap());
+    }
+
+    #[tokio::test]
+    async fn what_is_less_is_taken_when_a_moment_is_over_and_what_comes_behind_a_silence_at_once() {
+        if !has_low_marks() {
+            return; // Linux before 4.18
+        }
+        let (socket, mut far) = pair().await;
+        let mut mark = Mark::new(&socket);
+        mark.most = 1 << 18;
+        mark.came(1, true, u64::MAX);
         far.write_all(&[0; 10]).await.unwrap();
         settle().await;
-        assert!(mark.ready().now_or_never().is_none());
-        mark.ready().await.unwrap();
+        assert!(!mark.ready().await.unwrap(), "nobody told of so little");
+        assert_eq!(take(&socket, &mut mark, false, u64::MAX), 10);
+        // Others are waited for likewise, until none come in a moment.
+        assert!(mark.is_set() && !mark.ready().await.unwrap());
+        assert_eq!(take(&socket, &mut mark, false, u64::MAX), 0);
         assert!(!mark.is_set());
-        empty(&socket);
-        // An end is not waited for, whatever the mark.
-        mark.tell(40_000).unwrap();
-        far.shutdown().await.unwrap();
-        mark.ready().await.unwrap();
+        assert!(mark.ready().now_or_never().is_none());
+        far.write_all(&[0]).await.unwrap();
+        settle().await;
+        assert!(mark.ready().now_or_never().expect("the next byte").unwrap());
+        assert_eq!(take(&socket, &mut mark, true, u64::MAX), 1);
         assert!(mark.is_set());
+        // Of what came before the mark was lowered it is told as well.
+        far.write_all(&[0; 10]).await.unwrap();
+        settle().await;
+        mark.tell(1).unwrap();
+        settle().await;
+        assert!(mark.ready().now_or_never().expect("what there is").unwrap());
+    }
+
+    #[test]
+    fn a_moment_of_one_stream_is_one_of_all() {
+        let start = Instant::now();
+        let ends: Vec<_> = (0..1000).map(|ms| next_moment(start + Duration::from_millis(ms))).collect();
+        for (ms, end) in ends.iter().enumerate() {
+            let wait = *end - (start + Duration::from_millis(ms as u64));
+            assert!((MOMENT / 2..=MOMENT * 3 / 2).contains(&wait), "{wait:?}");
+        }
+        let all: std::collections::BTreeSet<_> = ends.iter().collect();
+        assert!(all.len() <= 1000 / MOMENT.as_millis() as usize + 2, "{}", all.len());
     }
 }

@@ -442,14 +442,14 @@ async fn take_all(
     let (mut at, mut by_memory) = (offset, false);
     let mut mark = Mark::new(socket);
     while at < end {
-        bounds.wait(mark.ready()).await?;
+        let told = bounds.wait(mark.ready()).await?;
         let want = usize::try_from(end - at).unwrap_or(usize::MAX).min(WRITTEN);
         let turn = {
             let (file, socket) = (file.clone(), socket.clone());
             move || {
                 let turn = Cell::new(None);
                 file.as_user(&mut || {
-                    turn.set(Some(take(&file, &socket, at, want, by_memory)?));
+                    turn.set(Some(take(&file, (&socket, told), at, want, by_memory)?));
                     Ok(())
                 })?;
                 turn.take().ok_or_else(|| Error::new(Errno::EIO))
@@ -467,7 +467,7 @@ async fn take_all(
         if is_over {
             return if length.is_some() && at < end { Err(cut_short()) } else { Ok(at - offset) };
         }
-        mark.came(moved as u64, is_dry, end - at, Instant::now());
+        mark.came(moved as u64, is_dry, end - at);
         let is_near_its_end = length.is_some() && end - at < RESERVED;
         if is_dry && moved < FEW && !is_near_its_end && !mark.is_set() {
             tokio::time::sleep(PAUSE).await;
@@ -482,8 +482,9 @@ async fn take_all(
     if length.is_none() { Err(Errno::EFBIG.into()) } else { Ok(at - offset) }
 }
 
-/// One turn, with nothing left between the socket and the file.
-fn take(file: &File, socket: &Socket, at: u64, want: usize, by_memory: bool) -> Result<Turn, Error> {
+/// One turn, with nothing left between the socket and the file. `told`: the socket told that it has something.
+fn take(file: &File, (socket, told): (&Socket, bool), at: u64, want: usize, by_memory: bool) -> Result<Turn, Error> {
+    let socket = (socket, told);
     match PipeShare::default().take() {
         _ if by_memory => take_copied(file, socket, at, want),
         Some(pipe) => take_piped(file, socket, at, want, pipe),
@@ -491,10 +492,16 @@ fn take(file: &File, socket: &Socket, at: u64, want: usize, by_memory: bool) -> 
     }
 }
 
-fn take_piped(file: &File, socket: &Socket, at: u64, want: usize, mut pipe: Piped) -> Result<Turn, Error> {
+fn take_piped(
+    file: &File,
+    (socket, told): (&Socket, bool),
+    at: u64,
+    want: usize,
+    mut pipe: Piped,
+) -> Result<Turn, Error> {
     let mut turn = Turn::new();
     while turn.moved < want && !turn.by_memory {
-        match socket.try_io(Interest::READABLE, |fd| Ok(pipe.receive(fd, want - turn.moved)?)) {
+        match socket.try_read(told, |fd| Ok(pipe.receive(fd, want - turn.moved)?)) {
             Ok(0) => {
                 turn.is_over = true;
                 break;
@@ -558,12 +565,12 @@ fn write_all(file: &File, bytes: &[u8], at: u64) -> Result<(), Error> {
 }
 
 /// The same through memory.
-fn take_copied(file: &File, socket: &Socket, at: u64, want: usize) -> Result<Turn, Error> {
+fn take_copied(file: &File, (socket, told): (&Socket, bool), at: u64, want: usize) -> Result<Turn, Error> {
     let mut turn = Turn::new();
     let mut buffer = vec![0; want.min(BUFFER)];
     while turn.moved < want {
         let most = buffer.len().min(want - turn.moved);
-        let n = match socket.try_io(Interest::READABLE, |fd| Ok(read(fd, &mut buffer[..most])?)) {
+        let n = match socket.try_read(told, |fd| Ok(read(fd, &mut buffer[..most])?)) {
             Ok(0) => {
                 turn.is_over = true;
                 break;
