@@ -531,12 +531,13 @@ impl Ranges {
         Some(part)
     }
 
-    /// Parts with a connection by which nothing is to come any more. One that all came by is closed with the others that are done: the server is woken for
-    /// their ends once.
+    /// Parts with a connection by which nothing is to come any more. One by which all came that it was asked for is closed with the others that are done: the
+    /// server is woken for their ends once.
     fn part_with(&mut self, line: usize) {
         if self.lines.get(&line).is_some_and(|line| line.parts.is_empty())
             && let Some(Line { track: Some(track), .. }) = self.lines.remove(&line)
             && self.queue.is_empty()
+            && !track.is_broken()
         {
             self.done.push(track);
         }

@@ -195,12 +195,11 @@ mod tests {
         // Less than what Linux lets anybody ask for (net.core.rmem_max); it doubles that.
         let Socket::Tcp(tcp) = &socket else { unreachable!() };
         rustix::net::sockopt::set_socket_recv_buffer_size(tcp, 160 << 10).unwrap();
-        assert!((320 << 10) / SMALL > WORTH);
         mark.came(1 << 20, true, u64::MAX);
         assert_eq!(mark.set, (320 << 10) / SMALL);
         // It is not asked for with each turn: only when much has come since.
         rustix::net::sockopt::set_socket_recv_buffer_size(tcp, 200 << 10).unwrap();
-        mark.came(320 << 10 - 1, true, u64::MAX);
+        mark.came((320 << 10) - 1, true, u64::MAX);
         assert_eq!(mark.set, (320 << 10) / SMALL);
         mark.came(320 << 10, true, u64::MAX);
         assert_eq!(mark.set, (400 << 10) / SMALL);
