@@ -102,7 +102,7 @@ pub struct Ranges {
     parts: BTreeMap<usize, Part>,
     /// Their connections, by number. Each has a part.
     lines: BTreeMap<usize, Line>,
-    /// Those that are done.
+    /// Those that are done, until all are, or another one is asked for.
     done: Vec<Arc<Track>>,
     /// The number of the next part, or line.
     next: usize,
@@ -472,7 +472,9 @@ impl Ranges {
                     if self.lines.get(&ended.line).is_some_and(|line| line.parts.is_empty()) {
                         self.follow(ended.line);
                     }
-                    self.part_with(ended.line);
+                    // One that is done is closed with the others that are, so that the server is woken for their ends once.
+                    let done = self.part_with(ended.line);
+                    self.done.extend(done.and_then(|line| line.track));
                     self.widen();
                 }
             }
@@ -531,16 +533,10 @@ impl Ranges {
         Some(part)
     }
 
-    /// Parts with a connection by which nothing is to come any more. One by which all came that it was asked for is closed with the others that are done: the
-    /// server is woken for their ends once.
-    fn part_with(&mut self, line: usize) {
-        if self.lines.get(&line).is_some_and(|line| line.parts.is_empty())
-            && let Some(Line { track: Some(track), .. }) = self.lines.remove(&line)
-            && self.queue.is_empty()
-            && !track.is_broken()
-        {
-            self.done.push(track);
-        }
+    /// Parts with a connection by which nothing is to come any more.
+    fn part_with(&mut self, line: usize) -> Option<Line> {
+        let is_empty = self.lines.get(&line).is_some_and(|line| line.parts.is_empty());
+        if is_empty { self.lines.remove(&line) } else { None }
     }
 
     /// A part got another connection than it was to have.
@@ -552,6 +548,8 @@ impl Ranges {
     }
 
     fn new_line(&mut self, track: Option<Arc<Track>>, now: Instant) -> usize {
+        // So there are never more of both than there may be.
+        self.done.clear();
         let number = self.next;
         self.next += 1;
         self.lines.insert(number, Line::new(track, now));

@@ -93,9 +93,14 @@ impl Bare {
         }
     }
 
-    /// What has come, without a wait; none where nothing has, or nothing comes any more.
-    pub fn read_now(&self, buffer: &mut [u8]) -> usize {
-        recv(self, buffer, RecvFlags::DONTWAIT).map_or(0, |(n, _)| n)
+    /// What has come, without a wait; 0 behind all. An error where nothing has, too.
+    pub fn read_now(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        Ok(recv(self, buffer, RecvFlags::DONTWAIT)?.0)
+    }
+
+    /// Whether the peer has ended its direction, and nothing of what it sent lies here.
+    pub fn is_at_its_end(&self) -> bool {
+        matches!(recv(self, &mut [0; 1], RecvFlags::DONTWAIT | RecvFlags::PEEK), Ok((0, _)))
     }
 
     /// A segment that is not full waits for what follows, or for the end: what is sent comes in large pieces, and nobody answers.
@@ -143,7 +148,8 @@ mod tests {
         let mut bare = Bare::Watched(Arc::new(Socket::Tcp(near)));
         for _ in 0..2 {
             assert!(bare.has_a_way() && bare.ends() == Some(ends) && bare.take_error().is_ok());
-            assert_eq!(bare.read_now(&mut [0; 4]), 0);
+            assert_eq!(bare.read_now(&mut [0; 4]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+            assert!(!bare.is_at_its_end());
             bare.fill_segments();
             assert!(!tcp_nodelay(&bare).unwrap());
             bare.send_rest();
@@ -166,7 +172,14 @@ mod tests {
         far.write_all(b"more").await.unwrap();
         let Bare::Watched(socket) = &bare else { unreachable!() };
         socket.ready(tokio::io::Interest::READABLE).await.unwrap();
-        assert_eq!(bare.read_now(&mut came), 4);
+        assert!(!bare.is_at_its_end());
+        assert_eq!(bare.read_now(&mut came).unwrap(), 4);
+        far.shutdown().await.unwrap();
+        socket.ready(tokio::io::Interest::READABLE).await.unwrap();
+        while !bare.is_at_its_end() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(bare.read_now(&mut came).unwrap(), 0);
         bare.shutdown().unwrap();
         assert_eq!(far.read(&mut came).await.unwrap(), 0);
     }

@@ -58,6 +58,11 @@ impl Way {
         }
     }
 
+    /// Whether its peer has ended it, nothing lies in it unread, and nobody watches it: closed, it still gives the peer what was sent.
+    pub fn can_be_left(&self) -> bool {
+        matches!(self, Way::Bare(bare @ Bare::Unwatched(_)) if bare.is_at_its_end())
+    }
+
     /// The connection, where nobody watches it.
     pub fn unwatched(&self) -> Option<&std::net::TcpStream> {
         match self {

@@ -71,6 +71,9 @@ async fn next(server: &Server, way: Way, peer: &Peer) -> Option<(Way, Box<Life>)
         Some(heard) => (heard, way),
         None => {
             way.pause();
+            if way.can_be_left() {
+                return None;
+            }
             let deadline = Instant::now() + idle;
             if let Some(tcp) = way.unwatched() {
                 (hear(server, Ear::Unwatched(tcp), &waits, deadline, opening).await, way)
@@ -86,9 +89,11 @@ async fn next(server: &Server, way: Way, peer: &Peer) -> Option<(Way, Box<Life>)
             Ok(another) => return Some(another),
             Err(back) => way = back?,
         },
-        // Its peer has ended it, and nothing lies in it unread: closed, it still gives the peer what was sent.
-        Heard::Session(bytes) if bytes.is_empty() && way.unwatched().is_some() => return None,
-        Heard::Session(bytes) if bytes.is_empty() => {}
+        Heard::Session(bytes) if bytes.is_empty() => {
+            if way.can_be_left() {
+                return None;
+            }
+        }
         Heard::Session(_) => {
             server.streams.refuse();
             server

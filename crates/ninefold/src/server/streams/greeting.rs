@@ -223,7 +223,7 @@ impl Opening {
     /// Takes what has come of it, as far as that is told without a wait.
     pub fn take(&mut self, way: &Way) {
         if let Way::Bare(bare) = way {
-            self.n += bare.read_now(&mut self.bytes[self.n..]);
+            self.n += bare.read_now(&mut self.bytes[self.n..]).unwrap_or(0);
         }
     }
 

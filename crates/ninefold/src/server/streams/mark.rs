@@ -1,11 +1,12 @@
 //! For how many bytes of a stream to a file its task is woken (socket(7), SO_RCVLOWAT).
 //!
 //! Each packet that comes wakes the thread that looks at sockets, whether anybody takes its bytes yet or not: 80 times in 10 ms at 1 Gbit/s, and the smaller
-//! its parts are the slower each of several connections is. That is a quarter to nearly half of what writing costs (docs/bench.md, "thesis"). So what came
-//! waits for more, until it is much, or all that is to come, or a moment is over: the same moment for all streams, which one wake serves. Nobody waits for
-//! it: the peer's window does not depend on who reads ([`open_window`](crate::transport::open_window)), and the last bytes, an end and an error wake at
-//! once. That is for bare TCP since Linux 4.18, and for a connection whose buffer has become large: at once where the window was opened, else as the
-//! kernel finds that it brings much.
+//! its parts are the slower each of several connections is. That is half of what writing costs, and more (docs/bench.md, "thesis"). So what came
+//! waits for more, until it is much, or all that is to come, or a moment is over: the same moment for all streams, which one wake serves. The file is behind
+//! by as much, but the peer is not held up: what waits is a small part of its window, and the last bytes, an end and an error wake at
+//! once. That is for bare TCP since Linux 4.18, and for a connection whose buffer has become large: at once where the window was opened
+//! ([`open_window`](crate::transport::open_window)), else as the kernel finds that it brings much. Where the kernel itself has no memory a window may be
+//! less than what is waited for, of which it tells since Linux 5.12; before, one window comes in a moment.
 
 use std::io;
 use std::sync::LazyLock;
@@ -38,27 +39,39 @@ pub(super) struct Mark<'s> {
     set: u64,
     /// A moment was over before anything was told.
     is_untold: bool,
+    /// Bytes that came since a moment brought nothing.
+    flowed: u64,
 }
 
 impl<'s> Mark<'s> {
     pub fn new(socket: &'s Socket) -> Mark<'s> {
-        Mark { socket, most: most(socket), came: 0, is_refused: false, set: 1, is_untold: false }
+        Mark { socket, most: most(socket), came: 0, is_refused: false, set: 1, is_untold: false, flowed: 0 }
     }
 
     /// A turn brought bytes, and has left none if it is dry; `left` are to come, of which it is waited for no more.
-    pub fn came(&mut self, bytes: u64, is_dry: bool, left: u64) {
+    ///
+    /// # Errors
+    /// That of setsockopt(2), where it is waited for more than is to come.
+    pub fn came(&mut self, bytes: u64, is_dry: bool, left: u64) -> io::Result<()> {
         self.came += bytes;
+        self.flowed += bytes;
         if self.most < MOST && self.came / SMALL >= self.most {
             // It may have grown.
             (self.most, self.came) = (most(self.socket), 0);
         }
         let wanted = if self.most < WORTH || self.is_refused { 1 } else { self.most.min(left).max(1) };
-        let is_still = bytes == 0 && self.is_untold;
-        if is_still && self.is_set() {
+        if bytes == 0 && self.is_untold {
+            self.flowed = 0;
             // Whatever comes next is told at once.
-            self.try_to_tell(1);
-        } else if bytes > 0 && (wanted < self.set || is_dry && wanted > self.set) {
-            self.try_to_tell(wanted);
+            if self.is_set() { self.tell(1) } else { Ok(()) }
+        } else if wanted < self.set {
+            self.tell(wanted)
+        } else {
+            // What comes now and then is not worth two calls each time.
+            if is_dry && wanted > self.set && self.flowed >= WORTH {
+                self.is_refused = self.tell(wanted).is_err();
+            }
+            Ok(())
         }
     }
 
@@ -76,11 +89,6 @@ impl<'s> Mark<'s> {
         };
         self.is_untold = ready.is_none();
         ready.map_or(Ok(false), |ready| ready.map(|_| true))
-    }
-
-    /// Where it cannot be told it stays as it is, and a moment is waited for each time.
-    fn try_to_tell(&mut self, mark: u64) {
-        self.is_refused |= self.tell(mark).is_err();
     }
 
     fn tell(&mut self, mark: u64) -> io::Result<()> {
@@ -148,7 +156,7 @@ mod tests {
         while let Ok(n @ 1..) = socket.try_read(told, |fd| Ok(rustix::io::read(fd, &mut read)?)) {
             came += n as u64;
         }
-        mark.came(came, true, left);
+        mark.came(came, true, left).unwrap();
         came
     }
 
@@ -161,7 +169,8 @@ mod tests {
         // How many bytes came, whether that was all, how many are left; what is waited for then.
         for (came, is_dry, left, set) in [
             (0, true, u64::MAX, 1),
-            (1000, false, u64::MAX, 1),
+            (1000, true, u64::MAX, 1),
+            (WORTH - 1000, false, u64::MAX, 1),
             (1, true, u64::MAX, MOST),
             (MOST, false, u64::MAX, MOST),
             (MOST, true, MOST + 1, MOST),
@@ -170,7 +179,7 @@ mod tests {
             (1, true, 19_999, 19_999),
             (19_999, false, 0, 1),
         ] {
-            mark.came(came, is_dry, left);
+            mark.came(came, is_dry, left).unwrap();
             assert_eq!(mark.set, set, "of {came}");
         }
         assert!(!mark.is_set());
@@ -189,19 +198,19 @@ mod tests {
         let socket = Socket::Tcp(small.connect(listener.local_addr().unwrap()).await.unwrap());
         let mut mark = Mark::new(&socket);
         for _ in 0..4 {
-            mark.came(1 << 20, true, u64::MAX);
+            mark.came(1 << 20, true, u64::MAX).unwrap();
             assert!(!mark.is_set());
         }
         // Less than what Linux lets anybody ask for (net.core.rmem_max); it doubles that.
         let Socket::Tcp(tcp) = &socket else { unreachable!() };
         rustix::net::sockopt::set_socket_recv_buffer_size(tcp, 160 << 10).unwrap();
-        mark.came(1 << 20, true, u64::MAX);
+        mark.came(1 << 20, true, u64::MAX).unwrap();
         assert_eq!(mark.set, (320 << 10) / SMALL);
         // It is not asked for with each turn: only when much has come since.
         rustix::net::sockopt::set_socket_recv_buffer_size(tcp, 200 << 10).unwrap();
-        mark.came((320 << 10) - 1, true, u64::MAX);
+        mark.came((320 << 10) - 1, true, u64::MAX).unwrap();
         assert_eq!(mark.set, (320 << 10) / SMALL);
-        mark.came(320 << 10, true, u64::MAX);
+        mark.came(320 << 10, true, u64::MAX).unwrap();
         assert_eq!(mark.set, (400 << 10) / SMALL);
     }
 
@@ -216,6 +225,8 @@ mod tests {
         far.write_all(&[0]).await.unwrap();
         assert!(mark.ready().await.unwrap(), "nothing more than a byte is waited for yet");
         assert_eq!(take(&socket, &mut mark, true, 100_000), 1);
+        assert!(!mark.is_set(), "a byte now and then is not waited for");
+        mark.came(WORTH, true, 100_000).unwrap();
         // What is told at once, and not when a moment is over.
         far.write_all(&[0; 40_000]).await.unwrap();
         settle().await;
@@ -223,7 +234,7 @@ mod tests {
         assert_eq!(take(&socket, &mut mark, true, 60_000), 40_000);
         // The last bytes, fewer than others are waited for.
         assert_eq!(mark.set, 40_000);
-        mark.came(50_000, true, 10_000);
+        mark.came(50_000, true, 10_000).unwrap();
         far.write_all(&[0; 9_999]).await.unwrap();
         settle().await;
         assert!(mark.ready().now_or_never().is_none());
@@ -246,7 +257,7 @@ mod tests {
         let (socket, mut far) = pair().await;
         let mut mark = Mark::new(&socket);
         mark.most = 1 << 18;
-        mark.came(1, true, u64::MAX);
+        mark.came(WORTH, true, u64::MAX).unwrap();
         far.write_all(&[0; 10]).await.unwrap();
         settle().await;
         assert!(!mark.ready().await.unwrap(), "nobody told of so little");
@@ -260,6 +271,8 @@ mod tests {
         settle().await;
         assert!(mark.ready().now_or_never().expect("the next byte").unwrap());
         assert_eq!(take(&socket, &mut mark, true, u64::MAX), 1);
+        assert!(!mark.is_set());
+        mark.came(WORTH, true, u64::MAX).unwrap();
         assert!(mark.is_set());
         // Of what came before the mark was lowered it is told as well.
         far.write_all(&[0; 10]).await.unwrap();

@@ -467,7 +467,7 @@ async fn take_all(
         if is_over {
             return if length.is_some() && at < end { Err(cut_short()) } else { Ok(at - offset) };
         }
-        mark.came(moved as u64, is_dry, end - at);
+        mark.came(moved as u64, is_dry, end - at).map_err(|error| of_peer(&error))?;
         let is_near_its_end = length.is_some() && end - at < RESERVED;
         if is_dry && moved < FEW && !is_near_its_end && !mark.is_set() {
             tokio::time::sleep(PAUSE).await;
