@@ -123,6 +123,16 @@ impl Bed {
         self.counts("connections that came early", |counts| counts.early == connections).await;
     }
 
+    /// Waits until the file begins with these bytes.
+    pub async fn has(&self, what: &str, name: &str, bytes: &[u8]) {
+        soon(what, async {
+            while !std::fs::read(self.path(name)).unwrap().starts_with(bytes) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await;
+    }
+
     /// Waits until no stream is open.
     pub async fn quiet(&self) {
         soon("the last stream", async {

@@ -112,6 +112,34 @@ async fn a_stream_on_which_nothing_moves_ends_in_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_waits_for_much_ends_in_time_all_the_same_and_when_it_is_to() {
+    const LENGTH: u64 = 8 << 20;
+    let streams = StreamLimits { idle: Duration::from_millis(400), ..StreamLimits::default() };
+    let bed = Bed::with(Limits::default(), streams);
+    let mut s = bed.session("9P2000.L.n1", "host").await;
+    s.create(1, "f").await;
+    // So much that the server waits for more at a time than comes then.
+    let much = vec![7; 1 << 20];
+    for (what, end) in [("silence", Err(110)), ("an abort", Err(ECANCELED)), ("all of it", Ok(LENGTH))] {
+        let opened = s.stream(1, false, 0, LENGTH).await.unwrap();
+        let mut data = bed.data(&opened.token).await;
+        data.write_all(&much).await.unwrap();
+        bed.has(what, "f", &much).await;
+        // What is too little to be told of comes into the file all the same.
+        data.write_all(&[8; 1000]).await.unwrap();
+        bed.has(what, "f", &[&much[..], &[8; 1000]].concat()).await;
+        if what == "all of it" {
+            data.write_all(&vec![9; LENGTH as usize - much.len() - 1000]).await.unwrap();
+        }
+        let flags = u32::from(what == "an abort");
+        assert_eq!(s.end(opened.id, flags).await.map(|(count, _)| count), end, "{what}");
+        std::fs::write(bed.path("f"), []).unwrap();
+    }
+    bed.quiet().await;
+    assert_eq!(bed.server.stream_counts().timed_out, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_slow_reader_gets_all_of_it() {
     let bed = Bed::new();
     let bytes = bed.file("f", 12 << 20);
