@@ -186,6 +186,11 @@ impl Dialer {
         matches!(self.target, Some(Target::Tls(..)))
     }
 
+    /// Whether what is sent may be lost on the way, and has to be sent again.
+    pub fn may_lose(&self) -> bool {
+        matches!(self.target, Some(Target::Tcp(_) | Target::Tls(..)))
+    }
+
     /// Whether it is worth asking for one.
     pub fn may(&self) -> bool {
         let failed = *self.failed.lock().unwrap_or_else(PoisonError::into_inner);

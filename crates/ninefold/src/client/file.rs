@@ -18,6 +18,7 @@ use super::fid::OwnedFid;
 use super::metadata::Metadata;
 use super::names::not_there;
 use super::node::{Mode, Node, metadata, set, unexpected};
+use super::nudge::nudging;
 use super::pending::Pending;
 use super::stream::{Granted, Late, Stream};
 
@@ -357,13 +358,16 @@ impl File {
         }
         let closed = chain.close(fid).await?;
         let renamed = chain.rename_over(dir, from, to).await?;
-        guard.take().await?;
-        for (ended, late) in ended {
-            let answer = ended.take_within(late.patience()).await;
-            late.ended(answer)?;
-        }
-        closed.take().await?;
-        match renamed.take().await {
+        let taken = async {
+            guard.take().await?;
+            for (ended, late) in ended {
+                let answer = ended.take_within(late.patience()).await;
+                late.ended(answer)?;
+            }
+            closed.take().await?;
+            Ok::<_, Error>(renamed.take().await)
+        };
+        match nudging(&client, taken).await? {
             Err(e) if not_there(&e) => Ok(dir.rename(from, dir, to).await),
             renamed => Ok(renamed),
         }
@@ -401,7 +405,7 @@ impl Deref for Lent<'_> {
 async fn end_all(client: &Client, streams: Vec<Late>) -> Result<(), Error> {
     for late in streams {
         let ended = client.chain().end_stream(late.id()).await?;
-        let answer = ended.take_within(late.patience()).await;
+        let answer = nudging(client, ended.take_within(late.patience())).await;
         late.ended(answer)?;
     }
     Ok(())

@@ -69,6 +69,7 @@ mod mkdirs;
 pub(crate) mod nameop;
 mod names;
 mod node;
+mod nudge;
 mod options;
 mod outbox;
 mod owned_stream;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use ninefold::client::{Client, Error, Fault, File, Follow, Mode, Options, Stream};
 use ninefold::proto::dialect::Version;
-use ninefold::proto::message::{LongStr, Octal};
+use ninefold::proto::message::{LongStr, Mask, Octal};
 use ninefold::proto::n1::{stream, streamend};
 use ninefold::proto::types::StreamToken;
 use ninefold::proto::{Errno, R, T, Tag};
@@ -52,6 +52,8 @@ enum Deed {
     Elsewhere,
     /// Takes no question that waits.
     Crowded,
+    /// Says how it ended when it is asked for something else behind that, so many times.
+    Reminded(usize),
 }
 
 /// How the stream ended, and who asked for it.
@@ -63,6 +65,16 @@ struct Ending {
     /// Of the last Tstream.
     span: (u64, u64, bool),
     aborted: bool,
+    /// It is held back until so many requests behind the question have come.
+    reminders: usize,
+    /// What is answered behind it.
+    behind: Vec<R<'static>>,
+}
+
+impl Ending {
+    fn is_asked_by(&self, tag: Tag) -> bool {
+        self.asked.as_ref().is_some_and(|(_, asked)| *asked == tag)
+    }
 }
 
 #[derive(Clone, Default)]
@@ -76,11 +88,14 @@ impl Shared {
 
     fn settle(&self) {
         let mut ending = self.0.lock().unwrap();
-        if let (Some(how), true) = (ending.how, ending.asked.is_some()) {
+        if let (Some(how), true, 0) = (ending.how, ending.asked.is_some(), ending.reminders) {
             let (replies, tag) = ending.asked.take().unwrap();
             match how {
                 Ok((count, modrev)) => replies.send(tag, R::Streamend { count, modrev }),
                 Err(errno) => replies.error(tag, errno),
+            }
+            for reply in ending.behind.drain(..) {
+                replies.send(tag, reply);
             }
         }
     }
@@ -174,7 +189,8 @@ async fn connection(mut socket: TcpStream, (deed, shared, data, taken): Server) 
         T::Stream { flags, isread, offset, length, .. } => {
             assert!(flags == Octal(0) && isread < 2);
             let mut ending = shared.0.lock().unwrap();
-            *ending = Ending { span: (offset, length, isread == 1), ..Ending::default() };
+            let reminders = if let Deed::Reminded(times) = deed { times } else { 0 };
+            *ending = Ending { span: (offset, length, isread == 1), reminders, ..Ending::default() };
             if !replies.is_n1() {
                 port(replies.clone(), tag, local, (deed.clone(), shared.clone(), data.clone(), taken.clone()));
                 return true;
@@ -198,6 +214,25 @@ async fn connection(mut socket: TcpStream, (deed, shared, data, taken): Server) 
             ending.asked = Some((replies.clone(), tag));
             drop(ending);
             shared.settle();
+            true
+        }
+        T::Getattr { request_mask: Mask(0), .. } => {
+            let mut ending = shared.0.lock().unwrap();
+            if ending.how.is_some() {
+                ending.reminders = ending.reminders.saturating_sub(1);
+            }
+            drop(ending);
+            shared.settle();
+            false
+        }
+        T::Guard { .. } => {
+            replies.send(tag, R::Guard {});
+            true
+        }
+        // Behind the question, in its group.
+        T::Clunk { .. } | T::Renameat { .. } if shared.0.lock().unwrap().is_asked_by(tag) => {
+            let reply = if matches!(request, T::Clunk { .. }) { R::Clunk {} } else { R::Renameat {} };
+            shared.0.lock().unwrap().behind.push(reply);
             true
         }
         _ => false,
@@ -443,6 +478,38 @@ async fn a_server_that_takes_no_question_that_waits_is_asked_at_the_end() {
     assert_eq!(scene.client.stats().messages["Tstreamend"], 2);
     let scene = Scene::of(Version::N1, Deed::Crowded).await;
     assert_eq!(scene.write(content(0, 100_000), None).await.unwrap(), 100_000);
+}
+
+#[tokio::test]
+async fn behind_an_end_of_which_nothing_is_heard_something_small_is_asked_for() {
+    // Were the answer lost, that would show it to TCP. Here it does not come without.
+    for times in [1, 3] {
+        let scene = Scene::of(Version::N1, Deed::Reminded(times)).await;
+        assert_eq!(scene.read(0, Some(100_000)).await.unwrap().0.len(), 100_000);
+        let scene = Scene::of(Version::N1, Deed::Reminded(times)).await;
+        assert_eq!(scene.write(content(0, 100_000), None).await.unwrap(), 100_000);
+        let scene = Scene::of(Version::N1, Deed::Reminded(times)).await;
+        let file = scene.open(Mode::WRITE).await;
+        let mut stream = file.stream_write_late(0, 100_000).await.unwrap();
+        stream.write(&content(0, 100_000)).await.unwrap();
+        let dir = scene.client.walk("/", Follow::All).await.unwrap();
+        let ended = timeout(SOON, file.end_and_rename(vec![stream], &dir, b"f", b"g")).await.expect("an end in time");
+        ended.unwrap().unwrap();
+        assert!(scene.client.stats().messages["Tgetattr"] >= times as u64);
+    }
+}
+
+#[tokio::test]
+async fn what_is_asked_for_behind_an_end_is_little_and_has_an_end() {
+    let options = Options { timeout: Some(Duration::from_millis(700)), ..Options::default() };
+    let scene = Scene::with(Version::N1, Deed::Reminded(usize::MAX), options).await;
+    let stream = scene.open(Mode::READ).await.stream_read(0, Some(1000)).await.unwrap();
+    let before = scene.client.stats().messages.get("Tgetattr").copied().unwrap_or(0);
+    assert!(matches!(timeout(SOON, read_all(stream)).await.unwrap(), Err(Error::Stream(Fault::Cut(_)))));
+    let asked = scene.client.stats().messages["Tgetattr"] - before;
+    assert!((1..=6).contains(&asked), "{asked}");
+    // They were answered, and are not given up: only the Tstreamend is.
+    assert!(scene.client.stats().messages.get("Tflush").copied().unwrap_or(0) <= 1);
 }
 
 #[tokio::test]

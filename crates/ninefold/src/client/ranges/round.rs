@@ -21,7 +21,7 @@ const SHORT_AT_FIRST: u64 = 10;
 /// time on them. Where fewer are copied than come while the file is looked at, the end of that is waited for: of 200 MB at 150 ms each megabyte that was not copied took 8 ms
 /// longer, and the server a hundredth less.
 const COPIED_PART: u64 = 50;
-const COPIED_LEAST: u64 = 4_000_000;
+const COPIED_LEAST: u64 = 2_000_000;
 
 /// Bytes that are copied at most of so many, at the ends of pieces that begin with pages.
 pub(super) fn most_copied(all: u64) -> u64 {
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn of_a_long_file_little_is_copied_and_it_has_as_many_rounds_all_the_same() {
-        assert_eq!([0, 200, 10_000].map(|mb| most_copied(mb * MEGABYTE) / MEGABYTE), [4, 4, 200]);
+        assert_eq!([0, 200, 10_000].map(|mb| most_copied(mb * MEGABYTE) / MEGABYTE), [2, 4, 200]);
         let (settling, least) = of_trip(150, 8);
         for (bytes, copies) in [(200 * MEGABYTE, 4), (192 << 20, 4), (1000 * MEGABYTE, 20)] {
             let cuts = all(bytes, u64::MAX, settling, 8, (least, 64 << 20));

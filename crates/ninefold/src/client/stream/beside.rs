@@ -30,6 +30,7 @@ use crate::client::dialer::{Dialer, is_at_end, is_silent};
 use crate::client::error::{Error, Fault};
 use crate::client::file::File;
 use crate::client::node::unexpected;
+use crate::client::nudge::nudging;
 use crate::client::owned_stream::OwnedStream;
 use crate::transport::Stream as Socket;
 
@@ -806,7 +807,7 @@ impl End {
                 *self = End::Asked { id, modrev, waiting: None };
             }
         };
-        match tokio::time::timeout(patience, answered).await {
+        match tokio::time::timeout(patience, nudging(&file.client, answered)).await {
             Ok(answer) => answer,
             Err(_) => Err(Error::TimedOut(patience)),
         }
