@@ -43,6 +43,8 @@ pub(super) enum Waiter {
     Clunk,
     /// The end of a stream, of ours. It is waited for as long as the server takes: it may have to wait for a file.
     End,
+    /// Something of ours that is asked for so that it is answered.
+    Probe,
 }
 
 /// See the [module](self).
@@ -59,6 +61,11 @@ pub(super) struct Line {
 }
 
 impl Line {
+    /// Whether nobody need wait for it before the connection is ended.
+    pub fn ends_with_connection(&self) -> bool {
+        matches!(self.waiter, Waiter::End | Waiter::Probe)
+    }
+
     pub fn new(first: Pending, waiter: Waiter, unattended: u64) -> Line {
         let mut members = Queue::default();
         members.push_back(first);

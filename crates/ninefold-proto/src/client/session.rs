@@ -22,15 +22,18 @@ use crate::wire::{DecodeError, split_frame};
 pub struct Limits {
     /// Calls outstanding, 1 to 30,000. A server may stop reading at fewer, which is its way to slow us down.
     pub calls: usize,
-    /// Clunks of abandoned fids outstanding, 1 to 5,000, and as many ends of streams that nobody came for.
+    /// Clunks of abandoned fids outstanding, 1 to 2,500, and as many ends of streams that nobody came for.
     pub clunks: usize,
 }
+
+/// Probes outstanding.
+const PROBES_MAX: usize = 8;
 
 /// The most calls, and the most clunks, that a session allows itself. Each call may need a second tag, for its Tflush;
 /// so all of them together leave some of the 65,535 tags free at any time, whatever the peer or the caller does.
 const CALLS_MAX: usize = 30_000;
-const CLUNKS_MAX: usize = 5_000;
-const _: () = assert!(2 * CALLS_MAX + CLUNKS_MAX < Tag::NONE.0 as usize);
+const CLUNKS_MAX: usize = 2_500;
+const _: () = assert!(2 * CALLS_MAX + 2 * CLUNKS_MAX + PROBES_MAX < Tag::NONE.0 as usize);
 
 impl Default for Limits {
     /// 8,192 calls: 1,000 small files and more. It is twice what a server of groups lets wait (docs/protocol.md, "Limits"), which stops reading
@@ -129,6 +132,9 @@ pub struct Session {
     clunks: usize,
     /// Ends of streams that were sent and are not answered.
     ends: usize,
+    /// Probes that were sent and are not answered.
+    probes: usize,
+    to_probe: bool,
     /// Begun so far.
     requests: u64,
     /// Those of [`Pending::unattended`].
@@ -157,6 +163,8 @@ impl Session {
             calls: 0,
             clunks: 0,
             ends: 0,
+            probes: 0,
+            to_probe: false,
             requests: 0,
             unattended: BTreeSet::new(),
             next_unattended: 1,
@@ -215,7 +223,7 @@ impl Session {
         self.unattended.first().copied()
     }
 
-    /// Requests begun so far: calls, and flushes, clunks and ends of streams of the session's own.
+    /// Requests begun so far: calls, and flushes, clunks, ends of streams and probes of the session's own.
     pub fn requests(&self) -> u64 {
         self.requests
     }
@@ -241,10 +249,10 @@ impl Session {
         self.flushes
     }
 
-    /// Whether nothing is outstanding and nothing is left to send, but clunks that are [held back](Session::hold_back_clunks), and ends
-    /// of streams that nobody came for: the end of the connection ends them.
+    /// Whether nothing is outstanding and nothing is left to send, but clunks that are [held back](Session::hold_back_clunks), ends
+    /// of streams that nobody came for, and [probes](Session::probe): the end of the connection ends them.
     pub fn is_idle(&self) -> bool {
-        self.pending.values().all(|line| line.waiter == Waiter::End) && !self.fids.has_leaving(self.clunks_held_back)
+        self.pending.values().all(Line::ends_with_connection) && !self.fids.has_leaving(self.clunks_held_back)
     }
 
     /// The same, but nothing outstanding besides is a clunk of a fid through which nothing was written: their replies tell nothing, and the
@@ -253,7 +261,7 @@ impl Session {
         let is_farewell = |line: &Line| {
             let clunk = line.members.front().filter(|_| line.waiter == Waiter::Clunk);
             let fid = clunk.filter(|clunk| clunk.number == TCLUNK).and_then(|clunk| clunk.expect.ends);
-            line.waiter == Waiter::End || fid.is_some_and(|fid| !self.fids.is_written(fid))
+            line.ends_with_connection() || fid.is_some_and(|fid| !self.fids.is_written(fid))
         };
         self.pending.values().all(is_farewell)
             && !self.fids.has_leaving(self.clunks_held_back)
@@ -516,8 +524,20 @@ impl Session {
         self.to_end.push_back(id);
     }
 
-    /// Appends one flush, clunk or end of a stream that is due, and says whether there was one.
+    /// Asks for something that every server answers at once and that concerns nothing: a Tflush of its own tag, by which nothing is outstanding
+    /// (flush(5)). For who wants something to come behind what may be lost. [`Session::poll_transmit`] sends it, unless as many as 8 are outstanding.
+    pub fn probe(&mut self) {
+        self.to_probe = true;
+    }
+
+    /// Appends one probe, flush, clunk or end of a stream that is due, and says whether there was one.
     pub fn poll_transmit(&mut self, out: &mut Vec<u8>) -> bool {
+        if core::mem::take(&mut self.to_probe) && self.probes < PROBES_MAX {
+            self.probes += 1;
+            let tag = self.take_tag();
+            self.send_own_as(tag, &T::Flush { oldtag: tag }, Waiter::Probe, out);
+            return true;
+        }
         while let Some(oldtag) = self.to_flush.pop_front() {
             // It may have been answered since.
             let Some(line) = self.pending.get_mut(&oldtag) else { continue };
@@ -553,6 +573,10 @@ impl Session {
 
     fn send_own(&mut self, request: &T<'_>, waiter: Waiter, out: &mut Vec<u8>) {
         let tag = self.take_tag();
+        self.send_own_as(tag, request, waiter, out);
+    }
+
+    fn send_own_as(&mut self, tag: Tag, request: &T<'_>, waiter: Waiter, out: &mut Vec<u8>) {
         request.encode_head(tag, self.version, out);
         self.begin(tag, request.number(), Expect::of(request, self.dialect()), waiter);
     }
@@ -636,6 +660,7 @@ impl Session {
             Waiter::Caller | Waiter::GoneUnflushed if is_last && self.is_guarded(tag) => {}
             Waiter::Clunk => self.clunks -= 1,
             Waiter::End => self.ends -= 1,
+            Waiter::Probe => self.probes -= 1,
             _ => self.calls -= 1,
         }
         self.answered(tag, expect.makes, outcome);

@@ -230,6 +230,8 @@ pub(super) struct State {
     unnamed: Vec<(Fid, oneshot::Sender<()>)>,
     /// Since when the server has owed an answer for which nobody waits.
     unattended: Option<Unattended>,
+    /// When something was sent that only was to come behind what may be lost.
+    probed_at: Option<Instant>,
     /// The depth of the last reply, which made room for whoever waited for it.
     pub freed_depth: u32,
     pub round_trips: u32,
@@ -496,6 +498,7 @@ impl Handle {
             progress: Progress::default(),
             unnamed: Vec::new(),
             unattended: None,
+            probed_at: None,
             freed_depth: 0,
             round_trips: prelude.offers,
             bytes_sent: prelude.bytes_sent,
@@ -663,6 +666,21 @@ impl Handle {
     /// Parts with a stream; see [`Session::end_stream`].
     pub fn end_stream(&self, id: u32) {
         self.0.shared.lock().session.end_stream(id);
+        self.0.shared.waker.wake();
+    }
+
+    /// Sends a request of its own, so that something comes behind what may be lost, unless one was sent so short a time ago: see
+    /// [`Session::probe`](ninefold_proto::client::Session::probe).
+    pub fn probe(&self, gap: Duration) {
+        let now = Instant::now();
+        {
+            let mut state = self.0.shared.lock();
+            if state.probed_at.is_some_and(|at| now.saturating_duration_since(at) < gap) {
+                return;
+            }
+            state.probed_at = Some(now);
+            state.session.probe();
+        }
         self.0.shared.waker.wake();
     }
 

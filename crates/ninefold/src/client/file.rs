@@ -356,6 +356,7 @@ impl File {
         for late in late {
             ended.push((chain.end_stream(late.id()).await?, late));
         }
+        let rest = ended.iter().map(|(_, late)| late.rest()).max().unwrap_or_default();
         let closed = chain.close(fid).await?;
         let renamed = chain.rename_over(dir, from, to).await?;
         let taken = async {
@@ -367,7 +368,7 @@ impl File {
             closed.take().await?;
             Ok::<_, Error>(renamed.take().await)
         };
-        match nudging(&client, taken).await? {
+        match nudging(&client, rest, taken).await? {
             Err(e) if not_there(&e) => Ok(dir.rename(from, dir, to).await),
             renamed => Ok(renamed),
         }
@@ -405,7 +406,7 @@ impl Deref for Lent<'_> {
 async fn end_all(client: &Client, streams: Vec<Late>) -> Result<(), Error> {
     for late in streams {
         let ended = client.chain().end_stream(late.id()).await?;
-        let answer = nudging(client, ended.take_within(late.patience())).await;
+        let answer = nudging(client, late.rest(), ended.take_within(late.patience())).await;
         late.ended(answer)?;
     }
     Ok(())

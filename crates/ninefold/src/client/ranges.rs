@@ -234,7 +234,7 @@ impl Client {
     }
 
     /// What a round trip takes, as far as that is known.
-    pub(super) fn trip(&self) -> Duration {
+    fn trip(&self) -> Duration {
         self.root.known().map_or_else(|| self.handle().dialer().trip(), |attached| attached.took)
     }
 }

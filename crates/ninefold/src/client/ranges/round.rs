@@ -19,7 +19,7 @@ const SHORT_AT_FIRST: u64 = 10;
 
 /// Of a long file one byte in so many is copied at most, or so many bytes where that is more: a copy costs the server some three times what a page does, so that it spends a twentieth of its
 /// time on them. Where fewer are copied than come while the file is looked at, the end of that is waited for: of 200 MB at 150 ms each megabyte that was not copied took 8 ms
-/// longer, and the server a hundredth less.
+/// longer, and the server a hundredth less. 50 MB took 19 ms longer (of 1.87 s) with 2 MB of copies than with 4, and the server a fourteenth less.
 const COPIED_PART: u64 = 50;
 const COPIED_LEAST: u64 = 2_000_000;
 

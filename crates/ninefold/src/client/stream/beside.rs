@@ -76,6 +76,7 @@ pub(in crate::client) struct Late {
     stream: OwnedStream,
     sent: u64,
     patience: Duration,
+    rest: Duration,
     /// There until its end is known.
     _connection: Carrier,
 }
@@ -89,6 +90,11 @@ impl Late {
     /// How long the server may take for what is on its way.
     pub fn patience(&self) -> Duration {
         self.patience
+    }
+
+    /// How long what is on its way may take, as far as that can be told.
+    pub fn rest(&self) -> Duration {
+        self.rest
     }
 
     /// It has ended as the server said; whether all of it is in the file.
@@ -593,8 +599,8 @@ impl Beside {
         Ok(())
     }
 
-    /// Gives the socket all that is left of what was written, and its end. How long the server may take for the rest.
-    async fn end_sending(&mut self) -> Result<Duration, Error> {
+    /// Gives the socket all that is left of what was written, and its end. How long the rest ought to take, and how long the server may take for it.
+    async fn end_sending(&mut self) -> Result<(Duration, Duration), Error> {
         if let Some(Err(e)) = &self.ended {
             return Err(e.clone());
         }
@@ -609,7 +615,7 @@ impl Beside {
         // What the socket holds goes at the rate at which the rest went; nobody sees it go.
         let left = self.moved.min(IN_SOCKET);
         let rest = self.began.elapsed().mul_f64(left as f64 / self.moved.max(1) as f64);
-        Ok(patience.saturating_add(rest * 2))
+        Ok((rest, patience.saturating_add(rest * 2)))
     }
 
     /// Whether the server was not asked for its end yet.
@@ -622,23 +628,25 @@ impl Beside {
         if !self.is_late() || self.length != Some(self.moved) {
             return self.finish_writing().await.map(|_| None);
         }
-        let patience = self.end_sending().await?;
+        let (rest, patience) = self.end_sending().await?;
         Ok(match self.end {
-            End::Unasked { stream, .. } => Some(Late { stream, sent: self.moved, patience, _connection: self.carrier }),
+            End::Unasked { stream, .. } => {
+                Some(Late { stream, sent: self.moved, patience, rest, _connection: self.carrier })
+            }
             _ => None,
         })
     }
 
     /// The end of what was written: waits until the server has it all in the file.
     pub async fn finish_writing(mut self) -> Result<u64, Error> {
-        let patience = self.end_sending().await?;
+        let (rest, patience) = self.end_sending().await?;
         if let End::Unsaid = self.end {
             return self.finish_unsaid(patience).await;
         }
         self.ask().await?;
         // Who ends it before its length is told EPIPE for that.
         let is_short = self.length.is_some_and(|length| self.moved < length);
-        let answer = self.end.answer(&self.file, patience).await;
+        let answer = self.end.answer(&self.file, rest, patience).await;
         let (count, _) = answer.map_err(|e| if is_short { e } else { of_the_way(e) })?;
         self.file.client.lane.raise(self.depth);
         let (sent, written) = (self.moved, count);
@@ -687,7 +695,7 @@ impl Beside {
         }
         // Nothing at all came perhaps because the connection did not get through: then nobody answers, and there is another way.
         let patience = self.patience();
-        let (sent, modrev) = match self.end.answer(&self.file, patience).await {
+        let (sent, modrev) = match self.end.answer(&self.file, Duration::ZERO, patience).await {
             Ok(told) => told,
             // The server knows of no end: it was made on the way.
             Err(Error::TimedOut(_)) if moved > 0 => {
@@ -716,7 +724,7 @@ impl Beside {
         let answer = match self.end {
             _ if !is_asked => return Fault::Cut(Arc::new(e)).into(),
             End::Unsaid => return Fault::Cut(Arc::new(e)).into(),
-            _ => self.end.answer(&self.file, LAST_WORD).await,
+            _ => self.end.answer(&self.file, Duration::ZERO, LAST_WORD).await,
         };
         match answer {
             Err(said @ Error::Refused(_)) => of_the_way(said),
@@ -783,8 +791,8 @@ impl End {
         }
     }
 
-    /// What the server says to the end, within `patience`.
-    async fn answer(&mut self, file: &File, patience: Duration) -> Result<(u64, u64), Error> {
+    /// What the server says to the end, within `patience`, where what it waits for ought to take no more than `rest`.
+    async fn answer(&mut self, file: &File, rest: Duration, patience: Duration) -> Result<(u64, u64), Error> {
         let answered = async {
             loop {
                 let (id, modrev) = match self {
@@ -807,7 +815,7 @@ impl End {
                 *self = End::Asked { id, modrev, waiting: None };
             }
         };
-        match tokio::time::timeout(patience, nudging(&file.client, answered)).await {
+        match tokio::time::timeout(patience, nudging(&file.client, rest, answered)).await {
             Ok(answer) => answer,
             Err(_) => Err(Error::TimedOut(patience)),
         }
