@@ -15,6 +15,7 @@ use crate::wire::{DecodeError, READ_OVERHEAD, WRITE_OVERHEAD, split_frame};
 mod chains;
 mod handshake;
 mod misbehaved;
+mod probes;
 
 const MSIZE: u32 = 8192;
 
@@ -516,35 +517,6 @@ fn a_stream_that_a_late_reply_gave_to_nobody_is_ended_and_so_is_one_that_somebod
     b.session.cancel(tag);
     assert_eq!(b.reply(tag, "Rstream data 'tcp!127.0.0.1!9'"), Told::Settled);
     b.is_at_rest();
-}
-
-#[test]
-fn a_probe_flushes_its_own_tag_and_nobody_waits_for_it() {
-    let mut b = Bench::attached(Version::N1);
-    b.session.probe();
-    b.session.probe();
-    let sent = b.sent();
-    assert_eq!(sent.len(), 1, "{sent:?}");
-    let (first, line) = &sent[0];
-    assert_eq!(line, &format!("Tflush oldtag {first}"));
-    assert_eq!((b.session.unattended(), b.session.is_idle(), b.session.is_done()), (0, true, true));
-    // No more than some are outstanding, and calls have none of their room.
-    for _ in 1..8 {
-        b.session.probe();
-        assert_eq!(b.sent().len(), 1);
-    }
-    b.session.probe();
-    b.sent_nothing();
-    let tag = b.call("Tclunk fid 0");
-    assert!(tag != *first);
-    b.reply(tag, "Rclunk");
-    // Whatever is answered.
-    assert_eq!(b.reply(*first, "Rlerror ecode 5 retry_ms 0 text ''"), Told::Settled);
-    b.sent_nothing();
-    b.session.probe();
-    let (again, _) = b.sent().remove(0);
-    assert_eq!(b.reply(again, "Rflush"), Told::Settled);
-    assert!(b.session.is_idle());
 }
 
 #[test]
