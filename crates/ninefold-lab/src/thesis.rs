@@ -23,6 +23,7 @@ mod rows;
 mod servers;
 mod setting;
 mod sums;
+mod trip;
 mod way;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -354,6 +355,7 @@ fn measured(bed: &Bed<'_>, case: &Case, way: Way, run: u32, ran: &Ran) -> Result
     row.mean_seconds = Some(ran.took.iter().sum::<f64>() / ran.took.len() as f64);
     row.cpu_seconds = Some(ran.cpu);
     (row.missed, row.connections) = (Some(ran.missed), Some(ran.connections));
+    row.own_us = Some(u64::try_from(bed.own.as_micros()).unwrap_or(u64::MAX));
     if way.is_ours() {
         let streams = (0..case.clients).map(|client| streams(&bed.places, client)).sum::<Result<u64>>()?;
         row.streams = Some(streams);

@@ -3,18 +3,18 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use ninefold_lab::{End, Lab, Shape};
+use ninefold_lab::{Change, End, Lab, Shape};
 
 use super::case::{Case, Direction, Link};
 use super::files::Files;
 use super::rows::How;
-use super::way::{Places, Server, Way};
-use super::{cpu, servers};
+use super::way::{HOST, Places, Server, Way};
+use super::{cpu, servers, trip};
 use crate::awake::Awake;
 use crate::debian::Lacking;
 use crate::interrupted::Interrupted;
@@ -28,6 +28,9 @@ const BESIDE: Duration = Duration::from_secs(60);
 
 /// How often it is looked whether a server listens, or has ended.
 const LOOK: Duration = Duration::from_millis(10);
+
+/// Where what a round trip takes is measured: the port of the echo protocol, RFC 862.
+const ECHO_PORT: u16 = 7;
 
 /// The network of a lab.
 const NETWORK: &str = "10.9.0.0/24";
@@ -75,6 +78,8 @@ pub struct Bed<'f> {
     interrupted: &'f Interrupted,
     lab: Lab,
     loss: bool,
+    /// What a round trip took beyond what the lab was asked for, before that was taken off.
+    pub own: Duration,
 }
 
 impl<'f> Bed<'f> {
@@ -88,7 +93,8 @@ impl<'f> Bed<'f> {
         let rate = Some(link.rate).filter(|rate| *rate > 0);
         let shape = Shape { delay: link.rtt() / 2, rate, loss: f64::from(link.loss_ppm) / 1e6, ..Shape::default() };
         let lab = Lab::start(&ninefold_lab::Options::both(shape))?;
-        let bed = Bed { files, places, serving: BTreeMap::new(), interrupted, lab, loss: link.loss_ppm > 0 };
+        let (serving, loss, own) = (BTreeMap::new(), link.loss_ppm > 0, Duration::ZERO);
+        let mut bed = Bed { files, places, serving, interrupted, lab, loss, own };
         // The ends run before the machine's other programs: sched(7), autogroup. Not every kernel has that.
         let _ = bed.shell(End::Server, "echo -20 >/proc/self/autogroup");
         for end in [End::Client, End::Server] {
@@ -105,6 +111,8 @@ impl<'f> Bed<'f> {
                 }
             }
         }
+        bed.control(UNPACED)?;
+        bed.level(link)?;
         let control = &link.control;
         if let Err(e) = bed.control(control) {
             return Ok(Err(format!("this kernel has no {control} (modprobe tcp_{control}): {e:#}")));
@@ -114,6 +122,29 @@ impl<'f> Bed<'f> {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e).context("cannot empty the cache"),
             _ => Ok(Ok(bed)),
         }
+    }
+
+    /// Takes off the delay what two kernels, two processes and the lab between them take beside it, so that a request that is waited for takes the round trip that was asked
+    /// for, and the time of its bits.
+    fn level(&mut self, link: &Link) -> Result<()> {
+        let log = self.places.scratch.join("echo.log");
+        let mut command = self.lab.command(End::Server, &self.places.bench);
+        let address = format!("{HOST}:{ECHO_PORT}");
+        command.args(["thesis-part", "echo", &address]).stdin(Stdio::null()).stdout(Stdio::null());
+        let mut echo = command.stderr(File::create(&log)?).spawn().context("cannot start what answers bytes")?;
+        let told = self.listens(&address, &mut echo).and_then(|is_listening| {
+            ensure!(is_listening, "nobody answers: {}", String::from_utf8_lossy(&fs::read(&log)?).trim());
+            let awake = Awake::new();
+            let told = self.part::<trip::Told>(&["trip".into(), address.into()], PATIENCE);
+            drop(awake);
+            told
+        });
+        echo.kill()?;
+        echo.wait()?;
+        let asked = link.rtt() + link.bits(trip::PACKETS);
+        self.own = Duration::from_nanos(told?.nanoseconds).saturating_sub(asked);
+        let delay = Some(link.rtt().saturating_sub(self.own) / 2);
+        self.lab.set_both(Change { delay, ..Change::default() })
     }
 
     /// Of connections from now on.
@@ -170,23 +201,7 @@ impl<'f> Bed<'f> {
         // Where diod leaves a core file, should it come to that.
         command.current_dir(&self.places.scratch).stdout(output.try_clone()?).stderr(output);
         let mut child = command.spawn().context("cannot start a server in the lab")?;
-        let within = PATIENCE.as_millis().to_string();
-        let mut asking = self.lab.command(End::Server, &self.places.bench);
-        asking.args(["thesis-part", "listens", &server.address(), &within]);
-        asking.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let mut asking = asking.spawn().context("cannot look for a server in the lab")?;
-        // Whoever has ended will not listen.
-        let is_listening = loop {
-            if let Some(status) = asking.try_wait()? {
-                break status.success();
-            }
-            if child.try_wait()?.is_some() {
-                asking.kill()?;
-                asking.wait()?;
-                break false;
-            }
-            std::thread::sleep(LOOK);
-        };
+        let is_listening = self.listens(&server.address(), &mut child)?;
         let told = || fs::read(&log).map(|told| String::from_utf8_lossy(&told).trim().to_owned()).unwrap_or_default();
         let ended = child.try_wait()?;
         let number = fs::read_to_string(&numbered).ok().and_then(|text| text.trim().parse().ok());
@@ -197,6 +212,27 @@ impl<'f> Bed<'f> {
                 let _ = child.wait();
                 Err(anyhow!("{} does not serve: {}", server.name(), told()))
             }
+        }
+    }
+
+    /// Waits until somebody listens there, or who was to do so has ended.
+    fn listens(&self, address: &str, child: &mut Child) -> Result<bool> {
+        let within = PATIENCE.as_millis().to_string();
+        let mut asking = self.lab.command(End::Server, &self.places.bench);
+        asking.args(["thesis-part", "listens", address, &within]);
+        asking.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut asking = asking.spawn().context("cannot look for a server in the lab")?;
+        // Whoever has ended will not listen.
+        loop {
+            if let Some(status) = asking.try_wait()? {
+                return Ok(status.success());
+            }
+            if child.try_wait()?.is_some() {
+                asking.kill()?;
+                asking.wait()?;
+                return Ok(false);
+            }
+            std::thread::sleep(LOOK);
         }
     }
 
@@ -228,7 +264,8 @@ impl<'f> Bed<'f> {
             self.control(UNPACED)?;
         }
         let awake = way.one_by_one(case).map(|_| Awake::new());
-        let timed = self.ask::<Vec<Timed>>(&list, within);
+        let words = ["clients".into(), list.into(), within.as_millis().to_string().into()];
+        let timed = self.part::<Vec<Timed>>(&words, within);
         drop(awake);
         if way.is_check() {
             self.control(&case.link.control)?;
@@ -294,12 +331,16 @@ impl<'f> Bed<'f> {
         command.env("XDG_CACHE_HOME", self.places.scratch.join("cache"))
     }
 
-    fn ask<T: serde::de::DeserializeOwned>(&self, list: &Path, within: Duration) -> Result<T> {
+    /// What a part of this program tells in the client's end.
+    fn part<T: serde::de::DeserializeOwned>(&self, words: &[OsString], within: Duration) -> Result<T> {
         let [told, erred]: [PathBuf; 2] = ["part", "part-error"].map(|name| self.places.scratch.join(name));
         let mut command = self.lab.command(End::Client, &self.places.bench);
-        let words: [OsString; 4] =
-            ["thesis-part".into(), "clients".into(), list.into(), within.as_millis().to_string().into()];
-        command.args(words).stdin(Stdio::null()).stdout(File::create(&told)?).stderr(File::create(&erred)?);
+        command
+            .arg("thesis-part")
+            .args(words)
+            .stdin(Stdio::null())
+            .stdout(File::create(&told)?)
+            .stderr(File::create(&erred)?);
         let mut child = self.with_cache(&mut command).spawn().context("cannot start a command in the lab")?;
         let status = self.interrupted.wait(&mut child, within + BESIDE)?;
         let error = String::from_utf8_lossy(&fs::read(&erred)?).trim().to_owned();

@@ -31,7 +31,7 @@ const WITHIN: Duration = Duration::from_secs(3600);
 /// What it tells.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Told {
-    /// Requests that carried data, and the time from the first of them to the last reply.
+    /// Requests that carried data, and how long their replies were waited for: what a client does with a file of its own between them is no matter of the link.
     pub messages: u64,
     pub data_seconds: f64,
     /// What a request without data took, the median.
@@ -60,21 +60,21 @@ pub fn read(server: SocketAddr, name: &str, file: &Path) -> Result<Told> {
     ensure!(wire.walk(ROOT, FILE, &[name])?, "{name} is not there");
     wire.ask(&T::Open { fid: FILE, mode: omode::READ })?;
     let file = File::create(file).with_context(|| file.display().to_string())?;
-    let (began, mut offset, mut messages) = (Instant::now(), 0, 0);
-    let mut last = began;
+    let (mut waited, mut offset, mut messages) = (Duration::ZERO, 0, 0);
     loop {
+        let asked = Instant::now();
         let R::Read { data: Payload(data) } = wire.ask(&T::Read { fid: FILE, offset, count: IOUNIT })? else {
             bail!("Tread: another reply");
         };
         if data.is_empty() {
             break;
         }
+        waited += asked.elapsed();
         file.write_all_at(data, offset)?;
         offset += data.len() as u64;
         messages += 1;
-        last = Instant::now();
     }
-    let data_seconds = (last - began).as_secs_f64();
+    let data_seconds = waited.as_secs_f64();
     wire.ask(&T::Clunk { fid: FILE })?;
     Ok(Told { messages, data_seconds, trip_seconds, trips_seconds })
 }
@@ -87,20 +87,22 @@ pub fn write(server: SocketAddr, name: &str, file: &Path) -> Result<Told> {
     let (name, perm) = (name.as_bytes(), Perm(0o644));
     wire.ask(&T::Create { fid: FILE, name, perm, mode: omode::WRITE, extension: b"" })?;
     let mut buffer = vec![0; IOUNIT as usize];
-    let (began, mut offset, mut messages) = (Instant::now(), 0, 0);
+    let (mut waited, mut offset, mut messages) = (Duration::ZERO, 0, 0);
     loop {
         let length = file.read_at(&mut buffer, offset)?;
         if length == 0 {
             break;
         }
+        let asked = Instant::now();
         match wire.ask(&T::Write { fid: FILE, offset, data: Payload(&buffer[..length]) })? {
             R::Write { count } if count as usize == length => {}
             other => bail!("Twrite: {other:?}"),
         }
+        waited += asked.elapsed();
         offset += length as u64;
         messages += 1;
     }
-    let data_seconds = began.elapsed().as_secs_f64();
+    let data_seconds = waited.as_secs_f64();
     wire.ask(&T::Clunk { fid: FILE })?;
     Ok(Told { messages, data_seconds, trip_seconds, trips_seconds })
 }

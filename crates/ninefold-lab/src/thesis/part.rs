@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Result;
 use serde::Serialize;
 
-use super::{clients, old, pump};
+use super::{clients, old, pump, trip};
 
 #[derive(clap::Subcommand, Debug)]
 pub enum Part {
@@ -23,6 +23,14 @@ pub enum Part {
         address: SocketAddr,
         /// Milliseconds
         within: u64,
+    },
+    /// Answer bytes
+    Echo {
+        address: SocketAddr,
+    },
+    /// What a byte and its answer take
+    Trip {
+        server: SocketAddr,
     },
     PumpServe {
         address: SocketAddr,
@@ -48,6 +56,8 @@ pub fn run(part: &Part) -> Result<()> {
     match part {
         Part::Clients { jobs, within } => tell(&clients::run(jobs, *within)?),
         Part::Listens { address, within } => clients::listens(*address, Duration::from_millis(*within)),
+        Part::Echo { address } => trip::echo(*address),
+        Part::Trip { server } => tell(&trip::measure(*server)?),
         Part::PumpServe { address, served, to } => pump::serve(*address, served, to),
         Part::PumpGet(options) => pump::get(options),
         Part::PumpPut(options) => pump::put(options),

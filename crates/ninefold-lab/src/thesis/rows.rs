@@ -71,6 +71,8 @@ pub struct Row {
     pub trip_seconds: Option<f64>,
     /// Packets that the link took too late.
     pub missed: Option<u64>,
+    /// What was taken off the link's round trip for what two kernels, two processes and the lab take beside it, in microseconds.
+    pub own_us: Option<u64>,
     /// How many others wanted a processor, when it began: the load average of the last minute.
     pub load: Option<f64>,
     pub note: String,
@@ -100,6 +102,7 @@ impl Row {
             data_seconds: None,
             trip_seconds: None,
             missed: None,
+            own_us: None,
             load: None,
             note: String::new(),
         }
@@ -113,7 +116,7 @@ impl Row {
 }
 
 /// The column that was added last.
-const NEWEST: &str = "connections";
+const NEWEST: &str = "own_us";
 
 /// All rows of a directory.
 #[derive(Debug)]
@@ -306,7 +309,7 @@ pub mod tests {
         fs::write(&path, lines.concat()).unwrap();
         assert_eq!(Rows::read(&path).unwrap(), [row]);
         let told = format!("{:#}", Rows::open(&path).unwrap_err());
-        assert!(told.contains("not of this version") && told.contains("no column 'connections'"), "{told}");
+        assert!(told.contains("not of this version") && told.contains("no column 'own_us'"), "{told}");
         assert_eq!(fs::read_to_string(&path).unwrap(), lines.concat());
     }
 

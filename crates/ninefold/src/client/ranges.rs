@@ -138,6 +138,8 @@ pub struct Ranges {
     moved: u64,
     /// There were several connections.
     had_several: bool,
+    /// As many connections as there were at a time.
+    widest: usize,
     /// The file's number when the first began.
     modrev: Option<u64>,
     /// Data come in messages, of which nobody tells whether the file was changed meanwhile: because there are no streams, or since one
@@ -281,6 +283,7 @@ impl File {
             moved: 0,
             was_alone: false,
             had_several: false,
+            widest: 0,
             modrev: None,
             is_in_band: false,
             is_changed: false,
@@ -553,6 +556,7 @@ impl Ranges {
         let number = self.next;
         self.next += 1;
         self.lines.insert(number, Line::new(track, now));
+        self.widest = self.widest.max(self.lines.len());
         self.had_several |= self.lines.len() > 1;
         number
     }
@@ -795,9 +799,16 @@ impl Ranges {
         self.even.is_none() && (!self.queue.is_empty() || self.parts.values().any(is_worth_it))
     }
 
-    /// Begins with what no stream has begun with, then parts the range that has most left, while more streams are wanted than there are.
+    /// Begins with what no stream has begun with, then parts the range that has most left, while more streams are wanted than there are. Near the end
+    /// of it all one more than there were would be the last to have its piece, and what is parted would end later than whole: who is slow by
+    /// then is for [`takeover`].
     fn widen(&mut self) {
-        let wanted = if self.is_in_band { 1 } else { self.width.at(Instant::now()).max(1) };
+        let mut wanted = if self.is_in_band { 1 } else { self.width.at(Instant::now()).max(1) };
+        let left = self.parts.values().fold(self.queued(), |left, part| left.saturating_add(part.left()));
+        let is_near_the_end = self.width.ends_within(left, self.trip * TRIPS);
+        if is_near_the_end {
+            wanted = wanted.min(self.widest.max(1));
+        }
         if !self.can_widen() {
             // Nor does the end of the session then wait for the answer, or that it was given up.
             self.asked = None;
@@ -809,7 +820,7 @@ impl Ranges {
         {
             self.begin(piece, None);
         }
-        if self.is_in_band {
+        if self.is_in_band || is_near_the_end {
             return;
         }
         for _ in self.staying()..wanted {

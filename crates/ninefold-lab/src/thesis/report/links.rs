@@ -149,8 +149,9 @@ impl Report<'_> {
         page.paragraph(&format!(
             "One request at a time takes N × (RTT + 8 KiB / rate), within {} %, where TCP sends what it may at once: by reno, which is \
              what judges each link here. bbr paces, and sends the packets of each reply apart; rows of the tables above under it are \
-             longer by that. The last column puts a round trip without data, as \
-             measured on the same connection, in place of the RTT that was asked for: what two kernels and two processes take is in both.",
+             longer by that. The link's delay is less than was asked for by what a byte there and 8 KiB back took beyond it by bare sockets, \
+             before anything was measured: taken off. The last column puts a round trip without data, as measured on the same connection, in place of the RTT that \
+             was asked for.",
             EMULATED_WITHIN * 100.0
         ));
         let columns = strings(&[
@@ -161,6 +162,7 @@ impl Report<'_> {
             "ought to take, s",
             "ratio",
             "within",
+            "taken off, ms",
             "ratio by round trips measured",
         ]);
         page.table(&columns, &rows);
@@ -190,6 +192,7 @@ impl Report<'_> {
                     seconds(Some(ought)),
                     ratio(Some(took), Some(ought)),
                     within.to_owned(),
+                    seconds(row.own_us.map(|own| own as f64 / 1e3)),
                     ratio(Some(took), by_trips),
                 ])
             })

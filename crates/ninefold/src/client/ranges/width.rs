@@ -99,6 +99,11 @@ impl Width {
         self.best
     }
 
+    /// Whether so many bytes take less than that at the best rate; nobody knows before there is one.
+    pub fn ends_within(&self, left: u64, time: Duration) -> bool {
+        self.best > 0.0 && left as f64 <= self.best * time.as_secs_f64()
+    }
+
     /// Whether to ask what a round trip takes, and to tell that to [`Width::trip_is`].
     pub fn asks(&mut self) -> bool {
         let is_due = self.question == Question::Due;
@@ -214,6 +219,18 @@ mod tests {
             [0, 2, 8, 0, 0, 16]
         );
         assert_eq!([0, 1, 7, 15, 50, 300].map(|trip| after(trip, &[])), [1, 1, 2, 4, 8, 8]);
+    }
+
+    #[test]
+    fn the_end_is_near_by_the_best_rate_and_never_before_there_is_one() {
+        let (now, time) = (Instant::now(), Duration::from_millis(300));
+        let mut width = Width::new(Duration::from_millis(15), 8, now);
+        assert!(!width.ends_within(0, time));
+        for (at, rate) in [(1, 100), (2, 10)] {
+            width.moved(rate * 1000 * width.interval.as_millis() as u64);
+            width.at(now + at * width.interval);
+        }
+        assert!(width.ends_within(30_000_000, time) && !width.ends_within(30_000_001, time));
     }
 
     #[test]
