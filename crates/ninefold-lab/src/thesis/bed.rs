@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use ninefold_lab::{Change, End, Lab, Shape};
@@ -31,6 +31,9 @@ const LOOK: Duration = Duration::from_millis(10);
 
 /// Where what a round trip takes is measured: the port of the echo protocol, RFC 862.
 const ECHO_PORT: u16 = 7;
+
+/// The most that is taken off a link's round trip, and a quarter of that: several times what two kernels and two processes take.
+const OWN: Duration = Duration::from_micros(300);
 
 /// The network of a lab.
 const NETWORK: &str = "10.9.0.0/24";
@@ -91,7 +94,7 @@ impl<'f> Bed<'f> {
         link: &Link,
     ) -> Result<Result<Bed<'f>, String>> {
         let rate = Some(link.rate).filter(|rate| *rate > 0);
-        let shape = Shape { delay: link.rtt() / 2, rate, loss: f64::from(link.loss_ppm) / 1e6, ..Shape::default() };
+        let shape = Shape { delay: link.rtt() / 2, rate, ..Shape::default() };
         let lab = Lab::start(&ninefold_lab::Options::both(shape))?;
         let (serving, loss, own) = (BTreeMap::new(), link.loss_ppm > 0, Duration::ZERO);
         let mut bed = Bed { files, places, serving, interrupted, lab, loss, own };
@@ -125,7 +128,7 @@ impl<'f> Bed<'f> {
     }
 
     /// Takes off the delay what two kernels, two processes and the lab between them take beside it, so that a request that is waited for takes the round trip that was asked
-    /// for, and the time of its bits.
+    /// for, and the time of its bits; then the link loses what it is to lose.
     fn level(&mut self, link: &Link) -> Result<()> {
         let log = self.places.scratch.join("echo.log");
         let mut command = self.lab.command(End::Server, &self.places.bench);
@@ -139,12 +142,14 @@ impl<'f> Bed<'f> {
             drop(awake);
             told
         });
-        echo.kill()?;
-        echo.wait()?;
-        let asked = link.rtt() + link.bits(trip::PACKETS);
-        self.own = Duration::from_nanos(told?.nanoseconds).saturating_sub(asked);
-        let delay = Some(link.rtt().saturating_sub(self.own) / 2);
-        self.lab.set_both(Change { delay, ..Change::default() })
+        // It may have ended.
+        let _ = echo.kill();
+        let _ = echo.wait();
+        let took = Duration::from_nanos(told.context("what a round trip takes")?.nanoseconds);
+        self.own = own(took, link);
+        let delay = Some((link.rtt() - self.own) / 2);
+        let loss = Some(f64::from(link.loss_ppm) / 1e6);
+        self.lab.set_both(Change { delay, loss, ..Change::default() })
     }
 
     /// Of connections from now on.
@@ -222,15 +227,18 @@ impl<'f> Bed<'f> {
         asking.args(["thesis-part", "listens", address, &within]);
         asking.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut asking = asking.spawn().context("cannot look for a server in the lab")?;
-        // Whoever has ended will not listen.
+        let began = Instant::now();
         loop {
             if let Some(status) = asking.try_wait()? {
                 return Ok(status.success());
             }
-            if child.try_wait()?.is_some() {
-                asking.kill()?;
-                asking.wait()?;
-                return Ok(false);
+            // Whoever has ended will not listen.
+            let is_in_vain = child.try_wait()?.is_some() || began.elapsed() > PATIENCE + BESIDE;
+            let is_interrupted = self.interrupted.check();
+            if is_in_vain || is_interrupted.is_err() {
+                let _ = asking.kill();
+                let _ = asking.wait();
+                return is_interrupted.map(|()| false);
             }
             std::thread::sleep(LOOK);
         }
@@ -349,6 +357,11 @@ impl<'f> Bed<'f> {
     }
 }
 
+/// What an exchange took beyond what was asked for. More than that is no matter of kernels and processes: it stays, for the check to see.
+fn own(took: Duration, link: &Link) -> Duration {
+    took.saturating_sub(link.rtt() + link.bits(trip::PACKETS)).min(OWN).min(link.rtt() / 4)
+}
+
 /// Of what proc_pid_net(5) has of TCP: a line of names, and one of figures.
 fn active_opens(snmp: &str) -> Option<u64> {
     let mut lines = snmp.lines().filter_map(|line| line.strip_prefix("Tcp:"));
@@ -370,6 +383,22 @@ impl Drop for Bed<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_an_exchange_takes_beyond_the_link_is_taken_off_it_within_bounds() {
+        let link = |rtt_us, rate| Link { rtt_us, rate, loss_ppm: 0, control: String::new(), buffers: 0 };
+        // 53 bytes there, and six packets with 8 KiB back: 68.5 us.
+        assert_eq!(trip::PACKETS, 53 + 6 * 52 + 8192);
+        let micros = Duration::from_micros;
+        assert_eq!(own(micros(628), &link(500, 1_000_000_000)).as_micros(), 59);
+        assert_eq!(own(micros(500 + 6_846 + 70), &link(500, 10_000_000)).as_micros(), 70);
+        assert_eq!(own(micros(15_080), &link(15_000, 0)), micros(80));
+        // Faster than it can be, and late.
+        assert_eq!(own(micros(499), &link(500, 0)), Duration::ZERO);
+        assert_eq!(own(micros(90_000), &link(50_000, 0)), OWN);
+        assert_eq!(own(micros(900), &link(500, 0)), micros(125));
+        assert_eq!(own(micros(90), &link(0, 0)), Duration::ZERO);
+    }
 
     #[test]
     fn connections_are_told_by_their_name() {

@@ -138,7 +138,7 @@ pub struct Ranges {
     moved: u64,
     /// There were several connections.
     had_several: bool,
-    /// As many connections as there were at a time.
+    /// The most connections that there were at a time.
     widest: usize,
     /// The file's number when the first began.
     modrev: Option<u64>,
@@ -799,19 +799,24 @@ impl Ranges {
         self.even.is_none() && (!self.queue.is_empty() || self.parts.values().any(is_worth_it))
     }
 
-    /// Begins with what no stream has begun with, then parts the range that has most left, while more streams are wanted than there are. Near the end
-    /// of it all one more than there were would be the last to have its piece, and what is parted would end later than whole: who is slow by
-    /// then is for [`takeover`].
+    /// Whether what is left takes so little that one more connection than there were would be the last to have its piece.
+    fn is_near_the_end(&self) -> bool {
+        let left = self.parts.values().fold(self.queued(), |left, part| left.saturating_add(part.left()));
+        self.width.ends_within(left, self.trip * TRIPS)
+    }
+
+    /// Begins with what no stream has begun with, then parts the range that has most left, while more streams are wanted than there are. Near the end there are no more than
+    /// there were, and of what goes in pieces none is parted, which would end later than whole: who is slow by then is for [`takeover`].
     fn widen(&mut self) {
         let mut wanted = if self.is_in_band { 1 } else { self.width.at(Instant::now()).max(1) };
-        let left = self.parts.values().fold(self.queued(), |left, part| left.saturating_add(part.left()));
-        let is_near_the_end = self.width.ends_within(left, self.trip * TRIPS);
+        let is_near_the_end = (self.staying() < wanted || self.width.is_asking()) && self.is_near_the_end();
         if is_near_the_end {
             wanted = wanted.min(self.widest.max(1));
         }
-        if !self.can_widen() {
+        if !self.can_widen() || is_near_the_end {
             // Nor does the end of the session then wait for the answer, or that it was given up.
             self.asked = None;
+            self.width.asks_later();
         } else if self.width.asks() {
             self.ask_for_trip();
         }
@@ -820,7 +825,7 @@ impl Ranges {
         {
             self.begin(piece, None);
         }
-        if self.is_in_band || is_near_the_end {
+        if self.is_in_band || is_near_the_end && self.in_pieces {
             return;
         }
         for _ in self.staying()..wanted {

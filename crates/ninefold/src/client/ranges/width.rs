@@ -23,6 +23,9 @@ const CHANCE: Duration = Duration::from_millis(1);
 /// Intervals in which more connections show that they bring more: ten round trips, in which each brings 15 MB if nothing holds it.
 const PROOF: u32 = 5;
 
+/// What the last interval counts for among those before it: one in which a lost segment holds up all that is behind it, or all of that comes, tells little.
+const LATEST: f64 = 0.25;
+
 /// What is more than chance.
 const MORE: f64 = 1.25;
 
@@ -48,6 +51,8 @@ pub(in crate::client) struct Width {
     bytes: u64,
     /// Bytes a second, of the best interval.
     best: f64,
+    /// The same of the last intervals, of which the later ones count for more.
+    recent: f64,
     /// The same of when there were fewer, or 0.
     before: f64,
     /// How many there were then.
@@ -77,6 +82,7 @@ impl Width {
             since: now,
             bytes: 0,
             best: 0.0,
+            recent: 0.0,
             before: 0.0,
             proven: wanted,
             proof: PROOF,
@@ -99,9 +105,21 @@ impl Width {
         self.best
     }
 
-    /// Whether so many bytes take less than that at the best rate; nobody knows before there is one.
+    /// Whether so many bytes take less than that at the rate of the last intervals; nobody knows before there is one.
     pub fn ends_within(&self, left: u64, time: Duration) -> bool {
-        self.best > 0.0 && left as f64 <= self.best * time.as_secs_f64()
+        self.recent > 0.0 && left as f64 <= self.recent * time.as_secs_f64()
+    }
+
+    /// Whether it is asked, or about to be, what a round trip takes.
+    pub fn is_asking(&self) -> bool {
+        self.question != Question::None
+    }
+
+    /// Nobody is asked, or waits for the answer, for now.
+    pub fn asks_later(&mut self) {
+        if self.question == Question::Asked {
+            self.question = Question::Due;
+        }
     }
 
     /// Whether to ask what a round trip takes, and to tell that to [`Width::trip_is`].
@@ -141,6 +159,7 @@ impl Width {
         let took = now.saturating_duration_since(self.since);
         if took >= self.interval {
             let rate = self.bytes as f64 / took.as_secs_f64();
+            self.recent += (rate - self.recent) * LATEST;
             self.judge(rate);
             (self.since, self.bytes) = (now, 0);
         }
@@ -222,15 +241,43 @@ mod tests {
     }
 
     #[test]
-    fn the_end_is_near_by_the_best_rate_and_never_before_there_is_one() {
-        let (now, time) = (Instant::now(), Duration::from_millis(300));
+    fn the_end_is_near_by_the_rate_of_the_last_intervals_and_never_before_there_is_one() {
+        let (mut now, time) = (Instant::now(), Duration::from_millis(300));
         let mut width = Width::new(Duration::from_millis(15), 8, now);
-        assert!(!width.ends_within(0, time));
-        for (at, rate) in [(1, 100), (2, 10)] {
+        // Whether what ends in that time at so many MB/s does, and not what takes longer.
+        let mut bring = |rate: u64, times: u32, from: u64, to: u64| {
+            for _ in 0..times {
+                width.moved(rate * 1000 * width.interval.as_millis() as u64);
+                now += width.interval;
+                width.at(now);
+            }
+            width.ends_within(from * 300_000, time) && !width.ends_within(to * 300_000, time)
+        };
+        assert!(!bring(0, 1, 0, 0));
+        assert!(bring(100, 20, 99, 101));
+        // One that brings nothing, or a burst, makes little of it.
+        assert!(bring(0, 1, 74, 76) && bring(200, 1, 100, 110));
+        // One that became slow is slow.
+        assert!(bring(10, 20, 9, 11));
+    }
+
+    #[test]
+    fn what_is_asked_later_is_asked_again() {
+        let mut now = Instant::now();
+        let mut width = Width::new(Duration::from_millis(1), 8, now);
+        assert!(!width.is_asking());
+        for rate in [100, 101] {
             width.moved(rate * 1000 * width.interval.as_millis() as u64);
-            width.at(now + at * width.interval);
+            now += width.interval;
+            width.at(now);
         }
-        assert!(width.ends_within(30_000_000, time) && !width.ends_within(30_000_001, time));
+        assert!(width.is_asking() && width.asks() && !width.asks() && width.is_asking());
+        width.asks_later();
+        assert!(width.is_asking() && width.asks());
+        width.trip_is(Duration::from_millis(1));
+        assert!(!width.is_asking() && width.wanted() == 2);
+        width.asks_later();
+        assert!(!width.is_asking());
     }
 
     #[test]
