@@ -295,6 +295,8 @@ impl Bench<'_> {
             return Ok(Err((How::Missing, format!("{e:#}"))));
         }
         if let Err(lack) = bed.serve(way.server()) {
+            // Whoever was not waited for lacks nothing.
+            self.interrupted.check()?;
             return Ok(Err(lack));
         }
         if way.server() == Server::Ninefold || way.server().behind().is_some() {

@@ -32,7 +32,7 @@ const LOOK: Duration = Duration::from_millis(10);
 /// Where what a round trip takes is measured: the port of the echo protocol, RFC 862.
 const ECHO_PORT: u16 = 7;
 
-/// The most that is taken off a link's round trip, and a quarter of that: several times what two kernels and two processes take.
+/// The most that is taken off a link's round trip, unless a quarter of that is less: several times what two kernels and two processes take.
 const OWN: Duration = Duration::from_micros(300);
 
 /// The network of a lab.
@@ -127,7 +127,7 @@ impl<'f> Bed<'f> {
         }
     }
 
-    /// Takes off the delay what two kernels, two processes and the lab between them take beside it, so that a request that is waited for takes the round trip that was asked
+    /// Takes off the delay what two kernels, two processes and the lab between them take beside it, so that an exchange of bare sockets takes the round trip that was asked
     /// for, and the time of its bits; then the link loses what it is to lose.
     fn level(&mut self, link: &Link) -> Result<()> {
         let log = self.places.scratch.join("echo.log");
@@ -206,7 +206,12 @@ impl<'f> Bed<'f> {
         // Where diod leaves a core file, should it come to that.
         command.current_dir(&self.places.scratch).stdout(output.try_clone()?).stderr(output);
         let mut child = command.spawn().context("cannot start a server in the lab")?;
-        let is_listening = self.listens(&server.address(), &mut child)?;
+        let is_listening = self.listens(&server.address(), &mut child);
+        if is_listening.is_err() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        let is_listening = is_listening?;
         let told = || fs::read(&log).map(|told| String::from_utf8_lossy(&told).trim().to_owned()).unwrap_or_default();
         let ended = child.try_wait()?;
         let number = fs::read_to_string(&numbered).ok().and_then(|text| text.trim().parse().ok());

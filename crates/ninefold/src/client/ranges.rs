@@ -806,7 +806,7 @@ impl Ranges {
     }
 
     /// Begins with what no stream has begun with, then parts the range that has most left, while more streams are wanted than there are. Near the end there are no more than
-    /// there were, and of what goes in pieces none is parted, which would end later than whole: who is slow by then is for [`takeover`].
+    /// there were, and of what goes in pieces none is parted, which would end later than whole: who is slow by then is for [`takeover`], until all are so slow that it is no end.
     fn widen(&mut self) {
         let mut wanted = if self.is_in_band { 1 } else { self.width.at(Instant::now()).max(1) };
         let is_near_the_end = (self.staying() < wanted || self.width.is_asking()) && self.is_near_the_end();

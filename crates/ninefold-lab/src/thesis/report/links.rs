@@ -150,7 +150,7 @@ impl Report<'_> {
             "One request at a time is waited for N × (RTT + 8 KiB / rate), within {} %, where TCP sends what it may at once: by reno, which is \
              what judges each link here. bbr paces, and sends the packets of each reply apart; rows of the tables above under it are \
              longer by that. The link's delay is less than was asked for by what a byte there and 8 KiB back took beyond it by bare sockets, \
-             before anything was measured: taken off. What the client does with its own file between two requests is not counted. The last column puts a round trip without data, as measured on the same connection, in place of the RTT that \
+             before anything was measured: taken off. What the client does with its own file between two requests is not counted. Where '-' stands neither was so. The last column puts a round trip without data, as measured on the same connection, in place of the RTT that \
              was asked for.",
             EMULATED_WITHIN * 100.0
         ));

@@ -159,7 +159,9 @@ impl Width {
         let took = now.saturating_duration_since(self.since);
         if took >= self.interval {
             let rate = self.bytes as f64 / took.as_secs_f64();
-            self.recent += (rate - self.recent) * LATEST;
+            // One that lasted longer, as nothing came, counts for as many.
+            let others = (1.0 - LATEST).powf(took.as_secs_f64() / self.interval.as_secs_f64());
+            self.recent = self.recent * others + rate * (1.0 - others);
             self.judge(rate);
             (self.since, self.bytes) = (now, 0);
         }
@@ -259,6 +261,9 @@ mod tests {
         assert!(bring(0, 1, 74, 76) && bring(200, 1, 100, 110));
         // One that became slow is slow.
         assert!(bring(10, 20, 9, 11));
+        // What comes behind a long standstill too.
+        width.at(now + 20 * width.interval);
+        assert!(!width.ends_within(300_000, time));
     }
 
     #[test]
