@@ -27,6 +27,7 @@ mod trace;
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::Parser;
@@ -86,11 +87,16 @@ fn print(bytes: &[u8]) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// How long a thread that may wait stays when there is nothing for it to do.
+const IDLE: Duration = Duration::from_secs(60);
+
 fn block_on(command: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
     // On one processor too: where one thread waits for a disk, another one serves the others.
     let workers = std::thread::available_parallelism().map_or(2, |all| all.get().max(2));
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(workers)
+        // Each session looks its user up on one, and to make it takes longer than that.
+        .thread_keep_alive(IDLE)
         .enable_all()
         .build()
         .context("cannot start threads")?;

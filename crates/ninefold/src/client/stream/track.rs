@@ -29,7 +29,7 @@ type Reading = Gathered<ReadHalf<Socket>>;
 pub(in crate::client) struct Track {
     line: Mutex<Line>,
     /// One of its streams left before its end: no other one gets its turn.
-    is_broken: AtomicBool,
+    is_left: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -54,7 +54,7 @@ pub(super) struct Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         if self.next.is_some() {
-            self.track.is_broken.store(true, Ordering::Relaxed);
+            self.track.is_left.store(true, Ordering::Relaxed);
         }
     }
 }
@@ -64,20 +64,21 @@ impl Track {
     pub(super) fn begin(socket: Gathered<Socket>) -> Turn {
         let (reading, write) = socket.split();
         let (next, end) = oneshot::channel();
-        let track = Track { line: Mutex::new(Line { write, end: Some(end) }), is_broken: AtomicBool::new(false) };
+        let track = Track { line: Mutex::new(Line { write, end: Some(end) }), is_left: AtomicBool::new(false) };
         Turn { track: Arc::new(track), reading: Some(reading), before: None, next: Some(next), waiting: None }
     }
 
-    /// Whether nothing comes by it any more.
+    /// Whether nothing comes by it any more, or behind what it has.
     pub fn is_broken(&self) -> bool {
-        self.is_broken.load(Ordering::Relaxed)
+        // Who has the lock is about to get in line.
+        self.is_left.load(Ordering::Relaxed) || self.line.try_lock().is_ok_and(|line| line.end.is_none())
     }
 
     /// Sends the token of the stream that is the next one.
     pub(super) async fn follow(self: &Arc<Track>, token: &StreamToken) -> io::Result<Turn> {
         let mut line = self.line.lock().await;
         // It would get a token of which nobody makes use.
-        if self.is_broken() {
+        if self.is_left.load(Ordering::Relaxed) {
             return Err(io::ErrorKind::NotConnected.into());
         }
         let before = line.end.take().ok_or(io::ErrorKind::NotConnected)?;
@@ -132,4 +133,25 @@ pub(super) fn opening(preface: [u8; 8], token: &StreamToken) -> Vec<u8> {
     opening.extend_from_slice(&preface);
     opening.extend_from_slice(&token.0);
     opening
+}
+
+#[cfg(test)]
+mod tests {
+    use ninefold_proto::types::StreamToken;
+    use tokio::net::UnixStream;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn behind_a_token_that_could_not_be_said_nobody_gets_in_line() {
+        let (near, far) = UnixStream::pair().unwrap();
+        let turn = Track::begin(Gathered::never(Socket::Unix(near)));
+        let _second = turn.track.follow(&StreamToken([1; 16])).await.expect("it is in line");
+        assert!(!turn.track.is_broken());
+        drop(far);
+        turn.track.follow(&StreamToken([2; 16])).await.expect_err("its peer has gone");
+        assert!(turn.track.is_broken());
+        let again = turn.track.follow(&StreamToken([3; 16])).await.expect_err("nothing is said behind that");
+        assert_eq!(again.kind(), io::ErrorKind::NotConnected);
+    }
 }
