@@ -86,6 +86,10 @@ const SETTLING: f64 = 1.1;
 /// They are asked for some round trips ahead, so that as much later is no matter.
 const MOMENT: f64 = 0.25;
 
+/// With a connection that is near its end those are that will be within so many times as long: one message asks for the pieces of all, and the server's answers to them, and
+/// the questions for their ends, are one each.
+const EARLIER: u32 = 2;
+
 /// How often connections are given up for being slow, for each that there may be, and once more for each of the longest pieces that came: the
 /// way may be one on which all become so, one after another.
 const TAKEOVERS: usize = 2;
@@ -709,8 +713,14 @@ impl Ranges {
         if self.queue.is_empty() || self.went_on_at.is_some_and(|at| now < at + self.trip.mul_f64(MOMENT)) {
             return;
         }
-        let ends = self.lines.iter().filter_map(|(&number, line)| Some((self.ends_soon(line, now)?, number)));
-        let mut ends: Vec<_> = ends.collect();
+        let near = |times| {
+            let ends = |(&number, line)| Some((self.ends_soon(line, times, now)?, number));
+            self.lines.iter().filter_map(ends).collect::<Vec<_>>()
+        };
+        if near(1).is_empty() {
+            return;
+        }
+        let mut ends = near(EARLIER);
         ends.sort_unstable();
         let queued = self.queued();
         for (_, line) in ends {
@@ -722,7 +732,7 @@ impl Ranges {
     }
 
     /// How long what was asked for on a connection lasts, if that is so little that another piece is to be asked for.
-    fn ends_soon(&self, line: &Line, now: Instant) -> Option<Duration> {
+    fn ends_soon(&self, line: &Line, times: u32, now: Instant) -> Option<Duration> {
         let part = |number: &usize| self.parts.get(number);
         // They come one behind another.
         let coming = line.parts.iter().rposition(|number| part(number).is_some_and(|part| part.has_begun))?;
@@ -732,7 +742,7 @@ impl Ranges {
         let left = line.parts.iter().filter_map(part).map(Part::left).sum();
         let most = if self.even.is_some() || self.width.trial().is_some() { 1 } else { LINE };
         let may = !line.leaves && !is_cut && behind < most && line.is_moving(self.trip, now);
-        let is_near = || self.even.is_some() || line.is_near_its_end(left, self.trip);
+        let is_near = || self.even.is_some() || line.is_near_its_end(left, times, self.trip);
         (may && line.comes_soon(left, self.trip, now) && is_near()).then(|| line.lasts(left, self.trip, now))
     }
 

@@ -104,12 +104,13 @@ impl Line {
         self.last_at.is_some_and(|last| now.saturating_duration_since(last) < interval(trip).mul_f64(MOVING))
     }
 
-    /// Whether what is left of it is so little that the next piece is to be asked for. Of one that grows nobody knows how much that is.
-    pub fn is_near_its_end(&self, left: u64, trip: Duration) -> bool {
+    /// Whether what is left of it is so little that the next piece is to be asked for, or will be within so many `times` as long. Of one that grows nobody knows how much
+    /// that is.
+    pub fn is_near_its_end(&self, left: u64, times: u32, trip: Duration) -> bool {
         if self.grows && left <= self.young * GROWTH {
             return true;
         }
-        let ahead = (trip * AHEAD).as_secs_f64();
+        let ahead = (trip * AHEAD * times).as_secs_f64();
         self.rate.is_some_and(|rate| left as f64 <= rate * ahead)
     }
 
@@ -152,13 +153,14 @@ mod tests {
     #[test]
     fn one_that_grows_asks_for_more_long_before_the_end() {
         let (line, _) = line(&[1_000_000]);
-        assert!(line.is_near_its_end(7_000_000, TRIP) && !line.is_near_its_end(9_000_000, TRIP));
+        assert!(line.is_near_its_end(7_000_000, 1, TRIP) && !line.is_near_its_end(9_000_000, 1, TRIP));
     }
 
     #[test]
     fn one_that_has_come_to_what_the_way_holds_asks_for_more_by_its_rate() {
         let (line, now) = line(&[1_000_000, 1_000_000]);
-        assert!(line.is_near_its_end(1_900_000, TRIP) && !line.is_near_its_end(2_100_000, TRIP));
+        assert!(line.is_near_its_end(1_900_000, 1, TRIP) && !line.is_near_its_end(2_100_000, 1, TRIP));
+        assert!(line.is_near_its_end(3_900_000, 2, TRIP) && !line.is_near_its_end(4_100_000, 2, TRIP));
         assert!(line.comes_soon(49_000_000, TRIP, now) && !line.comes_soon(51_000_000, TRIP, now));
     }
 
