@@ -95,7 +95,7 @@ fn block_on(command: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::
     let workers = std::thread::available_parallelism().map_or(2, |all| all.get().max(2));
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(workers)
-        // Each session looks its user up on one, and to make it takes longer than that.
+        // Each session's user is looked up by one: to make a thread for it would take as long again.
         .thread_keep_alive(IDLE)
         .enable_all()
         .build()

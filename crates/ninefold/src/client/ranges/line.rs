@@ -18,7 +18,7 @@ use crate::client::stream::Track;
 pub(super) const GROWS: f64 = 1.25;
 
 /// How much of a piece is left when the next one is asked for, in round trips at the rate of its connection: two it takes until that comes.
-const AHEAD: u32 = 4;
+pub(super) const AHEAD: u32 = 4;
 /// The same of one that still grows, as a multiple of all that it brought: BBR sends up to 2.77 times as much in each round trip as in the
 /// one before, so in two of them nearly seven times as much again.
 const GROWTH: u64 = 8;
@@ -104,8 +104,8 @@ impl Line {
         self.last_at.is_some_and(|last| now.saturating_duration_since(last) < interval(trip).mul_f64(MOVING))
     }
 
-    /// Whether what is left of it is so little that the next piece is to be asked for, or will be within so many `times` as long. Of one that grows nobody knows how much
-    /// that is.
+    /// Whether what is left of it lasts so little that the next piece is to be asked for, or so many `times` that. Of one that grows nobody knows how much that is, and it is
+    /// as much whatever `times` says.
     pub fn is_near_its_end(&self, left: u64, times: u32, trip: Duration) -> bool {
         if self.grows && left <= self.young * GROWTH {
             return true;

@@ -2,7 +2,7 @@
 //! the one before was still on its way. So a connection that has found its rate brings one part of a file behind the other, without a
 //! pause.
 //!
-//! Locks: `line` alone, while a few bytes are given to the socket. In whatever order replies bring the tokens, turns come in the order in which
+//! Locks: `line` alone, while a few bytes are given to the socket; who asks whether it is broken does not wait for it. In whatever order replies bring the tokens, turns come in the order in which
 //! they were sent.
 
 use std::io;
@@ -35,7 +35,7 @@ pub(in crate::client) struct Track {
 #[derive(Debug)]
 struct Line {
     write: WriteHalf<Socket>,
-    /// Where the last of its streams will leave it. `None` where somebody could not get in line.
+    /// Where the last of its streams will leave it. `None` where somebody could not get in line, and while somebody is about to.
     end: Option<oneshot::Receiver<Reading>>,
 }
 
@@ -70,7 +70,7 @@ impl Track {
 
     /// Whether nothing comes by it any more, or behind what it has.
     pub fn is_broken(&self) -> bool {
-        // Who has the lock is about to get in line.
+        // Who has the lock is about to get in line, or to fail.
         self.is_left.load(Ordering::Relaxed) || self.line.try_lock().is_ok_and(|line| line.end.is_none())
     }
 
@@ -137,6 +137,8 @@ pub(super) fn opening(preface: [u8; 8], token: &StreamToken) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+
     use ninefold_proto::types::StreamToken;
     use tokio::net::UnixStream;
 
@@ -144,14 +146,26 @@ mod tests {
 
     #[tokio::test]
     async fn behind_a_token_that_could_not_be_said_nobody_gets_in_line() {
-        let (near, far) = UnixStream::pair().unwrap();
-        let turn = Track::begin(Gathered::never(Socket::Unix(near)));
-        let _second = turn.track.follow(&StreamToken([1; 16])).await.expect("it is in line");
-        assert!(!turn.track.is_broken());
-        drop(far);
-        turn.track.follow(&StreamToken([2; 16])).await.expect_err("its peer has gone");
-        assert!(turn.track.is_broken());
-        let again = turn.track.follow(&StreamToken([3; 16])).await.expect_err("nothing is said behind that");
-        assert_eq!(again.kind(), io::ErrorKind::NotConnected);
+        for is_dropped in [false, true] {
+            let (near, far) = UnixStream::pair().unwrap();
+            let turn = Track::begin(Gathered::never(Socket::Unix(near)));
+            let _second = turn.track.follow(&StreamToken([1; 16])).await.expect("it is in line");
+            assert!(!turn.track.is_broken());
+            if is_dropped {
+                // Nobody takes what is said: who is in line waits for room.
+                let mut line = turn.track.line.lock().await;
+                while futures_util::poll!(pin!(line.write.write_all(&[0; 64 << 10]))).is_ready() {}
+                drop(line);
+                let token = StreamToken([2; 16]);
+                let mut third = Box::pin(turn.track.follow(&token));
+                assert!(futures_util::poll!(&mut third).is_pending());
+                assert!(!turn.track.is_broken(), "it may get in line");
+                drop(third);
+            } else {
+                drop(far);
+                turn.track.follow(&StreamToken([2; 16])).await.expect_err("its peer has gone");
+            }
+            assert!(turn.track.is_broken());
+        }
     }
 }
