@@ -555,7 +555,7 @@ async fn who_changes_pages_that_are_on_the_way_is_told_of() {
 async fn a_piece_whose_token_grew_too_old_in_line_comes_by_a_connection_of_its_own() {
     let streams = StreamLimits { token: Duration::from_millis(600), ..StreamLimits::default() };
     let scene = Scene::with(LONGER, streams).await;
-    // One is asked for when 8 MB of the one before it are left, of which no socket holds more than 4 MB (tcp(7), tcp_wmem). All of it by one piece of each
+    // The first is asked for when 8 MB of the one before it are left, and the second with it or later, of which no socket holds more than 4 MB (tcp(7), tcp_wmem). All of it by one piece of each
     // would take more than ten round trips.
     let (set, gate) = tokio::sync::watch::channel(true);
     let slow = Slow { rate: 25_000_000, holds_at: 0, ..Slow::held(gate) };

@@ -17,7 +17,8 @@ use crate::client::stream::Track;
 /// By what a rate is more than the one before, and not by chance.
 pub(super) const GROWS: f64 = 1.25;
 
-/// How much of a piece is left when the next one is asked for, in round trips at the rate of its connection: two it takes until that comes.
+/// How much of a piece is left when the next one is asked for, in round trips at the rate of its connection: two it takes until that comes. It may be more where others are asked
+/// for at that moment.
 pub(super) const AHEAD: u32 = 4;
 /// The same of one that still grows, as a multiple of all that it brought: BBR sends up to 2.77 times as much in each round trip as in the
 /// one before, so in two of them nearly seven times as much again.
