@@ -747,10 +747,11 @@ impl Ranges {
         let behind = line.parts.len() - 1 - coming;
         let left = line.parts.iter().filter_map(part).map(Part::left).sum();
         let most = if self.even.is_some() || self.width.trial().is_some() { 1 } else { LINE };
-        let goes_on = line.track.as_ref().is_some_and(|track| !track.is_broken());
-        let may = goes_on && !line.leaves && !is_cut && behind < most && line.is_moving(self.trip, now);
+        let goes_on = || line.track.as_ref().is_some_and(|track| !track.is_broken());
+        let may = !line.leaves && !is_cut && behind < most && line.is_moving(self.trip, now);
         let is_near = || self.even.is_some() || line.is_near_its_end(left, times, self.trip);
-        (may && line.comes_soon(left, self.trip, now) && is_near()).then(|| line.lasts(left, self.trip, now))
+        (may && line.comes_soon(left, self.trip, now) && is_near() && goes_on())
+            .then(|| line.lasts(left, self.trip, now))
     }
 
     /// Begins with a piece on a connection that there is, if there is one and it goes on: of more than are wanted the last do not.
