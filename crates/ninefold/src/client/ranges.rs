@@ -38,7 +38,7 @@ use super::error::{Error, Fault};
 use super::file::File;
 use super::stream::{Granted, Stream, Track};
 use crate::transport::tcp_finds_the_rate;
-use line::Line;
+use line::{Ends, Line};
 use part::{Held, Part, Span};
 use round::{Cut, Rest, Round, worth};
 use takeover::{slowest, window};
@@ -85,10 +85,6 @@ const SETTLING: f64 = 1.1;
 /// Round trips between two looks for connections on which another piece is to be asked for: those of all are asked for together, which costs both ends little more than one.
 /// They are asked for some round trips ahead, so that as much later is no matter.
 const MOMENT: f64 = 0.25;
-
-/// With a connection that is near its end others are taken for that which will be within so many times as long: at best one message asks for the pieces of all, and the server's
-/// answers, and the questions for the ends of those, are in one each. Of 200 MB at 15 ms the server's workers woke 56 times for 61.
-const EARLIER: u32 = 2;
 
 /// How often connections are given up for being slow, for each that there may be, and once more for each of the longest pieces that came: the
 /// way may be one on which all become so, one after another.
@@ -713,17 +709,10 @@ impl Ranges {
         if self.queue.is_empty() || self.went_on_at.is_some_and(|at| now < at + self.trip.mul_f64(MOMENT)) {
             return;
         }
-        let near = |times| {
-            let ends = |(&number, line)| Some((self.ends_soon(line, times, now)?, number));
-            self.lines.iter().filter_map(ends).collect::<Vec<_>>()
-        };
-        let mut ends = near(1);
-        if !ends.is_empty() && self.may_be_earlier() {
-            ends = near(EARLIER);
-        }
-        ends.sort_unstable();
+        let ends = self.lines.iter().filter_map(|(&number, line)| self.ends_soon(number, line, now)).collect();
+        let asked = line::asked_now(ends, || self.may_be_earlier());
         let queued = self.queued();
-        for (_, line) in ends {
+        for line in asked {
             self.follow(line);
         }
         if self.queued() < queued {
@@ -734,11 +723,12 @@ impl Ranges {
     /// Whether a connection that is asked too early is no matter: what no stream has begun with lasts long enough for who is faster to bring his share of it meanwhile. Those
     /// that are tried, and may turn out to be too many, are not bound to more.
     fn may_be_earlier(&self) -> bool {
-        self.width.trial().is_none() && !self.width.ends_within(self.queued(), self.trip * line::AHEAD * (EARLIER - 1))
+        self.width.trial().is_none()
+            && !self.width.ends_within(self.queued(), self.trip * line::AHEAD * (line::EARLIER - 1))
     }
 
-    /// How long what was asked for on a connection lasts, if that is so little that another piece is to be asked for, or will be within so many `times` as long.
-    fn ends_soon(&self, line: &Line, times: u32, now: Instant) -> Option<Duration> {
+    /// How soon what was asked for on a connection ends, if that is so soon that another piece is to be asked for, or will be within a few times as long.
+    fn ends_soon(&self, line_number: usize, line: &Line, now: Instant) -> Option<Ends> {
         let part = |number: &usize| self.parts.get(number);
         // They come one behind another.
         let coming = line.parts.iter().rposition(|number| part(number).is_some_and(|part| part.has_begun))?;
@@ -749,9 +739,11 @@ impl Ranges {
         let most = if self.even.is_some() || self.width.trial().is_some() { 1 } else { LINE };
         let goes_on = || line.track.as_ref().is_some_and(|track| !track.is_broken());
         let may = !line.leaves && !is_cut && behind < most && line.is_moving(self.trip, now);
-        let is_near = || self.even.is_some() || line.is_near_its_end(left, times, self.trip);
-        (may && line.comes_soon(left, self.trip, now) && is_near() && goes_on())
-            .then(|| line.lasts(left, self.trip, now))
+        if !may || !line.comes_soon(left, self.trip, now) {
+            return None;
+        }
+        let times = if self.even.is_some() { 1 } else { line.near_its_end(left, self.trip)? };
+        goes_on().then(|| Ends { lasts: line.lasts(left, self.trip, now), line: line_number, times })
     }
 
     /// Begins with a piece on a connection that there is, if there is one and it goes on: of more than are wanted the last do not.
