@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use ninefold::ns::NsFs;
-use ninefold::server::{Limits, Policy, Server, ServerBuilder, User};
+use ninefold::server::{Limits, Policy, Server, ServerBuilder, StreamLimits, User};
 use ninefold::transport::{Address, Identity, Listener, PORT, Place, stdio};
 use ninefold::tree::hostfs::HostFs;
 use ninefold::tree::ramfs::RamFs;
@@ -45,7 +45,9 @@ pub async fn run(args: Serve, timeout: Option<Duration>) -> anyhow::Result<ExitC
         words.push(file.display().to_string());
     }
     let limits = Limits { msize: args.msize, ..Limits::default() };
-    let server = builder.identity(identity(&args)?).limits(limits).build();
+    // No thread of the runtime opens what is exported so that it would have to wait.
+    let streams = StreamLimits { kernel_leases: true, ..StreamLimits::default() };
+    let server = builder.identity(identity(&args)?).limits(limits).streams(streams).build();
     let mut work = JoinSet::new();
     if args.stdio {
         let (stream, peer) = stdio::take().context("standard input and output")?;

@@ -15,7 +15,7 @@ const EMFILE: u32 = 24;
 fn the_limits_in_the_document_are_those_of_the_code() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/protocol.md");
     let document = std::fs::read_to_string(path).unwrap().replace('\n', " ");
-    let StreamLimits { open, silent, token, port, idle, least, within } = StreamLimits::default();
+    let StreamLimits { open, silent, token, port, idle, least, within, .. } = StreamLimits::default();
     let thousands = |n: usize| format!("{},{:03}", n / 1000, n % 1000);
     for quoted in [
         format!("A server has {} streams", thousands(open)),

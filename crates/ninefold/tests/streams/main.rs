@@ -5,6 +5,7 @@ mod conduit;
 mod disk;
 mod ends;
 mod files;
+mod kernel_leases;
 mod limits;
 mod namespace;
 mod old;

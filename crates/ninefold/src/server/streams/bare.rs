@@ -5,10 +5,11 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use nix::libc;
 use rustix::net::sockopt::{set_socket_linger, set_tcp_nodelay, socket_error};
 use rustix::net::{RecvFlags, Shutdown, getpeername, getsockname, recv, shutdown};
 use tokio::net::TcpStream;
@@ -83,6 +84,15 @@ impl Bare {
         let tcp = self.tcp()?;
         let (local, peer) = (getsockname(tcp).ok()?, getpeername(tcp).ok()??);
         Some((SocketAddr::try_from(local).ok()?, SocketAddr::try_from(peer).ok()?))
+    }
+
+    /// Bytes that its peer has not acknowledged, an end among them (tcp(7), SIOCOUTQ); `None` where that is not told.
+    pub fn untaken(&self) -> Option<usize> {
+        let mut bytes: libc::c_int = 0;
+        let tcp = self.tcp()?;
+        // SAFETY: the descriptor is open, and the kernel writes an int where one is.
+        let result = unsafe { libc::ioctl(tcp.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+        if result == 0 { usize::try_from(bytes).ok() } else { None }
     }
 
     /// What went wrong on it.

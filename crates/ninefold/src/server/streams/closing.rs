@@ -4,6 +4,7 @@
 //! task that is lost or the end of the process, gives its peer no end that could be taken for that of a whole file. A Unix socket
 //! has no reset.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use super::bare::Bare;
+use super::kernel_lease::{PATIENCE, Pledge, is_taken};
 use super::life::{Bounds, of_peer};
 use crate::server::sock_diag;
 use crate::transport::Stream;
@@ -39,20 +41,24 @@ impl From<Stream> for Way {
 }
 
 impl Way {
-    /// Ends our direction behind all that was sent. From then on it is closed by an end.
-    pub async fn end_sending(&mut self, bounds: &Bounds) -> Result<(), Error> {
+    /// Ends our direction behind all that was sent. From then on it is closed by an end, or as soon as there is no pledge.
+    pub async fn end_sending(&mut self, pledge: &Pledge, bounds: &Bounds) -> Result<(), Error> {
         match self {
             Way::Bare(bare) => bare.shutdown().map_err(|error| of_peer(&error))?,
             Way::Stream(stream) => bounds.wait(stream.shutdown()).await?,
         }
-        self.close_by_end();
+        if !pledge.is_held() {
+            self.close_by_end();
+        }
         Ok(())
     }
 
     /// Another stream may come behind the one that was sent, but is not here. The last of what was sent leaves at once.
-    /// From then on it is closed by an end: who has a length for each stream takes that for no file's.
-    pub fn pause(&self) {
-        self.close_by_end();
+    /// From then on it is closed by an end, or as soon as there is no pledge: who has a length for each stream takes that for no file's.
+    pub fn pause(&self, pledge: &Pledge) {
+        if !pledge.is_held() {
+            self.close_by_end();
+        }
         if let Way::Bare(bare) = self {
             bare.send_rest();
         }
@@ -61,6 +67,11 @@ impl Way {
     /// Whether its peer has ended it, nothing lies in it unread, and nobody watches it: closed, it still gives the peer what was sent.
     pub fn can_be_left(&self) -> bool {
         matches!(self, Way::Bare(bare @ Bare::Unwatched(_)) if bare.is_at_its_end())
+    }
+
+    /// Where it is, and its peer, of one that the kernel moves bytes on, as long as one of both has not ended it.
+    pub fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
+        if let Way::Bare(bare) = self { bare.ends() } else { None }
     }
 
     /// The connection, where nobody watches it.
@@ -91,7 +102,7 @@ impl Way {
     }
 
     /// Closed, it gives its peer what was sent, and an end.
-    fn close_by_end(&self) {
+    pub fn close_by_end(&self) {
         match self {
             Way::Bare(bare) => bare.linger(None),
             Way::Stream(stream) => by_end(stream),
@@ -110,9 +121,18 @@ impl Way {
 
 /// Ends a connection on which nothing more is sent, and takes what comes until the peer has ended it too: a socket that is closed while something
 /// lies in it unread is reset, and the peer loses what it has not taken yet. So that is waited for while the peer takes some of it in each
-/// `step`, `longest` in all, and not behind `hurry`.
-pub(super) async fn let_end(mut stream: Stream, step: Duration, longest: Duration, hurry: impl Future<Output = ()>) {
-    by_end(&stream);
+/// `step`, `longest` in all, and not behind `hurry`. With a pledge it is closed by an end only when all of it is taken, and else reset.
+pub(super) async fn let_end(
+    mut stream: Stream,
+    pledge: &mut Pledge,
+    step: Duration,
+    longest: Duration,
+    hurry: impl Future<Output = ()>,
+) {
+    let is_pledged = pledge.is_held();
+    if !is_pledged {
+        by_end(&stream);
+    }
     let tcp = match &stream {
         Stream::Tcp(socket) => Some(socket),
         Stream::Tls(sealed) => sealed.tcp(),
@@ -136,11 +156,28 @@ pub(super) async fn let_end(mut stream: Stream, step: Duration, longest: Duratio
             least = left;
         }
     };
-    tokio::select! {
+    let ended = async {
+        tokio::pin!(taken);
+        tokio::select! {
+            biased;
+            _ = end => {
+                // Its peer may have ended its direction alone.
+                if is_pledged && !is_taken(ends, Duration::ZERO).await {
+                    taken.await;
+                }
+            }
+            () = &mut taken => {}
+        }
+    };
+    let is_asked_back = tokio::select! {
         biased;
-        () = hurry => {}
-        _ = end => {}
-        () = taken => {}
+        () = hurry => false,
+        () = pledge.asked_back() => true,
+        () = ended => false,
+    };
+    let time = if is_asked_back { PATIENCE } else { Duration::ZERO };
+    if is_pledged && pledge.redeem(ends, time).await.is_ok() {
+        by_end(&stream);
     }
 }
 

@@ -1,5 +1,7 @@
 //! A data connection: the streams that it carries, one behind another, and its end.
 
+use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -10,6 +12,7 @@ use tracing::debug;
 
 use super::closing::Way;
 use super::greeting::{Ear, Heard, Opening, Waits, claim, hear};
+use super::kernel_lease::{PATIENCE, Pledge};
 use super::life::{Life, Next, aborted, of_peer};
 use super::places::Place;
 use super::port::Port;
@@ -22,6 +25,9 @@ const FAREWELL: Duration = Duration::from_millis(500);
 
 /// A peer that takes nothing for so long, of what lies in a socket, is not waited for.
 const STEP: Duration = Duration::from_secs(1);
+
+/// How long a lease of the kernel is kept for a connection that is silent, before it is looked whether it need be.
+const MOMENT: Duration = Duration::from_secs(1);
 
 /// Carries a stream whose connection comes to a port.
 pub(super) async fn carry_from_port(server: Arc<Server>, port: Port, peer: Peer, life: Box<Life>) {
@@ -39,17 +45,20 @@ pub(super) async fn carry_from_port(server: Arc<Server>, port: Port, peer: Peer,
 
 /// Carries a stream on the connection that arrived, and those that come behind it. All of them run here: to wake a task for each costs as much as
 /// what else the server does for a short one.
-pub(super) async fn carry(server: Arc<Server>, mut arrived: Result<Way, Error>, peer: Peer, mut life: Box<Life>) {
+pub(super) async fn carry(server: Arc<Server>, arrived: Result<Way, Error>, peer: Peer, mut life: Box<Life>) {
+    let mut pledge = Pledge::default();
+    // Dropped before the pledge.
+    let mut arrived = arrived;
     loop {
-        match life.run(arrived).await {
-            Next::Another(way) => match next(&server, way, &peer).await {
+        match life.run(arrived, &mut pledge).await {
+            Next::Another(way) => match next(&server, way, &mut pledge, &peer).await {
                 Some((way, another)) => (arrived, life) = (Ok(way), another),
                 None => return,
             },
             Next::Parts(stream) => {
-                return end(&server, stream, Waits::begin(&server, &peer)).await;
+                return end(&server, stream, &mut pledge, Waits::begin(&server, &peer)).await;
             }
-            Next::IsTaken(stream, place) => return let_take(&server, stream, place).await,
+            Next::IsTaken(stream, place) => return let_take(&server, stream, &mut pledge, place).await,
             Next::Gone => return,
         }
     }
@@ -57,7 +66,7 @@ pub(super) async fn carry(server: Arc<Server>, mut arrived: Result<Way, Error>, 
 
 /// Hears which stream is to come behind another; `None` where none does. Then the connection is ended: its peer may not have taken all of what was
 /// sent, and gets it whatever comes.
-async fn next(server: &Server, way: Way, peer: &Peer) -> Option<(Way, Box<Life>)> {
+async fn next(server: &Server, way: Way, pledge: &mut Pledge, peer: &Peer) -> Option<(Way, Box<Life>)> {
     let StreamLimits { idle, .. } = server.streams.limits;
     let waits = Waits::begin(server, peer);
     let mut opening = Opening::default();
@@ -70,18 +79,26 @@ async fn next(server: &Server, way: Way, peer: &Peer) -> Option<(Way, Box<Life>)
     let (heard, mut way) = match opening.heard() {
         Some(heard) => (heard, way),
         None => {
-            way.pause();
-            if way.can_be_left() {
+            way.pause(pledge);
+            if can_be_left(&way, pledge) {
                 return None;
             }
+            let (ends, was_pledged) = (way.ends(), pledge.is_held());
             let deadline = Instant::now() + idle;
-            if let Some(tcp) = way.unwatched() {
-                (hear(server, Ear::Unwatched(tcp), &waits, deadline, opening).await, way)
+            let (heard, way) = if let Some(tcp) = way.unwatched() {
+                let hears = hear(server, Ear::Unwatched(tcp), &waits, deadline, opening);
+                (redeeming(hears, pledge, ends).await, way)
             } else {
                 let mut stream = way.into_stream().ok()?;
-                let heard = hear(server, Ear::Stream(&mut stream), &waits, deadline, opening).await;
-                (heard, Way::from(stream))
+                let hears = hear(server, Ear::Stream(&mut stream), &waits, deadline, opening);
+                (redeeming(hears, pledge, ends).await, Way::from(stream))
+            };
+            // Dropped now, it is reset: the peer did not take what it had to.
+            let heard = heard?;
+            if was_pledged && !pledge.is_held() {
+                way.close_by_end();
             }
+            (heard, way)
         }
     };
     match heard {
@@ -90,7 +107,7 @@ async fn next(server: &Server, way: Way, peer: &Peer) -> Option<(Way, Box<Life>)
             Err(back) => way = back?,
         },
         Heard::Session(bytes) if bytes.is_empty() => {
-            if way.can_be_left() {
+            if can_be_left(&way, pledge) {
                 return None;
             }
         }
@@ -106,27 +123,64 @@ async fn next(server: &Server, way: Way, peer: &Peer) -> Option<(Way, Box<Life>)
         }
         Heard::Ended => {}
     }
-    way.pause();
-    end(server, way.into_stream().ok()?, waits).await;
+    pledge.end_if_taken(&way);
+    way.pause(pledge);
+    end(server, way.into_stream().ok()?, pledge, waits).await;
     None
+}
+
+/// Whether nothing more is to be done for a connection that is paused.
+fn can_be_left(way: &Way, pledge: &mut Pledge) -> bool {
+    if !way.can_be_left() {
+        return false;
+    }
+    if pledge.is_held() {
+        pledge.end_if_taken(way);
+        if pledge.is_held() {
+            return false;
+        }
+        way.close_by_end();
+    }
+    true
+}
+
+/// What is heard; meanwhile the pledge ends, when it is asked back or a moment is over. `None` where it is asked back and the peer takes nothing: the connection is to be closed.
+async fn redeeming<T>(
+    hears: impl Future<Output = T>,
+    pledge: &mut Pledge,
+    ends: Option<(SocketAddr, SocketAddr)>,
+) -> Option<T> {
+    let mut hears = pin!(hears);
+    while pledge.is_held() {
+        tokio::select! {
+            biased;
+            heard = &mut hears => return Some(heard),
+            _ = timeout(MOMENT, pledge.asked_back()) => {}
+        }
+        let time = if pledge.is_asked_back() { PATIENCE } else { Duration::ZERO };
+        if pledge.redeem(ends, time).await.is_err() && pledge.is_asked_back() {
+            return None;
+        }
+    }
+    Some(hears.await)
 }
 
 /// Parts with a data connection whose last stream went well, and in which tokens of others may lie. It is closed by an end, when its peer has taken
 /// all, or takes none of it for as long as one may say nothing, or takes as long as on a stream on which nothing moves. Until then it has a place among
 /// those that say nothing, and makes way as they do.
-async fn end(server: &Server, stream: Stream, waits: Waits<'_>) {
+async fn end(server: &Server, stream: Stream, pledge: &mut Pledge, waits: Waits<'_>) {
     let hurry = async {
         tokio::select! {
             () = waits.evicted.cancelled() => {}
             () = drained(server) => {}
         }
     };
-    closing::let_end(stream, server.limits.handshake, server.streams.limits.idle, hurry).await;
+    closing::let_end(stream, pledge, server.limits.handshake, server.streams.limits.idle, hurry).await;
 }
 
 /// The end of a connection behind its only stream: that one's place is free when the peer has taken it, or takes nothing.
-async fn let_take(server: &Server, stream: Stream, place: Place) {
-    closing::let_end(stream, STEP, server.streams.limits.idle, drained(server)).await;
+async fn let_take(server: &Server, stream: Stream, pledge: &mut Pledge, place: Place) {
+    closing::let_end(stream, pledge, STEP, server.streams.limits.idle, drained(server)).await;
     drop(place);
 }
 

@@ -24,6 +24,11 @@ pub trait Descriptor: Send + Sync + 'static {
         false
     }
 
+    /// Whether nobody changes it while the kernel has a lease on it (fcntl(2), F_SETLEASE): all who do open it on this machine, and its file system knows of them.
+    fn can_be_leased(&self) -> bool {
+        false
+    }
+
     /// Has a slow one write out what its file system holds back until a close(2), and tells why not. May wait.
     fn flush(&self) -> Result<(), Error> {
         Ok(())

@@ -30,6 +30,7 @@ use tokio::time::timeout;
 
 use super::copied::Copied;
 use super::descriptor::Descriptor;
+use super::kernel_lease::KernelLease;
 use super::life::{Bounds, of_peer};
 use super::moving::{Copies, Lent, SENT, TURN, cannot_move, is_cached, is_no_matter, send_some, tail_of};
 use super::returns::Returns;
@@ -90,6 +91,8 @@ struct Job {
     lent: Lent,
     end: u64,
     copies: Copies,
+    /// Of what lies in the socket: asked for it, who waits is to see to that first.
+    lease: Option<Arc<KernelLease>>,
     /// Up to there it lies in memory.
     cached_to: u64,
     /// Turns one behind another in which nothing was sent.
@@ -211,6 +214,7 @@ impl Lenders {
         socket: TcpStream,
         lent: Lent,
         (cached_to, end, copies): (u64, u64, Copies),
+        lease: Option<Arc<KernelLease>>,
         bounds: &Bounds,
     ) -> Result<(TcpStream, Lent), Error> {
         let Some(counted) = self.lender() else { return Ok((socket, lent)) };
@@ -224,6 +228,7 @@ impl Lenders {
             lent,
             end,
             copies,
+            lease,
             cached_to,
             vain: 0,
             told: told.clone(),
@@ -258,6 +263,13 @@ impl Lenders {
         };
         waiting.told.is_given_up.store(true, Ordering::Relaxed);
         ended.map_err(|_| Error::with_text(Errno::EIO, "what sent the stream has ended"))?
+    }
+
+    /// Has the threads look for leases that were asked back.
+    pub fn ask_back(&self) {
+        for lender in &*self.threads.lock().unwrap_or_else(PoisonError::into_inner) {
+            lender.wake();
+        }
     }
 
     /// The thread that has least to do, with the job that it is going to have counted; `None` where all are held up, or none can be started.
@@ -317,6 +329,9 @@ fn run(poll: &OwnedFd, lender: &Lender) {
                 for (_, job) in jobs.extract_if(|_, job| job.is_given_up()) {
                     job.leave(poll, lender, None);
                 }
+                for (_, job) in jobs.extract_if(|_, job| job.is_asked_back()) {
+                    job.leave(poll, lender, Some(Ok(())));
+                }
                 for job in new {
                     let out = epoll::EventFlags::OUT;
                     match epoll::add(poll, &job.socket, epoll::EventData::new_u64(next), out) {
@@ -347,6 +362,10 @@ impl Job {
         self.told.is_given_up.load(Ordering::Relaxed)
     }
 
+    fn is_asked_back(&self) -> bool {
+        self.lease.as_ref().is_some_and(|lease| lease.is_asked_back())
+    }
+
     /// Sends until the socket has no room, or so much that others have their turn: `None`. Else it is done.
     fn turn(&mut self) -> Option<Result<(), Error>> {
         let (began, from) = (Instant::now(), self.lent.at);
@@ -364,6 +383,9 @@ impl Job {
     fn send(&mut self) -> Option<Result<(), Error>> {
         let mut turn = 0;
         while self.lent.at < self.end && turn < TURN && !self.is_given_up() {
+            if self.is_asked_back() {
+                return Some(Ok(()));
+            }
             let at = self.lent.at;
             if at >= self.cached_to {
                 let to = self.end.min(at + SENT as u64);
@@ -511,7 +533,7 @@ mod tests {
             // One asks for more than there is, one for copies at the end.
             let (begin, end) = (number * 1_000_003, if number == 0 { i64::MAX as usize } else { LENGTH - number });
             let to = (begin as u64, end as u64, if number == 1 { Copies::End } else { Copies::None });
-            let lend = server.streams.lenders.lend(&file, near, from(begin as u64), to, &bounds);
+            let lend = server.streams.lenders.lend(&file, near, from(begin as u64), to, None, &bounds);
             let take = async {
                 let mut came = vec![0; end.min(LENGTH) - begin];
                 far.read_exact(&mut came).await.unwrap();
@@ -546,7 +568,7 @@ mod tests {
             let bounds = Bounds::new(abort.clone(), server.clone());
             let (near, mut far) = pair().await;
             let mut lend =
-                Box::pin(server.streams.lenders.lend(&file, near, from(0), (0, LENGTH as u64, Copies::None), &bounds));
+                Box::pin(server.streams.lenders.lend(&file, near, from(0), (0, LENGTH as u64, Copies::None), None, &bounds));
             if idle < SOON {
                 assert_eq!(lend.as_mut().await.unwrap_err().errno, Errno::ETIMEDOUT);
             } else {
@@ -576,7 +598,7 @@ mod tests {
         let bounds = Bounds::new(CancellationToken::new(), server.clone());
         let (near, mut far) = pair().await;
         let file = file_for(3);
-        let lend = server.streams.lenders.lend(&file, near, from(0), (0, LENGTH as u64, Copies::None), &bounds);
+        let lend = server.streams.lenders.lend(&file, near, from(0), (0, LENGTH as u64, Copies::None), None, &bounds);
         let take = async {
             let mut taken = vec![0; 1 << 20];
             while far.read(&mut taken).await.is_ok() {}
@@ -615,8 +637,8 @@ mod tests {
         let (file, panics): (_, Arc<dyn Descriptor>) = (file(), Arc::new(Panics));
         let ((near, mut far), (other, _other)) = (pair().await, pair().await);
         let lenders = &server.streams.lenders;
-        let good = lenders.lend(&file, near, from(0), (0, LENGTH as u64, Copies::None), &bounds);
-        let bad = lenders.lend(&panics, other, from(0), (0, LENGTH as u64, Copies::None), &bounds);
+        let good = lenders.lend(&file, near, from(0), (0, LENGTH as u64, Copies::None), None, &bounds);
+        let bad = lenders.lend(&panics, other, from(0), (0, LENGTH as u64, Copies::None), None, &bounds);
         let take = async {
             let mut all = vec![0; LENGTH];
             far.read_exact(&mut all[..1]).await.unwrap();
@@ -648,7 +670,7 @@ mod tests {
         let (near, far) = pair().await;
         drop(far);
         let file = file();
-        let lend = server.streams.lenders.lend(&file, near, from(0), (0, LENGTH as u64, Copies::None), &bounds);
+        let lend = server.streams.lenders.lend(&file, near, from(0), (0, LENGTH as u64, Copies::None), None, &bounds);
         let error = timeout(SOON, lend).await.unwrap().unwrap_err();
         assert!([Os::PIPE, Os::CONNRESET].map(|os| os.raw_os_error() as u32).contains(&error.errno.0), "{error}");
     }
@@ -660,7 +682,7 @@ mod tests {
         let (near, mut far) = pair().await;
         let lender = Arc::downgrade(&lenders.lender().unwrap().0);
         let lends = async move {
-            let lend = lenders.lend(&file, near, from(0), (0, LENGTH as u64, Copies::None), &bounds);
+            let lend = lenders.lend(&file, near, from(0), (0, LENGTH as u64, Copies::None), None, &bounds);
             assert!(timeout(Duration::from_millis(20), lend).await.is_err());
         };
         lends.await;

@@ -15,6 +15,7 @@ use super::closing::Way;
 use super::conveying::{self, Conduit};
 use super::copying::Backing;
 use super::descriptor::{self, Descriptor};
+use super::kernel_lease::{Pledge, WORTH};
 use super::lending::Lenders;
 use super::moving::{self, Copies};
 use super::pace::Pace;
@@ -246,12 +247,12 @@ impl Life {
         // Without a runtime nobody waits for files, or for what is told.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let server = self.server.clone();
-            drop(server.streams.tasks.spawn_on(async move { drop(self.run(Err(why)).await) }, &runtime));
+            drop(server.streams.tasks.spawn_on(async move { drop(self.run(Err(why), &mut Pledge::default()).await) }, &runtime));
         }
     }
 
-    /// The whole of it, with its data connection, or with what became of that.
-    pub async fn run(self: Box<Life>, arrived: Result<Way, Error>) -> Next {
+    /// The whole of it, with its data connection, or with what became of that; `pledge`: what lies in that connection.
+    pub async fn run(self: Box<Life>, arrived: Result<Way, Error>, pledge: &mut Pledge) -> Next {
         let Life {
             server,
             place,
@@ -280,6 +281,7 @@ impl Life {
                 let moved = async {
                     let way = arrived?;
                     let host = || Backing::Host(file.clone());
+                    let mut is_kept = false;
                     let copies = match copies_from {
                         Some(place) => Copies::From(place),
                         None if is_asked_after && !more => Copies::End,
@@ -287,7 +289,12 @@ impl Life {
                     };
                     let (mut way, count, copied) = match (way, read) {
                         (Way::Bare(bare), true) => {
-                            let (bare, sent) = moving::to_peer(&file, bare, offset, length, copies, &bounds).await?;
+                            let is_worth_it = length.is_none_or(|length| copies.of(offset, length) >= WORTH);
+                            let is_covered = is_worth_it && pledge.covers(&server, &file, &bare);
+                            let how = (copies, is_covered);
+                            let (bare, sent) =
+                                moving::to_peer(&file, bare, offset, length, how, pledge, &bounds).await?;
+                            is_kept = is_covered && pledge.is_held();
                             (Way::Bare(bare), sent.count, sent.copied)
                         }
                         (Way::Bare(bare), false) => {
@@ -309,7 +316,7 @@ impl Life {
                     };
                     let mut is_taken = true;
                     if read && !goes_on(count) {
-                        way.end_sending(&bounds).await?;
+                        way.end_sending(pledge, &bounds).await?;
                     }
                     lies_in_socket = copied;
                     if let Way::Bare(bare) = &way
@@ -317,12 +324,12 @@ impl Life {
                         && is_asked_after
                         && copied < count
                     {
-                        if copies_from.is_none() {
+                        if copies_from.is_none() && !is_kept {
                             // Behind it others are sent, of which some are always on the way.
                             is_taken = !goes_on(count) && moving::wait_until_taken(bare, copied, &bounds).await?;
                         }
                         // Who asks for copies looks at the file when he has the pages before them: nobody waited for those.
-                        if copies_from.is_some() || !is_taken {
+                        if copies_from.is_some() || is_kept || !is_taken {
                             lies_in_socket = count;
                         }
                     }
@@ -348,7 +355,7 @@ impl Life {
                     };
                     let mut way = Way::from(stream);
                     if read && !goes_on(count) {
-                        way.end_sending(&bounds).await?;
+                        way.end_sending(pledge, &bounds).await?;
                     }
                     // All of it is there: who cannot say what became of the file since does not know.
                     let last = modrev_of(&hold.file).await.unwrap_or(0);
@@ -378,7 +385,7 @@ impl Life {
                     };
                     let mut way = Way::from(stream);
                     if read && !goes_on(count) {
-                        way.end_sending(&bounds).await?;
+                        way.end_sending(pledge, &bounds).await?;
                     }
                     let last = modrev_of(&hold.file).await?;
                     Ok((Ended { count, modrev: last }, way))
@@ -398,7 +405,7 @@ impl Life {
                     way.close_whole(&bounds).await;
                 } else if went_on {
                     next = Next::Another(way);
-                } else if (more || lies_in_socket > LITTLE)
+                } else if (more || lies_in_socket > LITTLE || pledge.is_held())
                     && let Ok(stream) = way.into_stream()
                 {
                     next = match place.take().filter(|_| !more) {

@@ -21,6 +21,7 @@ mod copying;
 mod data_connection;
 mod descriptor;
 mod greeting;
+mod kernel_lease;
 mod lending;
 mod life;
 mod mark;
@@ -53,6 +54,7 @@ pub(super) use table::OfConnection;
 
 use self::conveying::Conduit;
 use self::greeting::Silent;
+use self::kernel_lease::KernelLeases;
 use self::lending::Lenders;
 use self::life::{Life, Moves};
 use self::places::{Place, Places};
@@ -80,6 +82,10 @@ pub struct StreamLimits {
     pub least: u64,
     /// See `least`.
     pub within: Duration,
+    /// Whether the kernel is asked for leases on files that are sent (fcntl(2), F_SETLEASE), so that less of them is copied: who opens such a file for writing on this
+    /// machine then waits until the peer has taken what was sent of it, for 5 s at most. Not for a program that opens files
+    /// of its own exports in threads of its runtime: it would wait for itself.
+    pub kernel_leases: bool,
 }
 
 impl Default for StreamLimits {
@@ -93,6 +99,7 @@ impl Default for StreamLimits {
             idle: Duration::from_secs(300),
             least: 64 * 1024,
             within: Duration::from_secs(600),
+            kernel_leases: false,
         }
     }
 }
@@ -126,6 +133,7 @@ pub(super) struct Streams {
     places: Places,
     pub(super) tasks: TaskTracker,
     lenders: Lenders,
+    kernel_leases: KernelLeases,
     opened: AtomicU64,
     completed: AtomicU64,
     failed: AtomicU64,
@@ -145,6 +153,7 @@ impl Streams {
             places: Places::new(limits.open),
             tasks: TaskTracker::new(),
             lenders: Lenders::default(),
+            kernel_leases: KernelLeases::default(),
             opened: AtomicU64::new(0),
             completed: AtomicU64::new(0),
             failed: AtomicU64::new(0),

@@ -24,6 +24,7 @@ use tokio::time::Instant;
 use super::bare::Bare;
 use super::copied::Copied;
 use super::descriptor::Descriptor;
+use super::kernel_lease::{PATIENCE, Pledge};
 use super::lending::LEAST as LEAST_LENT;
 use super::life::{Bounds, cut_short, of_peer};
 use super::mark::Mark;
@@ -97,6 +98,15 @@ pub(super) enum Copies {
 }
 
 impl Copies {
+    /// Bytes that are copied of so many from `offset` on, as far as that is known before they are sent.
+    pub fn of(self, offset: u64, length: u64) -> u64 {
+        match self {
+            Copies::From(place) => length.min((offset + length).saturating_sub(place)),
+            Copies::End => length.min(TAIL),
+            Copies::None => 0,
+        }
+    }
+
     /// So many bytes from `at` to `end` are sent as pages: 0 where copies begin. `tail` tells what the socket holds.
     pub fn pages(self, at: u64, end: u64, tail: impl FnOnce() -> u64) -> u64 {
         let left = end - at;
@@ -118,13 +128,14 @@ pub(super) struct Sent {
 }
 
 /// Sends the file from `offset` on: `length` bytes, or fewer where it ends before. A socket that is not given back is closed by a reset: the peer must not
-/// take what it has for all.
+/// take what it has for all. `is_covered`: nothing need be copied for as long as there is the `pledge`.
 pub(super) async fn to_peer(
     file: &File,
     mut bare: Bare,
     offset: u64,
     length: Option<u64>,
-    copies: Copies,
+    (asked, is_covered): (Copies, bool),
+    pledge: &mut Pledge,
     bounds: &Bounds,
 ) -> Result<(Bare, Sent), Error> {
     bare.fill_segments();
@@ -136,12 +147,18 @@ pub(super) async fn to_peer(
     // From there on, as far as it lies in memory, others send it.
     let mut lent_from = offset;
     while at < end {
+        if pledge.is_asked_back() {
+            bare.send_rest();
+            bounds.unless_aborted(pledge.redeem(bare.ends(), PATIENCE)).await?;
+            bare.fill_segments();
+        }
+        let copies = if is_covered && pledge.is_held() { Copies::None } else { asked };
         let soon = end.min(at + SENT as u64);
         if at >= lent_from && end - at >= LEAST_LENT && !by_memory && !file.is_slow() && is_cached(&**file, at, soon) {
             let lent = Lent { at, copied: copied.take(), copied_from, is_held_up: false };
             let (before, to) = (at, (soon, end, copies));
             let is_held_up;
-            (bare, Lent { at, copied, copied_from, is_held_up }) = lend(file, bare, lent, to, bounds).await?;
+            (bare, Lent { at, copied, copied_from, is_held_up }) = lend(file, bare, lent, to, pledge, bounds).await?;
             is_full &= at == before;
             // What comes next is not in memory, or not in the file.
             lent_from = if is_held_up { u64::MAX } else { at + SENT as u64 };
@@ -157,7 +174,7 @@ pub(super) async fn to_peer(
         let socket = bare.watch().map_err(|error| of_peer(&error))?;
         let told = match is_full {
             true => {
-                let mut room = pin!(bounds.wait(socket.room(LOOK_FOR_ROOM)));
+                let mut room = pin!(bounds.wait(or_asked_back(pledge, socket.room(LOOK_FOR_ROOM))));
                 match poll!(&mut room) {
                     Poll::Ready(told) => told?,
                     Poll::Pending => {
@@ -167,7 +184,14 @@ pub(super) async fn to_peer(
                     }
                 }
             }
-            false => bounds.wait(socket.ready(Interest::WRITABLE)).await.map(|_| true)?,
+            false => {
+                let ready = async { socket.ready(Interest::WRITABLE).await.map(|_| true) };
+                bounds.wait(or_asked_back(pledge, ready)).await?
+            }
+        };
+        let Some(told) = told else {
+            bare = Bare::Watched(socket);
+            continue;
         };
         let mut left = end - at;
         if copied.is_none() {
@@ -221,6 +245,15 @@ pub(super) async fn to_peer(
     }
     let copied = if copied.is_some() { at - copied_from } else { 0 };
     Ok((bare, Sent { count: at - offset, copied }))
+}
+
+/// What `ready` brings; `None` when the pledge is asked back before.
+async fn or_asked_back<T>(pledge: &Pledge, ready: impl Future<Output = io::Result<T>>) -> io::Result<Option<T>> {
+    tokio::select! {
+        biased;
+        () = pledge.asked_back() => Ok(None),
+        ready = ready => ready.map(Some),
+    }
 }
 
 /// Waits until the peer has all that was sent but for the last `copied` bytes. Until then pages of the file lie in the socket, and who changes the
@@ -292,11 +325,12 @@ async fn lend(
     bare: Bare,
     lent: Lent,
     to: (u64, u64, Copies),
+    pledge: &Pledge,
     bounds: &Bounds,
 ) -> Result<(Bare, Lent), Error> {
     match bare.unwatch().map_err(|error| of_peer(&error))? {
         Ok(tcp) => {
-            let (tcp, lent) = bounds.lenders().lend(file, tcp, lent, to, bounds).await?;
+            let (tcp, lent) = bounds.lenders().lend(file, tcp, lent, to, pledge.lease(), bounds).await?;
             Ok((Bare::Unwatched(tcp), lent))
         }
         Err(bare) => Ok((bare, lent)),

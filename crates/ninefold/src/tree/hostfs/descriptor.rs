@@ -46,6 +46,10 @@ impl Descriptor for Held {
         self.open.is_in_memory()
     }
 
+    fn can_be_leased(&self) -> bool {
+        self.open.can_be_leased()
+    }
+
     fn flush(&self) -> Result<(), Error> {
         if !self.open.slow {
             return Ok(());

@@ -35,6 +35,10 @@ const MAX_IDLE: usize = 32 << 20;
 /// swapped out is waited for, as this process's own memory is.
 const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
 
+/// File systems that let the kernel lease their files, and whose files nobody changes past it: ext4, XFS, btrfs, F2FS, tmpfs (linux/magic.h). In those of other machines and programs, and under
+/// overlayfs, somebody may.
+const LEASED: [i64; 5] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0102_1994];
+
 /// Replies up to here are copied out, so that their buffer is free at once.
 const COPY: usize = 4096;
 
@@ -157,6 +161,11 @@ impl OpenFile {
         let Flow::Plain { in_memory, .. } = &self.flow else { return false };
         let look = || fstatfs(&self.fd).is_ok_and(|fs| IN_MEMORY.contains(&fs.f_type));
         !self.slow && *in_memory.get_or_init(look)
+    }
+
+    /// Whether the kernel keeps all from changing it that have it open, while there is a lease on it.
+    pub(super) fn can_be_leased(&self) -> bool {
+        !self.slow && fstatfs(&self.fd).is_ok_and(|fs| LEASED.contains(&fs.f_type))
     }
 
     fn read_plain(self: &Arc<OpenFile>, mut buffer: Buffer, offset: u64, count: usize) -> Answer<Bytes> {

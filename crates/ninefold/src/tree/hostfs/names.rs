@@ -108,7 +108,8 @@ impl HostFile {
                     result => result,
                 };
                 match result {
-                    Err(Os::XDEV) => {
+                    // EAGAIN: somebody has a lease on it (fcntl(2)), who is waited for as by any other open.
+                    Err(Os::XDEV | Os::AGAIN) => {
                         drop(change);
                         return self.open_there(name, made.open);
                     }

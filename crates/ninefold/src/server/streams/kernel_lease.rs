@@ -1,0 +1,337 @@
+//! Leases of the kernel on files that are sent (fcntl(2), F_SETLEASE).
+//!
+//! Pages that lie in a socket change with their file, so what must not is copied ([`copied`](super::copied)). While such a lease is held nobody opens the file for
+//! writing, or cuts it: who wants to waits until it is given up. So its pages can be sent where copies are asked for, and the lease is kept until the peer has taken
+//! them; as long as the connection that they lie in has it as its [`Pledge`].
+//!
+//! Who waits is not to wait for long. A lease that is asked back is given up when what was sent of the file until then has been taken, which is a round trip, and copies are
+//! sent from there on. A peer that takes nothing loses its connection. And a file that somebody wanted to write is not leased again for a while: who
+//! writes a log line by line waits once.
+//!
+//! The kernel asks by a signal, which [`listen`] hears.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use ninefold_proto::{Errno, Error};
+use nix::libc;
+use rustix::fs::fstat;
+use tokio::runtime::Handle;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
+
+use super::bare::Bare;
+use super::closing::Way;
+use super::descriptor::Descriptor;
+use crate::server::{Answer, Server, sock_diag};
+
+/// Bytes that are not copied for which a lease is worth its calls.
+pub(super) const WORTH: u64 = 64 * 1024;
+
+/// By what the kernel asks for a lease: a signal that is nothing to who does not listen.
+const ASKS: libc::c_int = libc::SIGURG;
+
+/// Sets the signal (linux/fcntl.h); the same on every architecture, and not known to `libc`.
+const F_SETSIG: libc::c_int = 10;
+
+/// How long who asks waits at most for a peer.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The kernel takes a lease away, whatever lies in sockets, after a time of its own (proc(5), lease-break-time): where that is less than so many times `PATIENCE` none is taken.
+const MARGIN: u32 = 2;
+
+/// For so long a file that was asked for is not leased again.
+const RESPITE: Duration = Duration::from_secs(60);
+
+/// Files that this is remembered of; others are leased again at once.
+const RESPITES: usize = 1024;
+
+/// The first and the longest wait between two looks at what a peer has taken.
+const LOOK_FIRST: Duration = Duration::from_millis(1);
+const LOOK_LAST: Duration = Duration::from_millis(50);
+
+/// A file that nobody changes until it is dropped, or [asked back](Self::is_asked_back) for long.
+pub(super) struct KernelLease {
+    file: Arc<dyn Descriptor>,
+    id: FileId,
+    asked_back: CancellationToken,
+    table: Arc<Mutex<Table>>,
+}
+
+/// A file of this machine: its device and inode.
+type FileId = (u64, u64);
+
+/// Those that are held.
+#[derive(Debug, Default)]
+pub(super) struct KernelLeases(Arc<Mutex<Table>>);
+
+#[derive(Debug, Default)]
+struct Table {
+    /// By the descriptor that each is of. One that is being dropped may still have its entry.
+    held: HashMap<RawFd, Weak<KernelLease>>,
+    /// When a file was asked for last.
+    asked: HashMap<FileId, Instant>,
+    /// Somebody listens; `None`: nobody has tried to.
+    hears: Option<bool>,
+}
+
+fn lock(table: &Mutex<Table>) -> MutexGuard<'_, Table> {
+    table.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Table {
+    fn is_in_respite(&self, id: FileId, now: Instant) -> bool {
+        self.asked.get(&id).is_some_and(|&asked| now.saturating_duration_since(asked) < RESPITE)
+    }
+
+    fn was_asked_for(&mut self, id: FileId, now: Instant) {
+        if self.asked.len() >= RESPITES {
+            self.asked.retain(|_, asked| now.saturating_duration_since(*asked) < RESPITE);
+        }
+        if self.asked.len() < RESPITES {
+            self.asked.insert(id, now);
+        }
+    }
+}
+
+impl fmt::Debug for KernelLease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KernelLease").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl KernelLease {
+    /// A lease on the file, where there can be one: nobody has it open for writing, nobody wanted to lately, and its file system and the rights of
+    /// this process allow it.
+    pub fn take(server: &Arc<Server>, file: &Arc<dyn Descriptor>) -> Option<Arc<KernelLease>> {
+        let leases = &server.streams.kernel_leases;
+        if !server.streams.limits.kernel_leases || !file.can_be_leased() || !leases.are_heard(server) {
+            return None;
+        }
+        leases.take(file)
+    }
+
+    /// Whether somebody waits to change the file.
+    pub fn is_asked_back(&self) -> bool {
+        self.asked_back.is_cancelled()
+    }
+
+    fn is_of(&self, file: &dyn Descriptor) -> bool {
+        // It keeps its descriptor open, so that no other has its number.
+        self.file.fd().as_raw_fd() == file.fd().as_raw_fd()
+    }
+}
+
+impl Drop for KernelLease {
+    fn drop(&mut self) {
+        let fd = self.file.fd();
+        {
+            let mut table = lock(&self.table);
+            // Another may have been taken meanwhile, which is the same to the kernel.
+            if table.held.get(&fd.as_raw_fd()).is_some_and(|lease| lease.strong_count() == 0) {
+                table.held.remove(&fd.as_raw_fd());
+                // It fails where the kernel has taken it away.
+                let _ = command(fd, libc::F_SETLEASE, libc::F_UNLCK);
+            }
+        }
+        // The last close of a file that was removed may take long.
+        if Arc::strong_count(&self.file) == 1
+            && fstat(fd).is_ok_and(|stat| stat.st_nlink == 0)
+            && let Ok(runtime) = Handle::try_current()
+        {
+            let file = self.file.clone();
+            drop(runtime.spawn_blocking(move || drop(file)));
+        }
+    }
+}
+
+impl KernelLeases {
+    fn take(&self, file: &Arc<dyn Descriptor>) -> Option<Arc<KernelLease>> {
+        let stat = fstat(file.fd()).ok()?;
+        let id = (stat.st_dev, stat.st_ino);
+        let fd = file.fd();
+        let found = {
+            let mut table = lock(&self.0);
+            let found = table.held.get(&fd.as_raw_fd()).and_then(Weak::upgrade);
+            if found.is_none() {
+                if table.is_in_respite(id, Instant::now()) {
+                    return None;
+                }
+                command(fd, F_SETSIG, ASKS).ok()?;
+                command(fd, libc::F_SETLEASE, libc::F_RDLCK).ok()?;
+                let asked_back = CancellationToken::new();
+                let lease = Arc::new(KernelLease { file: file.clone(), id, asked_back, table: self.0.clone() });
+                table.held.insert(fd.as_raw_fd(), Arc::downgrade(&lease));
+                return Some(lease);
+            }
+            found
+        };
+        // Dropped, it takes the lock.
+        found.filter(|lease| !lease.is_asked_back())
+    }
+
+    /// Tells those that have a lease that somebody waits for; whether there are any.
+    fn ask_back(&self) -> bool {
+        let held: Vec<Arc<KernelLease>> = lock(&self.0).held.values().filter_map(Weak::upgrade).collect();
+        let is_asked = |lease: &Arc<KernelLease>| {
+            !lease.is_asked_back() && command(lease.file.fd(), libc::F_GETLEASE, 0) != Ok(libc::F_RDLCK)
+        };
+        let asked: Vec<_> = held.iter().filter(|lease| is_asked(lease)).collect();
+        for lease in &asked {
+            debug!(?lease, "a file that is sent is wanted for writing");
+            lock(&self.0).was_asked_for(lease.id, Instant::now());
+            lease.asked_back.cancel();
+        }
+        !asked.is_empty()
+    }
+
+    /// Whether what the kernel asks for is heard, from now on if not before.
+    fn are_heard(&self, server: &Arc<Server>) -> bool {
+        if let Some(hears) = lock(&self.0).hears {
+            return hears;
+        }
+        let asks = if is_patient() { signal(SignalKind::from_raw(ASKS)).ok() } else { None };
+        let mut table = lock(&self.0);
+        // Another may have begun meanwhile.
+        if table.hears.is_none() {
+            table.hears = Some(asks.is_some());
+            match asks {
+                Some(asks) => drop(tokio::spawn(listen(asks, Listens(Arc::downgrade(server))))),
+                None => debug!("files are not leased: the kernel waits for too short a time, or is not heard"),
+            }
+        }
+        table.hears == Some(true)
+    }
+}
+
+/// Whether the kernel waits for longer than a peer is waited for.
+fn is_patient() -> bool {
+    let time = std::fs::read_to_string("/proc/sys/fs/lease-break-time").ok();
+    time.and_then(|time| time.trim().parse().ok()).is_some_and(|time| Duration::from_secs(time) >= PATIENCE * MARGIN)
+}
+
+/// One of fcntl(2)'s commands whose argument is a number.
+fn command(file: BorrowedFd<'_>, command: libc::c_int, argument: libc::c_int) -> Result<libc::c_int, io::ErrorKind> {
+    // SAFETY: the descriptor is open, and these commands touch no memory of this process.
+    let result = unsafe { libc::fcntl(file.as_raw_fd(), command, argument) };
+    if result < 0 { Err(io::Error::last_os_error().kind()) } else { Ok(result) }
+}
+
+/// Who listens. Dropped, with its runtime, say, it leaves nobody with a lease of which nothing would be heard.
+struct Listens(Weak<Server>);
+
+impl Drop for Listens {
+    fn drop(&mut self) {
+        if let Some(server) = self.0.upgrade() {
+            let held: Vec<_> = {
+                let mut table = lock(&server.streams.kernel_leases.0);
+                table.hears = None;
+                table.held.values().filter_map(Weak::upgrade).collect()
+            };
+            for lease in held {
+                lease.asked_back.cancel();
+            }
+            server.streams.lenders.ask_back();
+        }
+    }
+}
+
+async fn listen(mut asks: Signal, to: Listens) {
+    while asks.recv().await.is_some() {
+        let Some(server) = to.0.upgrade() else { return };
+        if server.streams.kernel_leases.ask_back() {
+            server.streams.lenders.ask_back();
+        }
+    }
+}
+
+/// What a connection must keep until its peer has taken all that lies in it: a lease of a file whose pages do. Until then it is closed by a reset
+/// ([`closing`](super::closing)), so that nobody takes for whole what may have changed on its way.
+#[derive(Debug, Default)]
+pub(super) struct Pledge(Option<Arc<KernelLease>>);
+
+impl Pledge {
+    pub fn is_held(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// For who sends pages meanwhile.
+    pub fn lease(&self) -> Option<Arc<KernelLease>> {
+        self.0.clone()
+    }
+
+    /// Whether what is sent of this file is kept from change: by the pledge that there is, or a new one.
+    pub fn covers(&mut self, server: &Arc<Server>, file: &Arc<dyn Descriptor>, bare: &Bare) -> bool {
+        self.end_if_none_is_left(bare);
+        match &self.0 {
+            Some(lease) => lease.is_of(&**file) && !lease.is_asked_back(),
+            None => {
+                self.0 = KernelLease::take(server, file);
+                self.is_held()
+            }
+        }
+    }
+
+    pub fn is_asked_back(&self) -> bool {
+        self.0.as_ref().is_some_and(|lease| lease.is_asked_back())
+    }
+
+    /// Waits until somebody wants to change the file; for ever where there is no pledge.
+    pub async fn asked_back(&self) {
+        match &self.0 {
+            Some(lease) => lease.asked_back.cancelled().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// It is over where the peer has taken all.
+    pub fn end_if_taken(&mut self, way: &Way) {
+        if let Way::Bare(bare) = way {
+            self.end_if_none_is_left(bare);
+        }
+    }
+
+    fn end_if_none_is_left(&mut self, bare: &Bare) {
+        if self.is_held() && bare.untaken() == Some(0) {
+            self.0 = None;
+        }
+    }
+
+    /// Waits, so long at most, until the peer has taken all; then it is over. An error where it does not: the connection is to be reset.
+    pub async fn redeem(&mut self, ends: Option<(SocketAddr, SocketAddr)>, time: Duration) -> Result<(), Error> {
+        if self.is_held() && !is_taken(ends, time).await {
+            return Err(Error::with_text(
+                Errno::ETIMEDOUT,
+                "another program waits to write the file, and the peer has not taken what was sent of it",
+            ));
+        }
+        self.0 = None;
+        Ok(())
+    }
+}
+
+/// Whether a peer has all that was sent, within so long. `ends`: where the socket is, and its peer; `None` where both have ended it.
+pub(super) async fn is_taken(ends: Option<(SocketAddr, SocketAddr)>, time: Duration) -> bool {
+    let Some((local, peer)) = ends else { return true };
+    let (began, mut step) = (Instant::now(), LOOK_FIRST);
+    loop {
+        let look = Answer::briefly(move || Ok(sock_diag::untaken(local, peer).ok()));
+        // One that the kernel does not know has come to its end.
+        if let Ok(Some(None | Some(0))) = look.wait().await {
+            return true;
+        }
+        let left = time.saturating_sub(began.elapsed());
+        if left.is_zero() {
+            return false;
+        }
+        sleep(step.min(left)).await;
+        step = (step * 2).min(LOOK_LAST);
+    }
+}
