@@ -9,6 +9,7 @@ mod data;
 mod dispatch;
 mod draining;
 mod early;
+mod egress;
 mod exports;
 pub(crate) mod fallback;
 mod file_server;
@@ -38,5 +39,5 @@ pub use file_server::{
 pub use identity::Policy;
 pub use ninefold_proto::server::{Limits, RecordEnd, Rename};
 pub use server::{Server, ServerBuilder};
-pub use streams::{Descriptor, StreamCounts, StreamLimits};
+pub use streams::{Descriptor, Leasing, StreamCounts, StreamLimits};
 pub use user::User;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ninefold::proto::Errno;
-use ninefold::server::{Limits, StreamLimits};
+use ninefold::server::{Leasing, Limits, StreamLimits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinHandle;
@@ -23,6 +23,9 @@ const SHORT: u64 = 256 << 10;
 /// More than both hold.
 const LONG: u64 = 64 * MIB;
 
+/// What is not read when a peer of this machine has acknowledged all is behind that: it still changes with the file.
+const UNREAD: usize = SHORT as usize - (64 << 10);
+
 /// As long as who must wait is looked at. Who does not wait is done long before.
 const A_WHILE: Duration = Duration::from_millis(200);
 
@@ -30,7 +33,12 @@ const A_WHILE: Duration = Duration::from_millis(200);
 fn bed() -> Bed {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let root = dir.path().to_owned();
-    Bed::of(&root, dir, Limits::default(), StreamLimits { kernel_leases: true, ..StreamLimits::default() })
+    Bed::of(
+        &root,
+        dir,
+        Limits::default(),
+        StreamLimits { kernel_leases: Leasing::Everywhere, ..StreamLimits::default() },
+    )
 }
 
 /// One whose socket takes little.
@@ -79,7 +87,7 @@ async fn who_writes_a_file_that_was_sent_waits_until_the_peer_has_it() {
         assert!(!writes.is_finished(), "{flags}: it was not leased, or not for long enough");
         let mut got = vec![0; SHORT as usize];
         soon("the data", data.read_exact(&mut got)).await.unwrap();
-        assert!(got == bytes, "{flags}: it was changed on its way");
+        assert!(got[..UNREAD] == bytes[..UNREAD], "{flags}: it was changed on its way");
         // Whether the peer ends its connection or not.
         soon("who writes", writes).await.unwrap();
         if flags & MORE == 0 {
@@ -231,8 +239,27 @@ async fn clients_of_the_server_wait_like_programs_and_the_server_goes_on() {
         assert!(!told.is_finished(), "{how}");
         // Nobody is held up meanwhile.
         assert!(s.ask("Tgetattr tag 1 fid 0 request_mask 0x7ff").await.starts_with("Rgetattr"));
-        assert!(all(&mut data).await.unwrap() == bytes, "{how}");
+        assert!(all(&mut data).await.unwrap()[..UNREAD] == bytes[..UNREAD], "{how}");
         let told = soon("the change", told).await.unwrap();
         assert!(!told.starts_with("Rlerror"), "{how}: {told}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_peer_on_this_machine_gets_copies_unless_it_is_said_otherwise() {
+    for leasing in [Leasing::Never, Leasing::OnTheWire] {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let root = dir.path().to_owned();
+        let streams = StreamLimits { kernel_leases: leasing, ..StreamLimits::default() };
+        let bed = Bed::of(&root, dir, Limits::default(), streams);
+        let bytes = bed.file("f", SHORT as usize);
+        let mut s = bed.session("9P2000.L.n1", "host").await;
+        s.open_file(1, "f", 0).await;
+        let opened = s.stream_as(COPIED, 1, 0, SHORT).await.unwrap();
+        let mut data = peer(&bed, &opened).await;
+        assert_eq!(soon("its end", s.end(opened.id, 0)).await, Ok((SHORT, opened.modrev)));
+        assert!(!is_leased(&bed, "f"), "{leasing:?}");
+        soon("who writes", overwrites(bed.path("f"), SHORT)).await.unwrap();
+        assert!(all(&mut data).await.unwrap() == bytes, "{leasing:?}: it was changed on its way");
     }
 }

@@ -8,12 +8,14 @@
 //! sent from there on. A peer that takes nothing loses its connection. And a file that somebody wanted to write is not leased again for a while: who
 //! writes a log line by line waits once.
 //!
+//! What a peer has acknowledged it has taken only where it was copied on its way ([`egress`]): on others copies are sent as ever.
+//!
 //! The kernel asks by a signal, which [`listen`] hears.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -27,10 +29,11 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
+use super::Leasing;
 use super::bare::Bare;
 use super::closing::Way;
 use super::descriptor::Descriptor;
-use crate::server::{Answer, Server, sock_diag};
+use crate::server::{Answer, Server, egress, sock_diag};
 
 /// Bytes that are not copied for which a lease is worth its calls.
 pub(super) const WORTH: u64 = 64 * 1024;
@@ -52,6 +55,12 @@ const RESPITE: Duration = Duration::from_secs(60);
 
 /// Files that this is remembered of; others are leased again at once.
 const RESPITES: usize = 1024;
+
+/// For so long it is believed how what goes from here to there leaves.
+const WAY: Duration = Duration::from_secs(1);
+
+/// Ways that this is remembered of.
+const WAYS: usize = 256;
 
 /// The first and the longest wait between two looks at what a peer has taken.
 const LOOK_FIRST: Duration = Duration::from_millis(1);
@@ -78,6 +87,8 @@ struct Table {
     held: HashMap<RawFd, Weak<KernelLease>>,
     /// When a file was asked for last.
     asked: HashMap<FileId, Instant>,
+    /// Whether what leaves for an address, from another, is copied, and since when that is known.
+    ways: HashMap<(IpAddr, IpAddr), (bool, Instant)>,
     /// Somebody listens; `None`: nobody has tried to.
     hears: Option<bool>,
 }
@@ -108,14 +119,16 @@ impl fmt::Debug for KernelLease {
 }
 
 impl KernelLease {
-    /// A lease on the file, where there can be one: nobody has it open for writing, nobody wanted to lately, and its file system and the rights of
-    /// this process allow it.
-    pub fn take(server: &Arc<Server>, file: &Arc<dyn Descriptor>) -> Option<Arc<KernelLease>> {
+    /// A lease on the file for what is sent of it on a connection, where there can be one: nobody has it open for writing, nobody wanted to lately, its file
+    /// system and the rights of this process allow it, and what is sent is copied on its way.
+    async fn take(server: &Arc<Server>, file: &Arc<dyn Descriptor>, bare: &Bare) -> Option<Arc<KernelLease>> {
         let leases = &server.streams.kernel_leases;
-        if !server.streams.limits.kernel_leases || !file.can_be_leased() || !leases.are_heard(server) {
-            return None;
-        }
-        leases.take(file)
+        let is_safe = match server.streams.limits.kernel_leases {
+            Leasing::Never => false,
+            Leasing::OnTheWire => file.can_be_leased() && leases.is_copied(bare.ends()?).await,
+            Leasing::Everywhere => file.can_be_leased() && bare.has_a_way(),
+        };
+        if is_safe && leases.are_heard(server) { leases.take(file) } else { None }
     }
 
     /// Whether somebody waits to change the file.
@@ -175,6 +188,26 @@ impl KernelLeases {
         };
         // Dropped, it takes the lock.
         found.filter(|lease| !lease.is_asked_back())
+    }
+
+    /// Whether what a connection sends is copied before it is acknowledged.
+    async fn is_copied(&self, (local, peer): (SocketAddr, SocketAddr)) -> bool {
+        let way = (local.ip(), peer.ip());
+        let known = lock(&self.0).ways.get(&way).copied();
+        if let Some((is_copied, since)) = known
+            && since.elapsed() < WAY
+        {
+            return is_copied;
+        }
+        // Who cannot be told stays on the safe side.
+        let look = Answer::briefly(move || Ok(egress::is_copied(local, peer).unwrap_or(false)));
+        let is_copied = look.wait().await.unwrap_or(false);
+        let mut table = lock(&self.0);
+        if table.ways.len() >= WAYS {
+            table.ways.clear();
+        }
+        table.ways.insert(way, (is_copied, Instant::now()));
+        is_copied
     }
 
     /// Tells those that have a lease that somebody waits for; whether there are any.
@@ -268,12 +301,12 @@ impl Pledge {
     }
 
     /// Whether what is sent of this file is kept from change: by the pledge that there is, or a new one.
-    pub fn covers(&mut self, server: &Arc<Server>, file: &Arc<dyn Descriptor>, bare: &Bare) -> bool {
+    pub async fn covers(&mut self, server: &Arc<Server>, file: &Arc<dyn Descriptor>, bare: &Bare) -> bool {
         self.end_if_none_is_left(bare);
         match &self.0 {
             Some(lease) => lease.is_of(&**file) && !lease.is_asked_back(),
             None => {
-                self.0 = KernelLease::take(server, file);
+                self.0 = KernelLease::take(server, file, bare).await;
                 self.is_held()
             }
         }

@@ -567,8 +567,14 @@ mod tests {
             let abort = CancellationToken::new();
             let bounds = Bounds::new(abort.clone(), server.clone());
             let (near, mut far) = pair().await;
-            let mut lend =
-                Box::pin(server.streams.lenders.lend(&file, near, from(0), (0, LENGTH as u64, Copies::None), None, &bounds));
+            let mut lend = Box::pin(server.streams.lenders.lend(
+                &file,
+                near,
+                from(0),
+                (0, LENGTH as u64, Copies::None),
+                None,
+                &bounds,
+            ));
             if idle < SOON {
                 assert_eq!(lend.as_mut().await.unwrap_err().errno, Errno::ETIMEDOUT);
             } else {

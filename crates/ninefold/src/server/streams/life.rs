@@ -247,7 +247,12 @@ impl Life {
         // Without a runtime nobody waits for files, or for what is told.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let server = self.server.clone();
-            drop(server.streams.tasks.spawn_on(async move { drop(self.run(Err(why), &mut Pledge::default()).await) }, &runtime));
+            drop(
+                server
+                    .streams
+                    .tasks
+                    .spawn_on(async move { drop(self.run(Err(why), &mut Pledge::default()).await) }, &runtime),
+            );
         }
     }
 
@@ -290,7 +295,7 @@ impl Life {
                     let (mut way, count, copied) = match (way, read) {
                         (Way::Bare(bare), true) => {
                             let is_worth_it = length.is_none_or(|length| copies.of(offset, length) >= WORTH);
-                            let is_covered = is_worth_it && pledge.covers(&server, &file, &bare);
+                            let is_covered = is_worth_it && pledge.covers(&server, &file, &bare).await;
                             let how = (copies, is_covered);
                             let (bare, sent) =
                                 moving::to_peer(&file, bare, offset, length, how, pledge, &bounds).await?;

@@ -82,10 +82,21 @@ pub struct StreamLimits {
     pub least: u64,
     /// See `least`.
     pub within: Duration,
-    /// Whether the kernel is asked for leases on files that are sent (fcntl(2), F_SETLEASE), so that less of them is copied: who opens such a file for writing on this
-    /// machine then waits until the peer has taken what was sent of it, for 5 s at most. Not for a program that opens files
-    /// of its own exports in threads of its runtime: it would wait for itself.
-    pub kernel_leases: bool,
+    /// Where the kernel is asked for leases on files that are sent.
+    pub kernel_leases: Leasing,
+}
+
+/// Where the kernel is asked for leases on files that are sent (fcntl(2), F_SETLEASE), so that less of them is copied: who opens such a file for writing on this
+/// machine, or cuts it, then waits until the peer has taken what was sent of it, for 5 s at most. Not for a program that opens files of
+/// its own exports in threads of its runtime: it would wait for itself.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Leasing {
+    #[default]
+    Never,
+    /// Where what is sent is copied on its way, by a network card, say.
+    OnTheWire,
+    /// To peers on this machine as well, which may then get what was written to the file before they read what had come: for tests.
+    Everywhere,
 }
 
 impl Default for StreamLimits {
@@ -99,7 +110,7 @@ impl Default for StreamLimits {
             idle: Duration::from_secs(300),
             least: 64 * 1024,
             within: Duration::from_secs(600),
-            kernel_leases: false,
+            kernel_leases: Leasing::Never,
         }
     }
 }
