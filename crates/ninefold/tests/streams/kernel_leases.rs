@@ -1,8 +1,8 @@
 //! Files that are sent under a lease of the kernel (fcntl(2), F_SETLEASE), and who wants to change them meanwhile.
 
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -62,12 +62,11 @@ fn overwrites(path: PathBuf, len: u64) -> JoinHandle<()> {
 
 /// Whether an open for writing would have to wait.
 fn is_leased(bed: &Bed, name: &str) -> bool {
-    let opened = OpenOptions::new().write(true).custom_flags(rustix_nonblock()).open(bed.path(name));
+    let opened = OpenOptions::new()
+        .write(true)
+        .custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed())
+        .open(bed.path(name));
     opened.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
-}
-
-fn rustix_nonblock() -> i32 {
-    rustix::fs::OFlags::NONBLOCK.bits().cast_signed()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -118,28 +117,85 @@ async fn a_lease_ends_with_what_was_sent_and_with_its_connection() {
         s.open_file(2, &name, 0).await;
         let opened = s.stream_as(flags, 2, 0, SHORT).await.unwrap();
         let mut data = peer(&bed, &opened).await;
+        assert_eq!(soon("its end", s.end(opened.id, 0)).await, Ok((SHORT, opened.modrev)));
+        assert!(has_lease(&bed, &name), "{name}");
         if is_taken {
             soon("the data", data.read_exact(&mut vec![0; SHORT as usize])).await.unwrap();
         }
-        let data = if stays { Some(data) } else { None };
-        let free = async {
-            // To look would ask for it: F_SETLEASE for writing is refused while another has one for reading.
-            let file = File::open(bed.path(&name)).unwrap();
-            while std::fs::read_to_string("/proc/locks").unwrap().lines().any(|line| is_lease_of(line, &file)) {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        soon("the lease's end", free).await;
+        let data = Some(data).filter(|_| stays);
+        is_free(&bed, &name).await;
         assert!(!is_leased(&bed, &name));
         drop(data);
         assert!(s.ask("Tclunk tag 1 fid 2").await.starts_with("Rclunk"));
     }
 }
 
-/// Whether a line of /proc/locks (proc(5)) is a lease of this file.
-fn is_lease_of(line: &str, file: &File) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    line.contains(" LEASE ") && line.contains(&format!(":{} ", file.metadata().unwrap().ino()))
+/// Whether somebody has a lease on it, as /proc/locks (proc(5)) tells: to try would ask for it.
+fn has_lease(bed: &Bed, name: &str) -> bool {
+    let file = std::fs::metadata(bed.path(name)).unwrap();
+    let (major, minor) = (rustix::fs::major(file.dev()), rustix::fs::minor(file.dev()));
+    let number = format!(" {major:02x}:{minor:02x}:{} ", file.ino());
+    let locks = std::fs::read_to_string("/proc/locks").unwrap();
+    locks.lines().any(|line| line.contains(" LEASE ") && line.contains(&number))
+}
+
+async fn is_free(bed: &Bed, name: &str) {
+    let free = async {
+        while has_lease(bed, name) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    soon("the lease's end", free).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_peer_that_pauses_gets_all_where_nobody_wants_the_file() {
+    let bed = bed();
+    let mut s = bed.session("9P2000.L.n1", "host").await;
+    let mut waits = Vec::new();
+    for (fid, flags) in [(1, COPIED), (2, 0), (3, MORE | COPIED)] {
+        let name = fid.to_string();
+        let bytes = bed.file(&name, SHORT as usize);
+        s.open_file(fid, &name, 0).await;
+        let opened = s.stream_as(flags, fid, 0, SHORT).await.unwrap();
+        let mut data = peer(&bed, &opened).await;
+        assert_eq!(soon("its end", s.end(opened.id, 0)).await, Ok((SHORT, opened.modrev)));
+        data.shutdown().await.unwrap();
+        waits.push((bytes, data));
+    }
+    // Longer than one that takes nothing is waited for where somebody does.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    for (bytes, mut data) in waits {
+        assert!(all(&mut data).await.expect("an end, and no reset") == bytes);
+    }
+    bed.quiet().await;
+    for name in ["1", "2", "3"] {
+        is_free(&bed, name).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_written_behind_what_was_read_waits_until_that_is_taken() {
+    let bed = bed();
+    let bytes = bed.file("f", SHORT as usize);
+    let mut s = bed.session("9P2000.L.n1", "host").await;
+    s.open_file(1, "f", 0).await;
+    s.create(2, "g").await;
+    let read = s.stream_as(MORE | COPIED, 1, 0, SHORT).await.unwrap();
+    let mut data = peer(&bed, &read).await;
+    let write = s.stream(2, false, 0, 0).await.unwrap();
+    data.write_all(&[&opening(&write.token)[..], b"written"].concat()).await.unwrap();
+    assert_eq!(soon("its end", s.end(read.id, 0)).await, Ok((SHORT, read.modrev)));
+    assert!(has_lease(&bed, "f"));
+    let mut got = vec![0; SHORT as usize];
+    soon("the data", data.read_exact(&mut got)).await.unwrap();
+    assert!(got == bytes);
+    bed.has("what was written", "g", b"written").await;
+    // The connection goes on, and nobody waits for the file any more.
+    assert!(!has_lease(&bed, "f"));
+    soon("who writes", overwrites(bed.path("f"), SHORT)).await.unwrap();
+    data.shutdown().await.unwrap();
+    assert_eq!(s.end(write.id, 0).await.unwrap().0, 7);
 }
 
 #[tokio::test(flavor = "multi_thread")]

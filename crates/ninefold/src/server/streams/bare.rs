@@ -5,11 +5,12 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use nix::libc;
+use rustix::io::fcntl_dupfd_cloexec;
 use rustix::net::sockopt::{set_socket_linger, set_tcp_nodelay, socket_error};
 use rustix::net::{RecvFlags, Shutdown, getpeername, getsockname, recv, shutdown};
 use tokio::net::TcpStream;
@@ -86,13 +87,9 @@ impl Bare {
         Some((SocketAddr::try_from(local).ok()?, SocketAddr::try_from(peer).ok()?))
     }
 
-    /// Bytes that its peer has not acknowledged, an end among them (tcp(7), SIOCOUTQ); `None` where that is not told.
-    pub fn untaken(&self) -> Option<usize> {
-        let mut bytes: libc::c_int = 0;
-        let tcp = self.tcp()?;
-        // SAFETY: the descriptor is open, and the kernel writes an int where one is.
-        let result = unsafe { libc::ioctl(tcp.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
-        if result == 0 { usize::try_from(bytes).ok() } else { None }
+    /// A copy of the descriptor. Until it is dropped the connection is not closed.
+    pub fn copy(&self) -> io::Result<OwnedFd> {
+        Ok(fcntl_dupfd_cloexec(self, 0)?)
     }
 
     /// What went wrong on it.
@@ -134,6 +131,19 @@ impl Bare {
     pub fn linger(&self, time: Option<Duration>) {
         // A socket on which it cannot be set is gone already.
         let _ = self.tcp().map(|tcp| set_socket_linger(tcp, time));
+    }
+}
+
+/// Bytes that the peer of a TCP connection has not acknowledged, an end among them (tcp(7), SIOCOUTQ); none where it is no connection any more: what lay in it was
+/// thrown away. `None` where that is not told.
+pub(super) fn untaken(tcp: BorrowedFd<'_>) -> Option<usize> {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the descriptor is open, and the kernel writes an int where one is.
+    let result = unsafe { libc::ioctl(tcp.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    match usize::try_from(bytes) {
+        Ok(1..) if getpeername(tcp).is_err() => Some(0),
+        Ok(bytes) if result == 0 => Some(bytes),
+        _ => None,
     }
 }
 

@@ -4,24 +4,28 @@
 //! task that is lost or the end of the process, gives its peer no end that could be taken for that of a whole file. A Unix socket
 //! has no reset.
 
-use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use ninefold_proto::Error;
+use rustix::io::fcntl_dupfd_cloexec;
 use rustix::net::sockopt::set_socket_linger;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-use super::bare::Bare;
-use super::kernel_lease::{PATIENCE, Pledge, is_taken};
+use super::bare::{Bare, untaken};
+use super::kernel_lease::Pledge;
 use super::life::{Bounds, of_peer};
 use crate::server::sock_diag;
 use crate::transport::Stream;
 
 /// Bytes that are taken of a connection that ends: more tokens than anybody sends ahead.
 const UNREAD: u64 = 64 * 1024;
+
+/// Time between two looks whether a pledge is still needed.
+const MOMENT: Duration = Duration::from_secs(1);
 
 /// What carries the bytes of a stream.
 pub(super) enum Way {
@@ -69,9 +73,9 @@ impl Way {
         matches!(self, Way::Bare(bare @ Bare::Unwatched(_)) if bare.is_at_its_end())
     }
 
-    /// Where it is, and its peer, of one that the kernel moves bytes on, as long as one of both has not ended it.
-    pub fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
-        if let Way::Bare(bare) = self { bare.ends() } else { None }
+    /// A copy of its descriptor, where the kernel moves its bytes.
+    pub fn copy(&self) -> Option<OwnedFd> {
+        if let Way::Bare(bare) = self { bare.copy().ok() } else { None }
     }
 
     /// The connection, where nobody watches it.
@@ -121,7 +125,7 @@ impl Way {
 
 /// Ends a connection on which nothing more is sent, and takes what comes until the peer has ended it too: a socket that is closed while something
 /// lies in it unread is reset, and the peer loses what it has not taken yet. So that is waited for while the peer takes some of it in each
-/// `step`, `longest` in all, and not behind `hurry`. With a pledge it is closed by an end only when all of it is taken, and else reset.
+/// `step`, `longest` in all, and not behind `hurry`. With a pledge it is closed by an end when all of it is taken, for which it is waited `longest`, and else reset.
 pub(super) async fn let_end(
     mut stream: Stream,
     pledge: &mut Pledge,
@@ -138,6 +142,7 @@ pub(super) async fn let_end(
         Stream::Tls(sealed) => sealed.tcp(),
         _ => None,
     };
+    let outlet = if is_pledged { tcp.and_then(|tcp| fcntl_dupfd_cloexec(tcp, 0).ok()) } else { None };
     let ends = tcp.and_then(|tcp| Some((tcp.local_addr().ok()?, tcp.peer_addr().ok()?)));
     let end = async {
         stream.shutdown().await?;
@@ -147,10 +152,13 @@ pub(super) async fn let_end(
     let taken = async {
         let (began, mut least) = (Instant::now(), u64::MAX);
         while began.elapsed() < longest {
-            tokio::time::sleep(step).await;
-            let left = ends.and_then(|(local, peer)| sock_diag::untaken(local, peer).ok().flatten()).unwrap_or(0);
-            // Nothing is left, or it takes nothing.
-            if left == 0 || left >= least {
+            tokio::time::sleep(if is_pledged { step.min(MOMENT) } else { step }).await;
+            let left = match &outlet {
+                Some(outlet) => untaken(outlet.as_fd()).unwrap_or(usize::MAX) as u64,
+                None => ends.and_then(|(local, peer)| sock_diag::untaken(local, peer).ok().flatten()).unwrap_or(0),
+            };
+            // Nothing is left, or it takes nothing: the kernel gives it the rest, if nobody is to see to that.
+            if left == 0 || !is_pledged && left >= least {
                 return;
             }
             least = left;
@@ -162,21 +170,22 @@ pub(super) async fn let_end(
             biased;
             _ = end => {
                 // Its peer may have ended its direction alone.
-                if is_pledged && !is_taken(ends, Duration::ZERO).await {
+                if is_pledged && outlet.as_ref().is_some_and(|outlet| untaken(outlet.as_fd()) != Some(0)) {
                     taken.await;
                 }
             }
             () = &mut taken => {}
         }
     };
-    let is_asked_back = tokio::select! {
+    tokio::select! {
         biased;
-        () = hurry => false,
-        () = pledge.asked_back() => true,
-        () = ended => false,
-    };
-    let time = if is_asked_back { PATIENCE } else { Duration::ZERO };
-    if is_pledged && pledge.redeem(ends, time).await.is_ok() {
+        () = hurry => {}
+        () = pledge.asked_back() => {}
+        () = ended => {}
+    }
+    if let (true, Some(outlet)) = (is_pledged, outlet)
+        && pledge.redeem(&outlet).await.is_ok()
+    {
         by_end(&stream);
     }
 }

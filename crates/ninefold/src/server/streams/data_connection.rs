@@ -1,6 +1,6 @@
 //! A data connection: the streams that it carries, one behind another, and its end.
 
-use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,7 +12,7 @@ use tracing::debug;
 
 use super::closing::Way;
 use super::greeting::{Ear, Heard, Opening, Waits, claim, hear};
-use super::kernel_lease::{PATIENCE, Pledge};
+use super::kernel_lease::Pledge;
 use super::life::{Life, Next, aborted, of_peer};
 use super::places::Place;
 use super::port::Port;
@@ -83,15 +83,16 @@ async fn next(server: &Server, way: Way, pledge: &mut Pledge, peer: &Peer) -> Op
             if can_be_left(&way, pledge) {
                 return None;
             }
-            let (ends, was_pledged) = (way.ends(), pledge.is_held());
+            let was_pledged = pledge.is_held();
+            let outlet = if was_pledged { way.copy() } else { None };
             let deadline = Instant::now() + idle;
             let (heard, way) = if let Some(tcp) = way.unwatched() {
                 let hears = hear(server, Ear::Unwatched(tcp), &waits, deadline, opening);
-                (redeeming(hears, pledge, ends).await, way)
+                (redeeming(hears, pledge, outlet).await, way)
             } else {
                 let mut stream = way.into_stream().ok()?;
                 let hears = hear(server, Ear::Stream(&mut stream), &waits, deadline, opening);
-                (redeeming(hears, pledge, ends).await, Way::from(stream))
+                (redeeming(hears, pledge, outlet).await, Way::from(stream))
             };
             // Dropped now, it is reset: the peer did not take what it had to.
             let heard = heard?;
@@ -102,10 +103,14 @@ async fn next(server: &Server, way: Way, pledge: &mut Pledge, peer: &Peer) -> Op
         }
     };
     match heard {
-        Heard::Stream(said) => match claim(server, way, peer, &said, &waits).await {
-            Ok(another) => return Some(another),
-            Err(back) => way = back?,
-        },
+        Heard::Stream(said) => {
+            let outlet = if pledge.is_held() { way.copy() } else { None };
+            // One that came before its Tstream waits for that.
+            match redeeming(claim(server, way, peer, &said, &waits), pledge, outlet).await? {
+                Ok(another) => return Some(another),
+                Err(back) => way = back?,
+            }
+        }
         Heard::Session(bytes) if bytes.is_empty() => {
             if can_be_left(&way, pledge) {
                 return None;
@@ -123,7 +128,9 @@ async fn next(server: &Server, way: Way, pledge: &mut Pledge, peer: &Peer) -> Op
         }
         Heard::Ended => {}
     }
-    pledge.end_if_taken(&way);
+    if let Way::Bare(bare) = &way {
+        pledge.end_if_taken(bare);
+    }
     way.pause(pledge);
     end(server, way.into_stream().ok()?, pledge, waits).await;
     None
@@ -135,7 +142,9 @@ fn can_be_left(way: &Way, pledge: &mut Pledge) -> bool {
         return false;
     }
     if pledge.is_held() {
-        pledge.end_if_taken(way);
+        if let Way::Bare(bare) = way {
+            pledge.end_if_taken(bare);
+        }
         if pledge.is_held() {
             return false;
         }
@@ -144,25 +153,26 @@ fn can_be_left(way: &Way, pledge: &mut Pledge) -> bool {
     true
 }
 
-/// What is heard; meanwhile the pledge ends, when it is asked back or a moment is over. `None` where it is asked back and the peer takes nothing: the connection is to be closed.
-async fn redeeming<T>(
-    hears: impl Future<Output = T>,
-    pledge: &mut Pledge,
-    ends: Option<(SocketAddr, SocketAddr)>,
-) -> Option<T> {
-    let mut hears = pin!(hears);
-    while pledge.is_held() {
+/// What comes of `waits`; meanwhile the pledge ends, when it is asked back or a moment is over. `None` where it is asked back and the peer takes nothing: the connection is to
+/// be closed. `outlet` is a copy of its descriptor; a pledge without one stays.
+async fn redeeming<T>(waits: impl Future<Output = T>, pledge: &mut Pledge, outlet: Option<OwnedFd>) -> Option<T> {
+    let mut waits = pin!(waits);
+    while let (true, Some(outlet)) = (pledge.is_held(), &outlet) {
         tokio::select! {
             biased;
-            heard = &mut hears => return Some(heard),
+            came = &mut waits => return Some(came),
             _ = timeout(MOMENT, pledge.asked_back()) => {}
         }
-        let time = if pledge.is_asked_back() { PATIENCE } else { Duration::ZERO };
-        if pledge.redeem(ends, time).await.is_err() && pledge.is_asked_back() {
-            return None;
+        pledge.end_if_taken(outlet);
+        if pledge.is_asked_back() {
+            tokio::select! {
+                biased;
+                redeemed = pledge.redeem(outlet) => redeemed.ok()?,
+                came = &mut waits => return Some(came),
+            }
         }
     }
-    Some(hears.await)
+    Some(waits.await)
 }
 
 /// Parts with a data connection whose last stream went well, and in which tokens of others may lie. It is closed by an end, when its peer has taken

@@ -16,13 +16,15 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use ninefold_proto::{Errno, Error};
 use nix::libc;
 use rustix::fs::fstat;
+use rustix::net::{getpeername, getsockname};
+use rustix::process::getpid;
 use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, sleep};
@@ -30,10 +32,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use super::Leasing;
-use super::bare::Bare;
-use super::closing::Way;
+use super::bare::{Bare, untaken};
 use super::descriptor::Descriptor;
-use crate::server::{Answer, Server, egress, sock_diag};
+use crate::server::{Answer, Server, egress};
 
 /// Bytes that are not copied for which a lease is worth its calls.
 pub(super) const WORTH: u64 = 64 * 1024;
@@ -44,16 +45,20 @@ const ASKS: libc::c_int = libc::SIGURG;
 /// Sets the signal (linux/fcntl.h); the same on every architecture, and not known to `libc`.
 const F_SETSIG: libc::c_int = 10;
 
-/// How long who asks waits at most for a peer.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+/// Sets who gets it (linux/fcntl.h).
+const F_SETOWN: libc::c_int = 8;
+
+/// How long who asks waits at most for a peer that takes some, and for one that takes nothing: longer than it takes to send a lost packet again (RFC 6298).
+const PATIENCE: Duration = Duration::from_secs(15);
+const STILL: Duration = Duration::from_secs(3);
 
 /// The kernel takes a lease away, whatever lies in sockets, after a time of its own (proc(5), lease-break-time): where that is less than so many times `PATIENCE` none is taken.
 const MARGIN: u32 = 2;
 
-/// For so long a file that was asked for is not leased again.
+/// For so long a file that was asked for is not leased again, nor any for a peer that did not take what it had to.
 const RESPITE: Duration = Duration::from_secs(60);
 
-/// Files that this is remembered of; others are leased again at once.
+/// Files that this is remembered of. Where there are more none is leased.
 const RESPITES: usize = 1024;
 
 /// For so long it is believed how what goes from here to there leaves.
@@ -87,7 +92,7 @@ struct Table {
     held: HashMap<RawFd, Weak<KernelLease>>,
     /// When a file was asked for last.
     asked: HashMap<FileId, Instant>,
-    /// Whether what leaves for an address, from another, is copied, and since when that is known.
+    /// Whether what leaves for an address, from another, is copied, and until when that is believed.
     ways: HashMap<(IpAddr, IpAddr), (bool, Instant)>,
     /// Somebody listens; `None`: nobody has tried to.
     hears: Option<bool>,
@@ -99,7 +104,21 @@ fn lock(table: &Mutex<Table>) -> MutexGuard<'_, Table> {
 
 impl Table {
     fn is_in_respite(&self, id: FileId, now: Instant) -> bool {
-        self.asked.get(&id).is_some_and(|&asked| now.saturating_duration_since(asked) < RESPITE)
+        match self.asked.get(&id) {
+            Some(&asked) => now.saturating_duration_since(asked) < RESPITE,
+            // It may have been among those that there was no room for.
+            None => self.asked.len() >= RESPITES,
+        }
+    }
+
+    fn believe(&mut self, way: (IpAddr, IpAddr), is_copied: bool, time: Duration) {
+        let now = Instant::now();
+        if self.ways.len() >= WAYS {
+            self.ways.retain(|_, (_, until)| now < *until);
+        }
+        if self.ways.len() < WAYS {
+            self.ways.insert(way, (is_copied, now + time));
+        }
     }
 
     fn was_asked_for(&mut self, id: FileId, now: Instant) {
@@ -177,8 +196,15 @@ impl KernelLeases {
                 if table.is_in_respite(id, Instant::now()) {
                     return None;
                 }
+                // The process, as a thread may end before it is asked.
+                command(fd, F_SETOWN, getpid().as_raw_nonzero().get()).ok()?;
                 command(fd, F_SETSIG, ASKS).ok()?;
                 command(fd, libc::F_SETLEASE, libc::F_RDLCK).ok()?;
+                if !is_leased(fd) {
+                    // It is one of before that somebody has asked for, and that nobody has given up yet.
+                    let _ = command(fd, libc::F_SETLEASE, libc::F_UNLCK);
+                    return None;
+                }
                 let asked_back = CancellationToken::new();
                 let lease = Arc::new(KernelLease { file: file.clone(), id, asked_back, table: self.0.clone() });
                 table.held.insert(fd.as_raw_fd(), Arc::downgrade(&lease));
@@ -194,28 +220,22 @@ impl KernelLeases {
     async fn is_copied(&self, (local, peer): (SocketAddr, SocketAddr)) -> bool {
         let way = (local.ip(), peer.ip());
         let known = lock(&self.0).ways.get(&way).copied();
-        if let Some((is_copied, since)) = known
-            && since.elapsed() < WAY
+        if let Some((is_copied, until)) = known
+            && Instant::now() < until
         {
             return is_copied;
         }
         // Who cannot be told stays on the safe side.
         let look = Answer::briefly(move || Ok(egress::is_copied(local, peer).unwrap_or(false)));
         let is_copied = look.wait().await.unwrap_or(false);
-        let mut table = lock(&self.0);
-        if table.ways.len() >= WAYS {
-            table.ways.clear();
-        }
-        table.ways.insert(way, (is_copied, Instant::now()));
+        lock(&self.0).believe(way, is_copied, WAY);
         is_copied
     }
 
     /// Tells those that have a lease that somebody waits for; whether there are any.
     fn ask_back(&self) -> bool {
         let held: Vec<Arc<KernelLease>> = lock(&self.0).held.values().filter_map(Weak::upgrade).collect();
-        let is_asked = |lease: &Arc<KernelLease>| {
-            !lease.is_asked_back() && command(lease.file.fd(), libc::F_GETLEASE, 0) != Ok(libc::F_RDLCK)
-        };
+        let is_asked = |lease: &Arc<KernelLease>| !lease.is_asked_back() && !is_leased(lease.file.fd());
         let asked: Vec<_> = held.iter().filter(|lease| is_asked(lease)).collect();
         for lease in &asked {
             debug!(?lease, "a file that is sent is wanted for writing");
@@ -242,6 +262,11 @@ impl KernelLeases {
         }
         table.hears == Some(true)
     }
+}
+
+/// Whether there is a lease on an open file that nobody has asked for.
+fn is_leased(file: BorrowedFd<'_>) -> bool {
+    command(file, libc::F_GETLEASE, 0) == Ok(libc::F_RDLCK)
 }
 
 /// Whether the kernel waits for longer than a peer is waited for.
@@ -302,7 +327,7 @@ impl Pledge {
 
     /// Whether what is sent of this file is kept from change: by the pledge that there is, or a new one.
     pub async fn covers(&mut self, server: &Arc<Server>, file: &Arc<dyn Descriptor>, bare: &Bare) -> bool {
-        self.end_if_none_is_left(bare);
+        self.end_if_taken(bare);
         match &self.0 {
             Some(lease) => lease.is_of(&**file) && !lease.is_asked_back(),
             None => {
@@ -325,21 +350,20 @@ impl Pledge {
     }
 
     /// It is over where the peer has taken all.
-    pub fn end_if_taken(&mut self, way: &Way) {
-        if let Way::Bare(bare) = way {
-            self.end_if_none_is_left(bare);
-        }
-    }
-
-    fn end_if_none_is_left(&mut self, bare: &Bare) {
-        if self.is_held() && bare.untaken() == Some(0) {
+    pub fn end_if_taken(&mut self, outlet: &impl AsFd) {
+        if self.is_held() && untaken(outlet.as_fd()) == Some(0) {
             self.0 = None;
         }
     }
 
-    /// Waits, so long at most, until the peer has taken all; then it is over. An error where it does not: the connection is to be reset.
-    pub async fn redeem(&mut self, ends: Option<(SocketAddr, SocketAddr)>, time: Duration) -> Result<(), Error> {
-        if self.is_held() && !is_taken(ends, time).await {
+    /// Waits until the peer has taken all; then it is over. An error where that takes too long: the connection is to be reset.
+    pub async fn redeem(&mut self, outlet: &impl AsFd) -> Result<(), Error> {
+        let Some(lease) = &self.0 else { return Ok(()) };
+        let outlet = outlet.as_fd();
+        if !is_taken(outlet).await {
+            if let Some(way) = way(outlet) {
+                lock(&lease.table).believe(way, false, RESPITE);
+            }
             return Err(Error::with_text(
                 Errno::ETIMEDOUT,
                 "another program waits to write the file, and the peer has not taken what was sent of it",
@@ -350,21 +374,146 @@ impl Pledge {
     }
 }
 
-/// Whether a peer has all that was sent, within so long. `ends`: where the socket is, and its peer; `None` where both have ended it.
-pub(super) async fn is_taken(ends: Option<(SocketAddr, SocketAddr)>, time: Duration) -> bool {
-    let Some((local, peer)) = ends else { return true };
+/// From where to where a connection leads.
+fn way(tcp: BorrowedFd<'_>) -> Option<(IpAddr, IpAddr)> {
+    let (local, peer) = (getsockname(tcp).ok()?, getpeername(tcp).ok()??);
+    Some((SocketAddr::try_from(local).ok()?.ip(), SocketAddr::try_from(peer).ok()?.ip()))
+}
+
+/// Whether a peer takes all that was sent to it before it has been waited for too long.
+async fn is_taken(outlet: BorrowedFd<'_>) -> bool {
     let (began, mut step) = (Instant::now(), LOOK_FIRST);
+    let (mut least, mut since) = (usize::MAX, began);
     loop {
-        let look = Answer::briefly(move || Ok(sock_diag::untaken(local, peer).ok()));
-        // One that the kernel does not know has come to its end.
-        if let Ok(Some(None | Some(0))) = look.wait().await {
+        let left = untaken(outlet).unwrap_or(usize::MAX);
+        if left == 0 {
             return true;
         }
-        let left = time.saturating_sub(began.elapsed());
-        if left.is_zero() {
+        if left < least {
+            (least, since) = (left, Instant::now());
+        }
+        if since.elapsed() >= STILL || began.elapsed() >= PATIENCE {
             return false;
         }
-        sleep(step.min(left)).await;
+        sleep(step).await;
         step = (step * 2).min(LOOK_LAST);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{File, OpenOptions};
+    use std::os::unix::fs::OpenOptionsExt;
+
+    use super::*;
+
+    struct Plain(File);
+
+    impl Descriptor for Plain {
+        fn fd(&self) -> BorrowedFd<'_> {
+            self.0.as_fd()
+        }
+
+        fn as_user(&self, call: &mut dyn FnMut() -> Result<(), Error>) -> Result<(), Error> {
+            call()
+        }
+
+        fn is_slow(&self) -> bool {
+            false
+        }
+
+        fn can_be_leased(&self) -> bool {
+            true
+        }
+    }
+
+    /// A file in memory, which every machine's kernel leases, and which nobody has open for writing.
+    fn file() -> (tempfile::TempPath, Arc<dyn Descriptor>) {
+        let path = tempfile::NamedTempFile::new_in("/dev/shm").unwrap().into_temp_path();
+        let file = open(&path);
+        (path, file)
+    }
+
+    fn open(path: &tempfile::TempPath) -> Arc<dyn Descriptor> {
+        Arc::new(Plain(File::open(path).unwrap()))
+    }
+
+    /// Somebody wants to write it, without a wait.
+    fn ask(path: &tempfile::TempPath) -> io::Result<File> {
+        OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(path)
+    }
+
+    /// What comes by the signal is nothing to a process in which nobody listens.
+    fn leases() -> KernelLeases {
+        KernelLeases::default()
+    }
+
+    #[test]
+    fn an_open_file_is_leased_until_the_last_of_those_that_have_its_lease_drops_it() {
+        let leases = leases();
+        let (path, file) = file();
+        let (first, second) = (leases.take(&file).unwrap(), leases.take(&file).unwrap());
+        assert!(Arc::ptr_eq(&first, &second));
+        // Opened again it has one of its own.
+        let again = open(&path);
+        let third = leases.take(&again).unwrap();
+        assert!(!Arc::ptr_eq(&first, &third));
+        drop(first);
+        assert!(is_leased(file.fd()));
+        drop(second);
+        assert!(!is_leased(file.fd()) && is_leased(again.fd()));
+        drop(third);
+        assert!(!is_leased(again.fd()) && lock(&leases.0).held.is_empty());
+        assert!(ask(&path).is_ok());
+    }
+
+    #[test]
+    fn the_process_is_asked_whichever_of_its_threads_took_the_lease() {
+        let (leases, (_path, file)) = (leases(), file());
+        let lease = std::thread::scope(|scope| scope.spawn(|| leases.take(&file)).join().unwrap().unwrap());
+        assert_eq!(command(lease.file.fd(), libc::F_GETOWN, 0), Ok(getpid().as_raw_nonzero().get()));
+    }
+
+    #[test]
+    fn what_was_asked_for_is_told_to_those_that_have_it_and_not_leased_again_for_a_while() {
+        let leases = leases();
+        let ((path, file), (_other_path, other)) = (file(), file());
+        let (lease, others) = (leases.take(&file).unwrap(), leases.take(&other).unwrap());
+        assert!(!leases.ask_back() && !lease.is_asked_back());
+        assert_eq!(ask(&path).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        assert!(leases.ask_back() && lease.is_asked_back() && !others.is_asked_back());
+        assert!(!leases.ask_back(), "it is told once");
+        assert!(leases.take(&file).is_none() && !lock(&leases.0).held.is_empty());
+        drop(lease);
+        assert!(leases.take(&file).is_none() && leases.take(&open(&path)).is_none());
+        assert!(leases.take(&other).is_some());
+        let began = Instant::now();
+        let mut table = Table::default();
+        table.was_asked_for((1, 1), began);
+        assert!(table.is_in_respite((1, 1), began) && !table.is_in_respite((1, 2), began));
+        assert!(!table.is_in_respite((1, 1), began + RESPITE));
+    }
+
+    #[test]
+    fn what_somebody_has_open_for_writing_is_not_leased() {
+        let leases = leases();
+        let (path, file) = file();
+        let writer = ask(&path).unwrap();
+        assert!(leases.take(&file).is_none());
+        drop(writer);
+        assert!(leases.take(&file).is_some());
+    }
+
+    #[test]
+    fn no_more_files_are_remembered_than_there_is_room_for() {
+        let (began, mut table) = (Instant::now(), Table::default());
+        for n in 0..RESPITES as u64 {
+            table.was_asked_for((1, n), began);
+        }
+        assert!(!table.is_in_respite((1, 1), began + RESPITE) && table.is_in_respite((2, 1), began));
+        table.was_asked_for((2, 1), began);
+        assert!(table.asked.len() == RESPITES);
+        table.was_asked_for((2, 1), began + RESPITE);
+        assert!(table.is_in_respite((2, 1), began + RESPITE) && table.asked.len() == 1);
     }
 }

@@ -333,6 +333,11 @@ fn run(poll: &OwnedFd, lender: &Lender) {
                     job.leave(poll, lender, Some(Ok(())));
                 }
                 for job in new {
+                    if job.is_asked_back() {
+                        // That may have been told before it was here.
+                        job.end(lender, Ok(()));
+                        continue;
+                    }
                     let out = epoll::EventFlags::OUT;
                     match epoll::add(poll, &job.socket, epoll::EventData::new_u64(next), out) {
                         Ok(()) => drop(jobs.insert(next, job)),
@@ -427,18 +432,18 @@ impl Job {
         match ended {
             Some(result) if !self.is_given_up() => self.end(lender, result),
             _ => {
-                let Job { file, socket, runtime, .. } = self;
+                let Job { file, socket, lease, runtime, .. } = self;
                 drop(socket);
                 // The last close of a file that was removed may take long.
-                drop(runtime.spawn_blocking(move || drop(file)));
+                drop(runtime.spawn_blocking(move || drop((file, lease))));
             }
         }
     }
 
     fn end(self, lender: &Lender, result: Result<(), Error>) {
-        let Job { file, socket, lent, done, is_handed_out, .. } = self;
-        // Before it is told: who waits has another, and closes the last one where that may take long.
-        drop(file);
+        let Job { file, socket, lent, lease, done, is_handed_out, .. } = self;
+        // Before it is told: who waits has others, and closes the last one where that may take long.
+        drop((file, lease));
         let result = result.map(|()| (socket, lent));
         // Where nobody waits the socket is closed, by a reset as it was set before.
         match is_handed_out {

@@ -280,6 +280,14 @@ impl Life {
         let goes_on = |count| more && length == Some(count);
         // So much of it may still lie in the socket.
         let mut lies_in_socket = 0;
+        // Where nothing is sent by pages nobody sees to what lies in the connection from a stream before.
+        let sends_pages = read && matches!(moves, Moves::InKernel(_));
+        let arrived = match arrived {
+            Ok(Way::Bare(bare)) if !sends_pages => {
+                bounds.unless_aborted(pledge.redeem(&bare)).await.map(|()| Way::Bare(bare))
+            }
+            arrived => arrived,
+        };
         // What fails drops its connection, which resets it, before anything else is waited for.
         let moved = match moves {
             Moves::InKernel(file) => {
@@ -294,7 +302,8 @@ impl Life {
                     };
                     let (mut way, count, copied) = match (way, read) {
                         (Way::Bare(bare), true) => {
-                            let is_worth_it = length.is_none_or(|length| copies.of(offset, length) >= WORTH);
+                            let is_long = length.is_none_or(|length| copies.of(offset, length) >= WORTH);
+                            let is_worth_it = copies != Copies::None && is_long;
                             let is_covered = is_worth_it && pledge.covers(&server, &file, &bare).await;
                             let how = (copies, is_covered);
                             let (bare, sent) =

@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use super::bare::Bare;
 use super::copied::Copied;
 use super::descriptor::Descriptor;
-use super::kernel_lease::{PATIENCE, Pledge};
+use super::kernel_lease::Pledge;
 use super::lending::LEAST as LEAST_LENT;
 use super::life::{Bounds, cut_short, of_peer};
 use super::mark::Mark;
@@ -149,7 +149,7 @@ pub(super) async fn to_peer(
     while at < end {
         if pledge.is_asked_back() {
             bare.send_rest();
-            bounds.unless_aborted(pledge.redeem(bare.ends(), PATIENCE)).await?;
+            bounds.unless_aborted(pledge.redeem(&bare)).await?;
             bare.fill_segments();
         }
         let copies = if is_covered && pledge.is_held() { Copies::None } else { asked };

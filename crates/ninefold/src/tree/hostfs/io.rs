@@ -165,7 +165,9 @@ impl OpenFile {
 
     /// Whether the kernel keeps all from changing it that have it open, while there is a lease on it.
     pub(super) fn can_be_leased(&self) -> bool {
-        !self.slow && fstatfs(&self.fd).is_ok_and(|fs| LEASED.contains(&fs.f_type))
+        let Flow::Plain { leased, .. } = &self.flow else { return false };
+        let look = || fstatfs(&self.fd).is_ok_and(|fs| LEASED.contains(&fs.f_type));
+        !self.slow && *leased.get_or_init(look)
     }
 
     fn read_plain(self: &Arc<OpenFile>, mut buffer: Buffer, offset: u64, count: usize) -> Answer<Bytes> {

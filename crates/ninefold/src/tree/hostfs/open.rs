@@ -169,6 +169,8 @@ pub(super) enum Flow {
         nowait_write: AtomicBool,
         /// It is of a file system in memory; looked at when that is first asked.
         in_memory: OnceLock<bool>,
+        /// The kernel may have a lease on it; looked at likewise.
+        leased: OnceLock<bool>,
         /// A write ends in this machine's page cache: no O_SYNC, no other machine's file system.
         buffered: bool,
         /// O_DIRECT is set.
@@ -308,6 +310,7 @@ impl HostFile {
                     nowait_read: AtomicBool::new(fast),
                     nowait_write: AtomicBool::new(fast && !synced && !self.session.export.without_nowait.is(dev)),
                     in_memory: OnceLock::new(),
+                    leased: OnceLock::new(),
                     buffered: fast && !synced,
                     direct: AtomicBool::new(direct),
                     splices: AtomicBool::new(kind == FileType::RegularFile),
