@@ -31,6 +31,7 @@ pub const UNSAFE_FILES: &[&str] = &[
     "crates/ninefold-capi/src/stdio.rs",   // what C calls
     "crates/ninefold-capi/src/stream_io.rs", // what C calls
     "crates/ninefold-capi/src/unix_io.rs", // what C calls
+    "crates/ninefold/src/server/streams/calls.rs", // fcntl(2) and ioctl(2) with numbers
     "crates/ninefold-stream/src/backplane/core.rs", // what a lock guards
     "crates/ninefold-stream/src/backplane/output.rs", // memory that regions are written in, read once they are free
     "crates/ninefold-stream/src/fault.rs", // the handler of SIGBUS

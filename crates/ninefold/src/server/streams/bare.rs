@@ -5,16 +5,16 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use nix::libc;
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::net::sockopt::{set_socket_linger, set_tcp_nodelay, socket_error};
 use rustix::net::{RecvFlags, Shutdown, getpeername, getsockname, recv, shutdown};
 use tokio::net::TcpStream;
 
+use super::calls;
 use crate::transport::{Socket, Stream};
 
 #[derive(Debug)]
@@ -134,16 +134,12 @@ impl Bare {
     }
 }
 
-/// Bytes that the peer of a TCP connection has not acknowledged, an end among them (tcp(7), SIOCOUTQ); none where it is no connection any more: what lay in it was
-/// thrown away. `None` where that is not told.
+/// Bytes that the peer of a TCP connection has not acknowledged, an end among them; none where it is no connection any more: what lay in it was thrown away.
+/// `None` where that is not told.
 pub(super) fn untaken(tcp: BorrowedFd<'_>) -> Option<usize> {
-    let mut bytes: libc::c_int = 0;
-    // SAFETY: the descriptor is open, and the kernel writes an int where one is.
-    let result = unsafe { libc::ioctl(tcp.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
-    match usize::try_from(bytes) {
+    match calls::unacknowledged(tcp) {
         Ok(1..) if getpeername(tcp).is_err() => Some(0),
-        Ok(bytes) if result == 0 => Some(bytes),
-        _ => None,
+        told => told.ok(),
     }
 }
 

@@ -14,7 +14,6 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -33,6 +32,7 @@ use tracing::debug;
 
 use super::Leasing;
 use super::bare::{Bare, untaken};
+use super::calls::command;
 use super::descriptor::Descriptor;
 use crate::server::{Answer, Server, egress};
 
@@ -266,20 +266,13 @@ impl KernelLeases {
 
 /// Whether there is a lease on an open file that nobody has asked for.
 fn is_leased(file: BorrowedFd<'_>) -> bool {
-    command(file, libc::F_GETLEASE, 0) == Ok(libc::F_RDLCK)
+    command(file, libc::F_GETLEASE, 0).is_ok_and(|lease| lease == libc::F_RDLCK)
 }
 
 /// Whether the kernel waits for longer than a peer is waited for.
 fn is_patient() -> bool {
     let time = std::fs::read_to_string("/proc/sys/fs/lease-break-time").ok();
     time.and_then(|time| time.trim().parse().ok()).is_some_and(|time| Duration::from_secs(time) >= PATIENCE * MARGIN)
-}
-
-/// One of fcntl(2)'s commands whose argument is a number.
-fn command(file: BorrowedFd<'_>, command: libc::c_int, argument: libc::c_int) -> Result<libc::c_int, io::ErrorKind> {
-    // SAFETY: the descriptor is open, and these commands touch no memory of this process.
-    let result = unsafe { libc::fcntl(file.as_raw_fd(), command, argument) };
-    if result < 0 { Err(io::Error::last_os_error().kind()) } else { Ok(result) }
 }
 
 /// Who listens. Dropped, with its runtime, say, it leaves nobody with a lease of which nothing would be heard.
@@ -403,9 +396,13 @@ async fn is_taken(outlet: BorrowedFd<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use std::fs::{File, OpenOptions};
+    use std::io;
     use std::os::unix::fs::OpenOptionsExt;
 
     use super::*;
+
+    /// linux/fcntl.h.
+    const F_GETOWN: libc::c_int = 9;
 
     struct Plain(File);
 
@@ -471,7 +468,7 @@ mod tests {
     fn the_process_is_asked_whichever_of_its_threads_took_the_lease() {
         let (leases, (_path, file)) = (leases(), file());
         let lease = std::thread::scope(|scope| scope.spawn(|| leases.take(&file)).join().unwrap().unwrap());
-        assert_eq!(command(lease.file.fd(), libc::F_GETOWN, 0), Ok(getpid().as_raw_nonzero().get()));
+        assert_eq!(command(lease.file.fd(), F_GETOWN, 0).unwrap(), getpid().as_raw_nonzero().get());
     }
 
     #[test]

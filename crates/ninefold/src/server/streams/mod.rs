@@ -14,6 +14,7 @@
 //! while anything is waited for.
 
 mod bare;
+mod calls;
 mod closing;
 mod conveying;
 mod copied;
