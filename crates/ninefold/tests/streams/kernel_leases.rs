@@ -187,6 +187,8 @@ async fn what_is_written_behind_what_was_read_waits_until_that_is_taken() {
     data.write_all(&[&opening(&write.token)[..], b"written"].concat()).await.unwrap();
     assert_eq!(soon("its end", s.end(read.id, 0)).await, Ok((SHORT, read.modrev)));
     assert!(has_lease(&bed, "f"));
+    // Nobody wants it: the peer may take its time.
+    tokio::time::sleep(Duration::from_secs(4)).await;
     let mut got = vec![0; SHORT as usize];
     soon("the data", data.read_exact(&mut got)).await.unwrap();
     assert!(got == bytes);
@@ -209,10 +211,19 @@ async fn who_writes_a_file_while_it_is_sent_waits_for_what_was_sent_and_its_end_
     let writes = overwrites(bed.path("f"), LONG);
     tokio::time::sleep(A_WHILE).await;
     assert!(!writes.is_finished());
-    let got = all(&mut data).await.unwrap();
+    // So slowly that the stream has not come to its end when he has written.
+    let mut got = Vec::new();
+    while !writes.is_finished() {
+        let mut piece = vec![0; 256 << 10];
+        let n = soon("the data", data.read(&mut piece)).await.unwrap();
+        got.extend(&piece[..n]);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    writes.await.unwrap();
+    assert!((got.len() as u64) < LONG, "who waits for the end of a stream waits for too long");
+    got.append(&mut all(&mut data).await.unwrap());
     assert_eq!(got.len() as u64, LONG);
     assert!(got[..16384] == bytes[..16384], "what had left was changed");
-    soon("who writes", writes).await.unwrap();
     let (count, modrev) = s.end(opened.id, 0).await.unwrap();
     assert!(count == LONG && modrev != opened.modrev);
     // He would not wait again.
@@ -288,8 +299,12 @@ async fn clients_of_the_server_wait_like_programs_and_the_server_goes_on() {
         let names = if how == "create" { "0".to_owned() } else { format!("1 0:{how}") };
         let told = other.ask(&format!("Twalk tag 1 fid 0 newfid 1 nwname {names}")).await;
         assert!(told.starts_with("Rwalk"), "{told}");
-        waits.push((how, bytes, data, tokio::spawn(async move { changes(&mut other, how).await })));
+        waits.push((how, bytes, data, other));
     }
+    let waits = waits.into_iter().map(|(how, bytes, data, mut other)| {
+        (how, bytes, data, tokio::spawn(async move { changes(&mut other, how).await }))
+    });
+    let waits: Vec<_> = waits.collect();
     tokio::time::sleep(A_WHILE).await;
     for (how, bytes, mut data, told) in waits {
         assert!(!told.is_finished(), "{how}");

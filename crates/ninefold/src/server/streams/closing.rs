@@ -12,7 +12,6 @@ use ninefold_proto::Error;
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::net::sockopt::set_socket_linger;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use super::bare::{Bare, untaken};
@@ -150,7 +149,7 @@ pub(super) async fn let_end(
         tokio::io::copy(&mut rest, &mut tokio::io::sink()).await
     };
     let taken = async {
-        let (began, mut least) = (Instant::now(), u64::MAX);
+        let (mut began, mut least) = (Instant::now(), u64::MAX);
         while began.elapsed() < longest {
             tokio::time::sleep(if is_pledged { step.min(MOMENT) } else { step }).await;
             let left = match &outlet {
@@ -161,7 +160,10 @@ pub(super) async fn let_end(
             if left == 0 || !is_pledged && left >= least {
                 return;
             }
-            least = left;
+            if is_pledged && left < least {
+                began = Instant::now();
+            }
+            least = left.min(least);
         }
     };
     let ended = async {
@@ -177,16 +179,27 @@ pub(super) async fn let_end(
             () = &mut taken => {}
         }
     };
-    tokio::select! {
+    tokio::pin!(ended, hurry);
+    let asked_back = tokio::select! {
         biased;
-        () = hurry => {}
-        () = pledge.asked_back() => {}
-        () = ended => {}
+        () = &mut hurry => false,
+        () = pledge.asked_back() => true,
+        () = &mut ended => false,
+    };
+    let Some(outlet) = &outlet else { return };
+    if !asked_back {
+        // One that has not taken all by now is reset.
+        pledge.end_if_taken(outlet);
+    } else if pledge.redeem(outlet).await.is_ok() {
+        linger(Some(outlet), None);
+        tokio::select! {
+            biased;
+            () = hurry => {}
+            () = ended => {}
+        }
     }
-    if let (true, Some(outlet)) = (is_pledged, outlet)
-        && pledge.redeem(&outlet).await.is_ok()
-    {
-        by_end(&stream);
+    if !pledge.is_held() {
+        linger(Some(outlet), None);
     }
 }
 
@@ -208,7 +221,7 @@ fn by_end(stream: &Stream) {
 }
 
 /// SO_LINGER (socket(7)): of no time, what was not sent is thrown away and the peer's next read fails with ECONNRESET.
-fn linger(socket: Option<&TcpStream>, time: Option<Duration>) {
+pub(super) fn linger(socket: Option<impl AsFd>, time: Option<Duration>) {
     // A socket on which it cannot be set is gone already.
     let _ = socket.map(|socket| set_socket_linger(socket, time));
 }

@@ -83,30 +83,25 @@ async fn next(server: &Server, way: Way, pledge: &mut Pledge, peer: &Peer) -> Op
             if can_be_left(&way, pledge) {
                 return None;
             }
-            let was_pledged = pledge.is_held();
-            let outlet = if was_pledged { way.copy() } else { None };
+            let outlet = if pledge.is_held() { way.copy() } else { None };
             let deadline = Instant::now() + idle;
             let (heard, way) = if let Some(tcp) = way.unwatched() {
                 let hears = hear(server, Ear::Unwatched(tcp), &waits, deadline, opening);
-                (redeeming(hears, pledge, outlet).await, way)
+                (redeeming(hears, pledge, outlet, true).await, way)
             } else {
                 let mut stream = way.into_stream().ok()?;
                 let hears = hear(server, Ear::Stream(&mut stream), &waits, deadline, opening);
-                (redeeming(hears, pledge, outlet).await, Way::from(stream))
+                (redeeming(hears, pledge, outlet, true).await, Way::from(stream))
             };
             // Dropped now, it is reset: the peer did not take what it had to.
-            let heard = heard?;
-            if was_pledged && !pledge.is_held() {
-                way.close_by_end();
-            }
-            (heard, way)
+            (heard?, way)
         }
     };
     match heard {
         Heard::Stream(said) => {
             let outlet = if pledge.is_held() { way.copy() } else { None };
             // One that came before its Tstream waits for that.
-            match redeeming(claim(server, way, peer, &said, &waits), pledge, outlet).await? {
+            match redeeming(claim(server, way, peer, &said, &waits), pledge, outlet, false).await? {
                 Ok(another) => return Some(another),
                 Err(back) => way = back?,
             }
@@ -154,22 +149,34 @@ fn can_be_left(way: &Way, pledge: &mut Pledge) -> bool {
 }
 
 /// What comes of `waits`; meanwhile the pledge ends, when it is asked back or a moment is over. `None` where it is asked back and the peer takes nothing: the connection is to
-/// be closed. `outlet` is a copy of its descriptor; a pledge without one stays.
-async fn redeeming<T>(waits: impl Future<Output = T>, pledge: &mut Pledge, outlet: Option<OwnedFd>) -> Option<T> {
+/// be closed. `outlet` is a copy of its descriptor, where one could be had. `ends`: without a pledge it is closed by an end.
+async fn redeeming<T>(
+    waits: impl Future<Output = T>,
+    pledge: &mut Pledge,
+    outlet: Option<OwnedFd>,
+    ends: bool,
+) -> Option<T> {
     let mut waits = pin!(waits);
-    while let (true, Some(outlet)) = (pledge.is_held(), &outlet) {
+    while pledge.is_held() {
         tokio::select! {
             biased;
             came = &mut waits => return Some(came),
             _ = timeout(MOMENT, pledge.asked_back()) => {}
         }
-        pledge.end_if_taken(outlet);
-        if pledge.is_asked_back() {
+        match &outlet {
+            Some(outlet) => pledge.end_if_taken(outlet),
+            None if pledge.is_asked_back() => return None,
+            None => continue,
+        }
+        if let (true, Some(outlet)) = (pledge.is_asked_back(), &outlet) {
             tokio::select! {
                 biased;
                 redeemed = pledge.redeem(outlet) => redeemed.ok()?,
                 came = &mut waits => return Some(came),
             }
+        }
+        if let (true, false, Some(outlet)) = (ends, pledge.is_held(), &outlet) {
+            closing::linger(Some(outlet), None);
         }
     }
     Some(waits.await)

@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use ninefold_proto::{Errno, Error};
@@ -26,7 +26,7 @@ use rustix::net::{getpeername, getsockname};
 use rustix::process::getpid;
 use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
@@ -76,6 +76,7 @@ pub(super) struct KernelLease {
     file: Arc<dyn Descriptor>,
     id: FileId,
     asked_back: CancellationToken,
+    asked_at: OnceLock<Instant>,
     table: Arc<Mutex<Table>>,
 }
 
@@ -113,10 +114,14 @@ impl Table {
 
     fn believe(&mut self, way: (IpAddr, IpAddr), is_copied: bool, time: Duration) {
         let now = Instant::now();
+        // What is known for worse is known for longer than a look tells.
+        if self.ways.get(&way).is_some_and(|(is_copied, until)| !is_copied && now + time < *until) {
+            return;
+        }
         if self.ways.len() >= WAYS {
             self.ways.retain(|_, (_, until)| now < *until);
         }
-        if self.ways.len() < WAYS {
+        if self.ways.len() < WAYS || self.ways.contains_key(&way) {
             self.ways.insert(way, (is_copied, now + time));
         }
     }
@@ -153,6 +158,11 @@ impl KernelLease {
     /// Whether somebody waits to change the file.
     pub fn is_asked_back(&self) -> bool {
         self.asked_back.is_cancelled()
+    }
+
+    fn ask_back(&self) {
+        let _ = self.asked_at.set(Instant::now());
+        self.asked_back.cancel();
     }
 
     fn is_of(&self, file: &dyn Descriptor) -> bool {
@@ -193,7 +203,8 @@ impl KernelLeases {
             let mut table = lock(&self.0);
             let found = table.held.get(&fd.as_raw_fd()).and_then(Weak::upgrade);
             if found.is_none() {
-                if table.is_in_respite(id, Instant::now()) {
+                // Who heard may just have ended.
+                if table.hears != Some(true) || table.is_in_respite(id, Instant::now()) {
                     return None;
                 }
                 // The process, as a thread may end before it is asked.
@@ -206,7 +217,13 @@ impl KernelLeases {
                     return None;
                 }
                 let asked_back = CancellationToken::new();
-                let lease = Arc::new(KernelLease { file: file.clone(), id, asked_back, table: self.0.clone() });
+                let lease = Arc::new(KernelLease {
+                    file: file.clone(),
+                    id,
+                    asked_back,
+                    asked_at: OnceLock::new(),
+                    table: self.0.clone(),
+                });
                 table.held.insert(fd.as_raw_fd(), Arc::downgrade(&lease));
                 return Some(lease);
             }
@@ -240,7 +257,7 @@ impl KernelLeases {
         for lease in &asked {
             debug!(?lease, "a file that is sent is wanted for writing");
             lock(&self.0).was_asked_for(lease.id, Instant::now());
-            lease.asked_back.cancel();
+            lease.ask_back();
         }
         !asked.is_empty()
     }
@@ -251,16 +268,20 @@ impl KernelLeases {
             return hears;
         }
         let asks = if is_patient() { signal(SignalKind::from_raw(ASKS)).ok() } else { None };
-        let mut table = lock(&self.0);
-        // Another may have begun meanwhile.
-        if table.hears.is_none() {
-            table.hears = Some(asks.is_some());
-            match asks {
-                Some(asks) => drop(tokio::spawn(listen(asks, Listens(Arc::downgrade(server))))),
-                None => debug!("files are not leased: the kernel waits for too short a time, or is not heard"),
+        {
+            let mut table = lock(&self.0);
+            // Another may have begun meanwhile.
+            if let Some(hears) = table.hears {
+                return hears;
             }
+            table.hears = Some(asks.is_some());
         }
-        table.hears == Some(true)
+        match asks {
+            // A runtime that ends drops the task here, which takes the lock.
+            Some(asks) => drop(tokio::spawn(listen(asks, Listens(Arc::downgrade(server))))),
+            None => debug!("files are not leased: the kernel waits for too short a time, or is not heard"),
+        }
+        lock(&self.0).hears == Some(true)
     }
 }
 
@@ -287,7 +308,7 @@ impl Drop for Listens {
                 table.held.values().filter_map(Weak::upgrade).collect()
             };
             for lease in held {
-                lease.asked_back.cancel();
+                lease.ask_back();
             }
             server.streams.lenders.ask_back();
         }
@@ -349,11 +370,31 @@ impl Pledge {
         }
     }
 
-    /// Waits until the peer has taken all; then it is over. An error where that takes too long: the connection is to be reset.
+    /// Waits until the peer has taken all, or somebody asks for the lease.
+    pub async fn taken_or_asked_back(&mut self, outlet: &impl AsFd) {
+        let mut step = LOOK_FIRST;
+        loop {
+            self.end_if_taken(outlet);
+            if !self.is_held() || self.is_asked_back() {
+                return;
+            }
+            let _ = timeout(step, self.asked_back()).await;
+            step = (step * 2).min(LOOK_LAST);
+        }
+    }
+
+    /// It is over: its connection is closed, by a reset.
+    pub fn end(&mut self) {
+        self.0 = None;
+    }
+
+    /// Waits until the peer has taken all; then it is over. An error where who asked for the lease would wait for too long: the connection is to be reset.
     pub async fn redeem(&mut self, outlet: &impl AsFd) -> Result<(), Error> {
         let Some(lease) = &self.0 else { return Ok(()) };
         let outlet = outlet.as_fd();
-        if !is_taken(outlet).await {
+        // However many such waits there were since.
+        let until = lease.asked_at.get().copied().unwrap_or_else(Instant::now) + PATIENCE;
+        if !is_taken(outlet, until).await {
             if let Some(way) = way(outlet) {
                 lock(&lease.table).believe(way, false, RESPITE);
             }
@@ -374,9 +415,8 @@ fn way(tcp: BorrowedFd<'_>) -> Option<(IpAddr, IpAddr)> {
 }
 
 /// Whether a peer takes all that was sent to it before it has been waited for too long.
-async fn is_taken(outlet: BorrowedFd<'_>) -> bool {
-    let (began, mut step) = (Instant::now(), LOOK_FIRST);
-    let (mut least, mut since) = (usize::MAX, began);
+async fn is_taken(outlet: BorrowedFd<'_>, until: Instant) -> bool {
+    let (mut least, mut since, mut step) = (usize::MAX, Instant::now(), LOOK_FIRST);
     loop {
         let left = untaken(outlet).unwrap_or(usize::MAX);
         if left == 0 {
@@ -385,7 +425,7 @@ async fn is_taken(outlet: BorrowedFd<'_>) -> bool {
         if left < least {
             (least, since) = (left, Instant::now());
         }
-        if since.elapsed() >= STILL || began.elapsed() >= PATIENCE {
+        if since.elapsed() >= STILL || Instant::now() >= until {
             return false;
         }
         sleep(step).await;
@@ -442,7 +482,9 @@ mod tests {
 
     /// What comes by the signal is nothing to a process in which nobody listens.
     fn leases() -> KernelLeases {
-        KernelLeases::default()
+        let leases = KernelLeases::default();
+        lock(&leases.0).hears = Some(true);
+        leases
     }
 
     #[test]
@@ -499,6 +541,24 @@ mod tests {
         assert!(leases.take(&file).is_none());
         drop(writer);
         assert!(leases.take(&file).is_some());
+    }
+
+    #[test]
+    fn who_did_not_take_what_he_had_to_is_not_soon_believed_to() {
+        let (mut table, here) = (Table::default(), IpAddr::from([127, 0, 0, 1]));
+        table.believe((here, here), false, RESPITE);
+        table.believe((here, here), true, WAY);
+        assert!(!table.ways[&(here, here)].0);
+        table.ways.clear();
+        table.believe((here, here), false, WAY);
+        table.believe((here, here), true, RESPITE);
+        assert!(table.ways[&(here, here)].0);
+    }
+
+    #[test]
+    fn where_nobody_hears_nothing_is_leased() {
+        let (leases, (_path, file)) = (KernelLeases::default(), file());
+        assert!(leases.take(&file).is_none());
     }
 
     #[test]

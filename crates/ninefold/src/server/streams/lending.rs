@@ -434,8 +434,10 @@ impl Job {
             _ => {
                 let Job { file, socket, lease, runtime, .. } = self;
                 drop(socket);
+                // Not behind those who wait for it.
+                drop(lease);
                 // The last close of a file that was removed may take long.
-                drop(runtime.spawn_blocking(move || drop((file, lease))));
+                drop(runtime.spawn_blocking(move || drop(file)));
             }
         }
     }

@@ -283,11 +283,15 @@ impl Life {
         // Where nothing is sent by pages nobody sees to what lies in the connection from a stream before.
         let sends_pages = read && matches!(moves, Moves::InKernel(_));
         let arrived = match arrived {
-            Ok(Way::Bare(bare)) if !sends_pages => {
-                bounds.unless_aborted(pledge.redeem(&bare)).await.map(|()| Way::Bare(bare))
+            Ok(Way::Bare(bare)) if !sends_pages && pledge.is_held() => {
+                let redeemed = redeem(&bare, pledge, &bounds).await;
+                redeemed.map(|()| Way::Bare(bare))
             }
             arrived => arrived,
         };
+        if arrived.is_err() {
+            pledge.end();
+        }
         // What fails drops its connection, which resets it, before anything else is waited for.
         let moved = match moves {
             Moves::InKernel(file) => {
@@ -340,7 +344,14 @@ impl Life {
                     {
                         if copies_from.is_none() && !is_kept {
                             // Behind it others are sent, of which some are always on the way.
-                            is_taken = !goes_on(count) && moving::wait_until_taken(bare, copied, &bounds).await?;
+                            let taken = async {
+                                tokio::select! {
+                                    biased;
+                                    taken = moving::wait_until_taken(bare, copied, &bounds) => taken,
+                                    () = pledge.asked_back() => Ok(false),
+                                }
+                            };
+                            is_taken = !goes_on(count) && taken.await?;
                         }
                         // Who asks for copies looks at the file when he has the pages before them: nobody waited for those.
                         if copies_from.is_some() || is_kept || !is_taken {
@@ -437,6 +448,17 @@ impl Life {
         entry.end(end, is_asked_after);
         next
     }
+}
+
+/// Waits until the peer has taken what lies in its connection from the streams before.
+async fn redeem(bare: &Bare, pledge: &mut Pledge, bounds: &Bounds) -> Result<(), Error> {
+    bare.send_rest();
+    let taken = async {
+        pledge.taken_or_asked_back(bare).await;
+        Ok(())
+    };
+    bounds.wait(taken).await?;
+    bounds.unless_aborted(pledge.redeem(bare)).await
 }
 
 /// The number that the file has now, as its attributes tell it.
