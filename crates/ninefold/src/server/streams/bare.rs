@@ -82,9 +82,7 @@ impl Bare {
 
     /// Where it is, and its peer; `None` where both ends have ended it.
     pub fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
-        let tcp = self.tcp()?;
-        let (local, peer) = (getsockname(tcp).ok()?, getpeername(tcp).ok()??);
-        Some((SocketAddr::try_from(local).ok()?, SocketAddr::try_from(peer).ok()?))
+        ends(self.tcp()?)
     }
 
     /// A copy of the descriptor. Until it is dropped the connection is not closed.
@@ -132,6 +130,12 @@ impl Bare {
         // A socket on which it cannot be set is gone already.
         let _ = self.tcp().map(|tcp| set_socket_linger(tcp, time));
     }
+}
+
+/// Where a TCP connection is, and its peer; `None` where both ends have ended it.
+pub(super) fn ends(tcp: BorrowedFd<'_>) -> Option<(SocketAddr, SocketAddr)> {
+    let (local, peer) = (getsockname(tcp).ok()?, getpeername(tcp).ok()??);
+    Some((SocketAddr::try_from(local).ok()?, SocketAddr::try_from(peer).ok()?))
 }
 
 /// Bytes that the peer of a TCP connection has not acknowledged, an end among them; none where it is no connection any more: what lay in it was thrown away.

@@ -24,7 +24,7 @@ use crate::transport::Stream;
 const UNREAD: u64 = 64 * 1024;
 
 /// Time between two looks whether a pledge is still needed.
-const MOMENT: Duration = Duration::from_secs(1);
+pub(super) const MOMENT: Duration = Duration::from_secs(1);
 
 /// What carries the bytes of a stream.
 pub(super) enum Way {

@@ -10,7 +10,7 @@ use ninefold_proto::{Errno, Error};
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 
-use super::closing::Way;
+use super::closing::{MOMENT, Way};
 use super::greeting::{Ear, Heard, Opening, Waits, claim, hear};
 use super::kernel_lease::Pledge;
 use super::life::{Life, Next, aborted, of_peer};
@@ -25,9 +25,6 @@ const FAREWELL: Duration = Duration::from_millis(500);
 
 /// A peer that takes nothing for so long, of what lies in a socket, is not waited for.
 const STEP: Duration = Duration::from_secs(1);
-
-/// How long a lease of the kernel is kept for a connection that is silent, before it is looked whether it need be.
-const MOMENT: Duration = Duration::from_secs(1);
 
 /// Carries a stream whose connection comes to a port.
 pub(super) async fn carry_from_port(server: Arc<Server>, port: Port, peer: Peer, life: Box<Life>) {
@@ -123,9 +120,7 @@ async fn next(server: &Server, way: Way, pledge: &mut Pledge, peer: &Peer) -> Op
         }
         Heard::Ended => {}
     }
-    if let Way::Bare(bare) = &way {
-        pledge.end_if_taken(bare);
-    }
+    end_if_taken(&way, pledge);
     way.pause(pledge);
     end(server, way.into_stream().ok()?, pledge, waits).await;
     None
@@ -137,15 +132,19 @@ fn can_be_left(way: &Way, pledge: &mut Pledge) -> bool {
         return false;
     }
     if pledge.is_held() {
-        if let Way::Bare(bare) = way {
-            pledge.end_if_taken(bare);
-        }
+        end_if_taken(way, pledge);
         if pledge.is_held() {
             return false;
         }
         way.close_by_end();
     }
     true
+}
+
+fn end_if_taken(way: &Way, pledge: &mut Pledge) {
+    if let Way::Bare(bare) = way {
+        pledge.end_if_taken(bare);
+    }
 }
 
 /// What comes of `waits`; meanwhile the pledge ends, when it is asked back or a moment is over. `None` where it is asked back and the peer takes nothing: the connection is to

@@ -22,7 +22,6 @@ use std::time::Duration;
 use ninefold_proto::{Errno, Error};
 use nix::libc;
 use rustix::fs::fstat;
-use rustix::net::{getpeername, getsockname};
 use rustix::process::getpid;
 use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -31,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use super::Leasing;
-use super::bare::{Bare, untaken};
+use super::bare::{Bare, ends, untaken};
 use super::calls::command;
 use super::descriptor::Descriptor;
 use crate::server::{Answer, Server, egress};
@@ -395,8 +394,8 @@ impl Pledge {
         // However many such waits there were since.
         let until = lease.asked_at.get().copied().unwrap_or_else(Instant::now) + PATIENCE;
         if !is_taken(outlet, until).await {
-            if let Some(way) = way(outlet) {
-                lock(&lease.table).believe(way, false, RESPITE);
+            if let Some((local, peer)) = ends(outlet) {
+                lock(&lease.table).believe((local.ip(), peer.ip()), false, RESPITE);
             }
             return Err(Error::with_text(
                 Errno::ETIMEDOUT,
@@ -406,12 +405,6 @@ impl Pledge {
         self.0 = None;
         Ok(())
     }
-}
-
-/// From where to where a connection leads.
-fn way(tcp: BorrowedFd<'_>) -> Option<(IpAddr, IpAddr)> {
-    let (local, peer) = (getsockname(tcp).ok()?, getpeername(tcp).ok()??);
-    Some((SocketAddr::try_from(local).ok()?.ip(), SocketAddr::try_from(peer).ok()?.ip()))
 }
 
 /// Whether a peer takes all that was sent to it before it has been waited for too long.
