@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use ninefold::ns::NsFs;
-use ninefold::server::{Leasing, Limits, Policy, Server, ServerBuilder, StreamLimits, User};
+use ninefold::server::{Limits, Policy, Server, ServerBuilder, StreamLimits, User};
 use ninefold::transport::{Address, Identity, Listener, PORT, Place, stdio};
 use ninefold::tree::hostfs::HostFs;
 use ninefold::tree::ramfs::RamFs;
@@ -46,7 +46,7 @@ pub async fn run(args: Serve, timeout: Option<Duration>) -> anyhow::Result<ExitC
     }
     let limits = Limits { msize: args.msize, ..Limits::default() };
     // No thread of the runtime opens what is exported so that it would have to wait.
-    let streams = StreamLimits { kernel_leases: Leasing::OnTheWire, ..StreamLimits::default() };
+    let streams = StreamLimits { kernel_leases: true, ..StreamLimits::default() };
     let server = builder.identity(identity(&args)?).limits(limits).streams(streams).build();
     let mut work = JoinSet::new();
     if args.stdio {

@@ -25,6 +25,7 @@ mod sock_diag;
 mod streams;
 mod throttle;
 mod user;
+mod ways;
 
 pub use answer::Answer;
 pub use conduit::{Conveyed, Seen, Sink, Source};
@@ -39,5 +40,5 @@ pub use file_server::{
 pub use identity::Policy;
 pub use ninefold_proto::server::{Limits, RecordEnd, Rename};
 pub use server::{Server, ServerBuilder};
-pub use streams::{Descriptor, Leasing, StreamCounts, StreamLimits};
+pub use streams::{Descriptor, StreamCounts, StreamLimits};
 pub use user::User;

@@ -2,10 +2,12 @@
 
 use std::os::unix::fs::FileExt;
 
+use ninefold::server::{Limits, StreamLimits};
+use ninefold::transport::{Address, Listener, Stream};
 use tokio::io::AsyncWriteExt;
-use tokio::net::TcpSocket;
+use tokio::net::{TcpSocket, TcpStream, UnixStream};
 
-use crate::bed::{Bed, all, noise, soon};
+use crate::bed::{Bed, Session, all, noise, soon};
 
 const MIB: usize = 1 << 20;
 
@@ -217,9 +219,54 @@ async fn a_file_that_is_cut_off_during_a_read_ends_there_and_the_end_tells_it() 
     assert!(count < 64 * MIB as u64 && modrev != opened.modrev);
 }
 
+/// A server that sends pages to peers of this machine as to those behind a wire.
+fn by_pages() -> Bed {
+    Bed::with(Limits::default(), StreamLimits { all_ways_copy: true, ..StreamLimits::default() })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_peer_on_this_machine_has_not_read_does_not_change_with_the_file() {
+    // Sockets of both kinds hold so much.
+    const LEN: usize = 150_000;
+    let bed = Bed::new();
+    let socket = bed.path("socket");
+    let listener = Listener::bind(&Address::unix(&socket)).await.unwrap();
+    let server = bed.server.clone();
+    tokio::spawn(async move {
+        loop {
+            let (stream, peer) = listener.accept().await;
+            tokio::spawn(server.serve(stream, peer));
+        }
+    });
+    for is_tcp in [true, false] {
+        let bytes = bed.file("f", LEN);
+        let connect = async || match is_tcp {
+            true => Stream::from(TcpStream::connect(bed.address).await.unwrap()),
+            false => Stream::from(UnixStream::connect(&socket).await.unwrap()),
+        };
+        let mut s = Session::open(connect().await, "9P2000.L.n1", "host").await;
+        s.open_file(1, "f", 0).await;
+        // One whose length is known, and one to the end of the file.
+        for length in [LEN as u64, 0] {
+            let opened = s.stream(1, true, 0, length).await.unwrap();
+            let mut data = connect().await;
+            data.write_all(&crate::bed::opening(&opened.token)).await.unwrap();
+            assert_eq!(
+                soon("its end", s.end(opened.id, 0)).await,
+                Ok((LEN as u64, opened.modrev)),
+                "it was vouched for"
+            );
+            let file = std::fs::File::options().write(true).open(bed.path("f")).unwrap();
+            file.write_all_at(&vec![0; LEN], 0).unwrap();
+            assert!(all(&mut data).await.unwrap() == bytes, "tcp {is_tcp}, length {length}: it changed behind its end");
+            file.write_all_at(&bytes, 0).unwrap();
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_is_rewritten_while_its_last_bytes_wait_for_the_reader_has_another_modrev_at_the_end() {
-    let bed = Bed::new();
+    let bed = by_pages();
     let bytes = bed.file("f", 200_000);
     let mut s = bed.session("9P2000.L.n1", "host").await;
     s.open_file(1, "f", 0).await;
@@ -245,7 +292,7 @@ async fn a_file_that_is_rewritten_while_its_last_bytes_wait_for_the_reader_has_a
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_a_file_whose_last_bytes_nobody_takes_the_server_says_at_the_end_that_it_does_not_know() {
-    let bed = Bed::new();
+    let bed = by_pages();
     bed.file("f", 200_000);
     let mut s = bed.session("9P2000.L.n1", "host").await;
     s.open_file(1, "f", 0).await;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ninefold::proto::Errno;
-use ninefold::server::{Leasing, Limits, StreamLimits};
+use ninefold::server::{Limits, StreamLimits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinHandle;
@@ -37,7 +37,7 @@ fn bed() -> Bed {
         &root,
         dir,
         Limits::default(),
-        StreamLimits { kernel_leases: Leasing::Everywhere, ..StreamLimits::default() },
+        StreamLimits { kernel_leases: true, all_ways_copy: true, ..StreamLimits::default() },
     )
 }
 
@@ -318,10 +318,10 @@ async fn clients_of_the_server_wait_like_programs_and_the_server_goes_on() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_peer_on_this_machine_gets_copies_unless_it_is_said_otherwise() {
-    for leasing in [Leasing::Never, Leasing::OnTheWire] {
+    for kernel_leases in [false, true] {
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
         let root = dir.path().to_owned();
-        let streams = StreamLimits { kernel_leases: leasing, ..StreamLimits::default() };
+        let streams = StreamLimits { kernel_leases, ..StreamLimits::default() };
         let bed = Bed::of(&root, dir, Limits::default(), streams);
         let bytes = bed.file("f", SHORT as usize);
         let mut s = bed.session("9P2000.L.n1", "host").await;
@@ -329,8 +329,8 @@ async fn a_peer_on_this_machine_gets_copies_unless_it_is_said_otherwise() {
         let opened = s.stream_as(COPIED, 1, 0, SHORT).await.unwrap();
         let mut data = peer(&bed, &opened).await;
         assert_eq!(soon("its end", s.end(opened.id, 0)).await, Ok((SHORT, opened.modrev)));
-        assert!(!is_leased(&bed, "f"), "{leasing:?}");
+        assert!(!is_leased(&bed, "f"), "{kernel_leases}");
         soon("who writes", overwrites(bed.path("f"), SHORT)).await.unwrap();
-        assert!(all(&mut data).await.unwrap() == bytes, "{leasing:?}: it was changed on its way");
+        assert!(all(&mut data).await.unwrap() == bytes, "{kernel_leases}: it was changed on its way");
     }
 }

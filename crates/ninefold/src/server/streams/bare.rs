@@ -75,12 +75,7 @@ impl Bare {
         }
     }
 
-    /// Whether a peer may still have to take what was sent: a Unix socket has handed it over.
-    pub fn has_a_way(&self) -> bool {
-        self.tcp().is_some()
-    }
-
-    /// Where it is, and its peer; `None` where both ends have ended it.
+    /// Where it is, and its peer; `None` where both ends have ended it, or it is none of TCP.
     pub fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
         ends(self.tcp()?)
     }
@@ -167,7 +162,7 @@ mod tests {
         let ends = (near.local_addr().unwrap(), near.peer_addr().unwrap());
         let mut bare = Bare::Watched(Arc::new(Socket::Tcp(near)));
         for _ in 0..2 {
-            assert!(bare.has_a_way() && bare.ends() == Some(ends) && bare.take_error().is_ok());
+            assert!(bare.ends() == Some(ends) && bare.take_error().is_ok());
             assert_eq!(bare.read_now(&mut [0; 4]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
             assert!(!bare.is_at_its_end());
             bare.fill_segments();
@@ -212,7 +207,7 @@ mod tests {
         assert_eq!(bare.into_stream().unwrap_err().kind(), io::ErrorKind::ResourceBusy);
         let (near, _far) = UnixStream::pair().unwrap();
         let bare = Bare::Watched(Arc::new(Socket::Unix(near))).unwatch().unwrap().expect_err("it is no TCP");
-        assert!(!bare.has_a_way() && bare.ends().is_none() && bare.take_error().is_ok());
+        assert!(bare.ends().is_none() && bare.take_error().is_ok());
         assert!(matches!(bare.into_stream(), Ok(Stream::Unix(_))));
     }
 }

@@ -8,13 +8,12 @@
 //! sent from there on. A peer that takes nothing loses its connection. And a file that somebody wanted to write is not leased again for a while: who
 //! writes a log line by line waits once.
 //!
-//! What a peer has acknowledged it has taken only where it was copied on its way ([`egress`]): on others copies are sent as ever.
+//! What a peer has acknowledged it has taken only where it was copied on its way ([`Ways`]): on others copies are sent as ever.
 //!
 //! The kernel asks by a signal, which [`listen`] hears.
 
 use std::collections::HashMap;
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
@@ -29,11 +28,11 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use super::Leasing;
 use super::bare::{Bare, ends, untaken};
 use super::calls::command;
 use super::descriptor::Descriptor;
-use crate::server::{Answer, Server, egress};
+use crate::server::Server;
+use crate::server::ways::Ways;
 
 /// Bytes that are not copied for which a lease is worth its calls.
 pub(super) const WORTH: u64 = 64 * 1024;
@@ -60,12 +59,6 @@ const RESPITE: Duration = Duration::from_secs(60);
 /// Files that this is remembered of. Where there are more none is leased.
 const RESPITES: usize = 1024;
 
-/// For so long it is believed how what goes from here to there leaves.
-const WAY: Duration = Duration::from_secs(1);
-
-/// Ways that this is remembered of.
-const WAYS: usize = 256;
-
 /// The first and the longest wait between two looks at what a peer has taken.
 const LOOK_FIRST: Duration = Duration::from_millis(1);
 const LOOK_LAST: Duration = Duration::from_millis(50);
@@ -77,14 +70,18 @@ pub(super) struct KernelLease {
     asked_back: CancellationToken,
     asked_at: OnceLock<Instant>,
     table: Arc<Mutex<Table>>,
+    ways: Arc<Ways>,
 }
 
 /// A file of this machine: its device and inode.
 type FileId = (u64, u64);
 
 /// Those that are held.
-#[derive(Debug, Default)]
-pub(super) struct KernelLeases(Arc<Mutex<Table>>);
+#[derive(Debug)]
+pub(super) struct KernelLeases {
+    table: Arc<Mutex<Table>>,
+    ways: Arc<Ways>,
+}
 
 #[derive(Debug, Default)]
 struct Table {
@@ -92,8 +89,6 @@ struct Table {
     held: HashMap<RawFd, Weak<KernelLease>>,
     /// When a file was asked for last.
     asked: HashMap<FileId, Instant>,
-    /// Whether what leaves for an address, from another, is copied, and until when that is believed.
-    ways: HashMap<(IpAddr, IpAddr), (bool, Instant)>,
     /// Somebody listens; `None`: nobody has tried to.
     hears: Option<bool>,
 }
@@ -108,20 +103,6 @@ impl Table {
             Some(&asked) => now.saturating_duration_since(asked) < RESPITE,
             // It may have been among those that there was no room for.
             None => self.asked.len() >= RESPITES,
-        }
-    }
-
-    fn believe(&mut self, way: (IpAddr, IpAddr), is_copied: bool, time: Duration) {
-        let now = Instant::now();
-        // What is known for worse is known for longer than a look tells.
-        if self.ways.get(&way).is_some_and(|(is_copied, until)| !is_copied && now + time < *until) {
-            return;
-        }
-        if self.ways.len() >= WAYS {
-            self.ways.retain(|_, (_, until)| now < *until);
-        }
-        if self.ways.len() < WAYS || self.ways.contains_key(&way) {
-            self.ways.insert(way, (is_copied, now + time));
         }
     }
 
@@ -145,13 +126,9 @@ impl KernelLease {
     /// A lease on the file for what is sent of it on a connection, where there can be one: nobody has it open for writing, nobody wanted to lately, its file
     /// system and the rights of this process allow it, and what is sent is copied on its way.
     async fn take(server: &Arc<Server>, file: &Arc<dyn Descriptor>, bare: &Bare) -> Option<Arc<KernelLease>> {
-        let leases = &server.streams.kernel_leases;
-        let is_safe = match server.streams.limits.kernel_leases {
-            Leasing::Never => false,
-            Leasing::OnTheWire => file.can_be_leased() && leases.is_copied(bare.ends()?).await,
-            Leasing::Everywhere => file.can_be_leased() && bare.has_a_way(),
-        };
-        if is_safe && leases.are_heard(server) { leases.take(file) } else { None }
+        let streams = &server.streams;
+        let is_safe = streams.limits.kernel_leases && file.can_be_leased() && streams.ways.copies(bare.ends()).await;
+        if is_safe && streams.kernel_leases.are_heard(server) { streams.kernel_leases.take(file) } else { None }
     }
 
     /// Whether somebody waits to change the file.
@@ -194,12 +171,16 @@ impl Drop for KernelLease {
 }
 
 impl KernelLeases {
+    pub fn new(ways: Arc<Ways>) -> KernelLeases {
+        KernelLeases { table: Arc::default(), ways }
+    }
+
     fn take(&self, file: &Arc<dyn Descriptor>) -> Option<Arc<KernelLease>> {
         let stat = fstat(file.fd()).ok()?;
         let id = (stat.st_dev, stat.st_ino);
         let fd = file.fd();
         let found = {
-            let mut table = lock(&self.0);
+            let mut table = lock(&self.table);
             let found = table.held.get(&fd.as_raw_fd()).and_then(Weak::upgrade);
             if found.is_none() {
                 // Who heard may just have ended.
@@ -221,7 +202,8 @@ impl KernelLeases {
                     id,
                     asked_back,
                     asked_at: OnceLock::new(),
-                    table: self.0.clone(),
+                    table: self.table.clone(),
+                    ways: self.ways.clone(),
                 });
                 table.held.insert(fd.as_raw_fd(), Arc::downgrade(&lease));
                 return Some(lease);
@@ -232,30 +214,14 @@ impl KernelLeases {
         found.filter(|lease| !lease.is_asked_back())
     }
 
-    /// Whether what a connection sends is copied before it is acknowledged.
-    async fn is_copied(&self, (local, peer): (SocketAddr, SocketAddr)) -> bool {
-        let way = (local.ip(), peer.ip());
-        let known = lock(&self.0).ways.get(&way).copied();
-        if let Some((is_copied, until)) = known
-            && Instant::now() < until
-        {
-            return is_copied;
-        }
-        // Who cannot be told stays on the safe side.
-        let look = Answer::briefly(move || Ok(egress::is_copied(local, peer).unwrap_or(false)));
-        let is_copied = look.wait().await.unwrap_or(false);
-        lock(&self.0).believe(way, is_copied, WAY);
-        is_copied
-    }
-
     /// Tells those that have a lease that somebody waits for; whether there are any.
     fn ask_back(&self) -> bool {
-        let held: Vec<Arc<KernelLease>> = lock(&self.0).held.values().filter_map(Weak::upgrade).collect();
+        let held: Vec<Arc<KernelLease>> = lock(&self.table).held.values().filter_map(Weak::upgrade).collect();
         let is_asked = |lease: &Arc<KernelLease>| !lease.is_asked_back() && !is_leased(lease.file.fd());
         let asked: Vec<_> = held.iter().filter(|lease| is_asked(lease)).collect();
         for lease in &asked {
             debug!(?lease, "a file that is sent is wanted for writing");
-            lock(&self.0).was_asked_for(lease.id, Instant::now());
+            lock(&self.table).was_asked_for(lease.id, Instant::now());
             lease.ask_back();
         }
         !asked.is_empty()
@@ -263,12 +229,12 @@ impl KernelLeases {
 
     /// Whether what the kernel asks for is heard, from now on if not before.
     fn are_heard(&self, server: &Arc<Server>) -> bool {
-        if let Some(hears) = lock(&self.0).hears {
+        if let Some(hears) = lock(&self.table).hears {
             return hears;
         }
         let asks = if is_patient() { signal(SignalKind::from_raw(ASKS)).ok() } else { None };
         {
-            let mut table = lock(&self.0);
+            let mut table = lock(&self.table);
             // Another may have begun meanwhile.
             if let Some(hears) = table.hears {
                 return hears;
@@ -280,7 +246,7 @@ impl KernelLeases {
             Some(asks) => drop(tokio::spawn(listen(asks, Listens(Arc::downgrade(server))))),
             None => debug!("files are not leased: the kernel waits for too short a time, or is not heard"),
         }
-        lock(&self.0).hears == Some(true)
+        lock(&self.table).hears == Some(true)
     }
 }
 
@@ -302,7 +268,7 @@ impl Drop for Listens {
     fn drop(&mut self) {
         if let Some(server) = self.0.upgrade() {
             let held: Vec<_> = {
-                let mut table = lock(&server.streams.kernel_leases.0);
+                let mut table = lock(&server.streams.kernel_leases.table);
                 table.hears = None;
                 table.held.values().filter_map(Weak::upgrade).collect()
             };
@@ -394,8 +360,8 @@ impl Pledge {
         // However many such waits there were since.
         let until = lease.asked_at.get().copied().unwrap_or_else(Instant::now) + PATIENCE;
         if !is_taken(outlet, until).await {
-            if let Some((local, peer)) = ends(outlet) {
-                lock(&lease.table).believe((local.ip(), peer.ip()), false, RESPITE);
+            if let Some(ends) = ends(outlet) {
+                lease.ways.mistrust(ends, RESPITE);
             }
             return Err(Error::with_text(
                 Errno::ETIMEDOUT,
@@ -473,10 +439,14 @@ mod tests {
         OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(path)
     }
 
+    fn deaf() -> KernelLeases {
+        KernelLeases::new(Arc::new(Ways::new(true)))
+    }
+
     /// What comes by the signal is nothing to a process in which nobody listens.
     fn leases() -> KernelLeases {
-        let leases = KernelLeases::default();
-        lock(&leases.0).hears = Some(true);
+        let leases = deaf();
+        lock(&leases.table).hears = Some(true);
         leases
     }
 
@@ -495,7 +465,7 @@ mod tests {
         drop(second);
         assert!(!is_leased(file.fd()) && is_leased(again.fd()));
         drop(third);
-        assert!(!is_leased(again.fd()) && lock(&leases.0).held.is_empty());
+        assert!(!is_leased(again.fd()) && lock(&leases.table).held.is_empty());
         assert!(ask(&path).is_ok());
     }
 
@@ -515,7 +485,7 @@ mod tests {
         assert_eq!(ask(&path).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         assert!(leases.ask_back() && lease.is_asked_back() && !others.is_asked_back());
         assert!(!leases.ask_back(), "it is told once");
-        assert!(leases.take(&file).is_none() && !lock(&leases.0).held.is_empty());
+        assert!(leases.take(&file).is_none() && !lock(&leases.table).held.is_empty());
         drop(lease);
         assert!(leases.take(&file).is_none() && leases.take(&open(&path)).is_none());
         assert!(leases.take(&other).is_some());
@@ -537,20 +507,8 @@ mod tests {
     }
 
     #[test]
-    fn who_did_not_take_what_he_had_to_is_not_soon_believed_to() {
-        let (mut table, here) = (Table::default(), IpAddr::from([127, 0, 0, 1]));
-        table.believe((here, here), false, RESPITE);
-        table.believe((here, here), true, WAY);
-        assert!(!table.ways[&(here, here)].0);
-        table.ways.clear();
-        table.believe((here, here), false, WAY);
-        table.believe((here, here), true, RESPITE);
-        assert!(table.ways[&(here, here)].0);
-    }
-
-    #[test]
     fn where_nobody_hears_nothing_is_leased() {
-        let (leases, (_path, file)) = (KernelLeases::default(), file());
+        let (leases, (_path, file)) = (deaf(), file());
         assert!(leases.take(&file).is_none());
     }
 

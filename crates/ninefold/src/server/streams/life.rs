@@ -299,10 +299,17 @@ impl Life {
                     let way = arrived?;
                     let host = || Backing::Host(file.clone());
                     let mut is_kept = false;
-                    let copies = match copies_from {
-                        Some(place) => Copies::From(place),
-                        None if is_asked_after && !more => Copies::End,
-                        None => Copies::None,
+                    let copies = match (copies_from, &way) {
+                        (Some(place), _) => Copies::From(place),
+                        (None, Way::Bare(bare)) if is_asked_after && !more => {
+                            // Pages of what is not copied on its way change when they are with the peer, too, and nobody could say whether they have.
+                            if server.streams.ways.copies(bare.ends()).await {
+                                Copies::End
+                            } else {
+                                Copies::From(offset)
+                            }
+                        }
+                        (None, _) => Copies::None,
                     };
                     let (mut way, count, copied) = match (way, read) {
                         (Way::Bare(bare), true) => {

@@ -62,6 +62,7 @@ use self::places::{Place, Places};
 use self::tokens::Tokens;
 use super::dispatch::{Handle, outlive, survive};
 use super::throttle::Throttle;
+use super::ways::Ways;
 use super::{Answer, Cx, Data, Server};
 use crate::transport::Peer;
 
@@ -83,21 +84,13 @@ pub struct StreamLimits {
     pub least: u64,
     /// See `least`.
     pub within: Duration,
-    /// Where the kernel is asked for leases on files that are sent.
-    pub kernel_leases: Leasing,
-}
-
-/// Where the kernel is asked for leases on files that are sent (fcntl(2), F_SETLEASE), so that less of them is copied: who opens such a file for writing on this
-/// machine, or cuts it, then waits until the peer has taken what was sent of it: 3 s for one that takes nothing, and 15 s at most. Not for a program that opens files of
-/// its own exports in threads of its runtime: it would wait for itself.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub enum Leasing {
-    #[default]
-    Never,
-    /// Where what is sent is copied on its way, by a network card, say.
-    OnTheWire,
-    /// To peers on this machine as well, which may then get what was written to the file before they read what had come: for tests.
-    Everywhere,
+    /// The kernel is asked for leases on files that are sent (fcntl(2), F_SETLEASE) where what is sent is copied on its way, by a network card, say, so that less of
+    /// them is copied before: who opens such a file for writing on this machine, or cuts it, then waits until the peer has taken what was sent of it: 3 s for one that
+    /// takes nothing, and 15 s at most. Not for a program that opens files of its own exports in threads of its runtime: it would wait for itself.
+    pub kernel_leases: bool,
+    /// What is sent to peers on this machine counts as copied on its way too. They may then get what was written to the file before they read what had come, and be told
+    /// that it was not changed: for tests.
+    pub all_ways_copy: bool,
 }
 
 impl Default for StreamLimits {
@@ -111,7 +104,8 @@ impl Default for StreamLimits {
             idle: Duration::from_secs(300),
             least: 64 * 1024,
             within: Duration::from_secs(600),
-            kernel_leases: Leasing::Never,
+            kernel_leases: false,
+            all_ways_copy: false,
         }
     }
 }
@@ -145,6 +139,7 @@ pub(super) struct Streams {
     places: Places,
     pub(super) tasks: TaskTracker,
     lenders: Lenders,
+    ways: Arc<Ways>,
     kernel_leases: KernelLeases,
     opened: AtomicU64,
     completed: AtomicU64,
@@ -158,6 +153,7 @@ pub(super) struct Streams {
 
 impl Streams {
     pub fn new(limits: StreamLimits) -> Streams {
+        let ways = Arc::new(Ways::new(limits.all_ways_copy));
         Streams {
             limits,
             tokens: Tokens::default(),
@@ -165,7 +161,8 @@ impl Streams {
             places: Places::new(limits.open),
             tasks: TaskTracker::new(),
             lenders: Lenders::default(),
-            kernel_leases: KernelLeases::default(),
+            kernel_leases: KernelLeases::new(ways.clone()),
+            ways,
             opened: AtomicU64::new(0),
             completed: AtomicU64::new(0),
             failed: AtomicU64::new(0),

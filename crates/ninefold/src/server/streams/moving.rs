@@ -257,12 +257,9 @@ async fn or_asked_back<T>(pledge: &Pledge, ready: impl Future<Output = io::Resul
 }
 
 /// Waits until the peer has all that was sent but for the last `copied` bytes. Until then pages of the file lie in the socket, and who changes the
-/// file changes what the peer gets of it. A Unix socket has handed them over.
+/// file changes what the peer gets of it.
 /// `false`: the peer takes nothing now, or the kernel does not say.
 pub(super) async fn wait_until_taken(bare: &Bare, copied: u64, bounds: &Bounds) -> Result<bool, Error> {
-    if !bare.has_a_way() {
-        return Ok(true);
-    }
     let (mut first, mut least, mut since) = (0, None, Instant::now());
     let began = since;
     // Where both ends have ended it the peer has acknowledged our end, which was behind all.
@@ -337,7 +334,7 @@ async fn lend(
     }
 }
 
-/// How many bytes a socket holds; none where the kernel hands them over at once.
+/// How many bytes a socket holds; none is waited for where it is none of TCP.
 fn tail(socket: &Socket) -> u64 {
     if let Socket::Tcp(tcp) = socket { tail_of(tcp) } else { 0 }
 }
