@@ -8,13 +8,18 @@ use std::time::{Duration, Instant};
 use super::{Answer, egress};
 
 /// For so long it is believed what the kernel told.
-const TOLD: Duration = Duration::from_secs(1);
+const TOLD: Duration = Duration::from_secs(10);
 
 /// Ways that this is remembered of.
 const MOST: usize = 256;
 
-/// From an address of this machine to one of a peer.
-type Way = (IpAddr, IpAddr);
+/// From an address of this machine to one of a peer; of one that is known with its interface only, that too.
+type Way = (IpAddr, IpAddr, u32);
+
+fn way((local, peer): (SocketAddr, SocketAddr)) -> Way {
+    let scope = if let SocketAddr::V6(peer) = peer { peer.scope_id() } else { 0 };
+    (local.ip(), peer.ip(), scope)
+}
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -38,11 +43,11 @@ impl Ways {
     /// Whether what a connection sends is copied before it is acknowledged: by its ends, which those of Unix sockets do not have, where pages lie with the
     /// peer too. `false` where that is not known.
     pub async fn copies(&self, ends: Option<(SocketAddr, SocketAddr)>) -> bool {
-        let Some((local, peer)) = ends else { return false };
+        let Some(ends @ (local, peer)) = ends else { return false };
         if self.all_copy {
             return true;
         }
-        let way = (local.ip(), peer.ip());
+        let way = way(ends);
         let known = self.known().get(&way).copied();
         if let Some(Known { copies, until }) = known
             && Instant::now() < until
@@ -57,8 +62,8 @@ impl Ways {
     }
 
     /// For `time` no use is made of it that what this connection sends is copied on its way.
-    pub fn mistrust(&self, (local, peer): (SocketAddr, SocketAddr), time: Duration) {
-        self.believe((local.ip(), peer.ip()), false, time);
+    pub fn mistrust(&self, ends: (SocketAddr, SocketAddr), time: Duration) {
+        self.believe(way(ends), false, time);
     }
 
     fn believe(&self, way: Way, copies: bool, time: Duration) {
@@ -70,6 +75,10 @@ impl Ways {
         }
         if known.len() >= MOST {
             known.retain(|_, known| now < known.until);
+        }
+        // What is not trusted is not forgotten for what is.
+        if known.len() >= MOST && !copies {
+            known.retain(|_, known| !known.copies);
         }
         if known.len() < MOST || known.contains_key(&way) {
             known.insert(way, Known { copies, until });
@@ -87,8 +96,12 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(60);
 
+    fn end(address: [u8; 4]) -> SocketAddr {
+        SocketAddr::new(address.into(), 1)
+    }
+
     fn way(n: u8) -> Way {
-        (IpAddr::from([127, 0, 0, 1]), IpAddr::from([10, 0, 0, n]))
+        super::way((end([127, 0, 0, 1]), end([10, 0, 0, n])))
     }
 
     fn copies(ways: &Ways, way: Way) -> Option<bool> {
@@ -98,8 +111,7 @@ mod tests {
     #[test]
     fn what_is_mistrusted_is_not_soon_trusted_again() {
         let ways = Ways::new(false);
-        let end = |address| SocketAddr::new(address, 1);
-        ways.mistrust((end(way(1).0), end(way(1).1)), LONG);
+        ways.mistrust((end([127, 0, 0, 1]), end([10, 0, 0, 1])), LONG);
         ways.believe(way(1), true, TOLD);
         assert_eq!(copies(&ways, way(1)), Some(false));
         ways.believe(way(2), false, TOLD);
@@ -113,14 +125,39 @@ mod tests {
         for n in 0..=255 {
             ways.believe(way(n), true, LONG);
         }
-        let more = (IpAddr::from([127, 0, 0, 2]), IpAddr::from([10, 0, 0, 1]));
+        let more = super::way((end([127, 0, 0, 2]), end([10, 0, 0, 1])));
         ways.believe(more, true, LONG);
         assert_eq!(copies(&ways, more), None);
-        ways.believe(way(1), false, LONG);
-        assert_eq!((copies(&ways, way(1)), ways.known().len()), (Some(false), MOST));
         ways.known().values_mut().for_each(|known| known.until = Instant::now());
         ways.believe(more, true, LONG);
         assert_eq!((copies(&ways, more), ways.known().len()), (Some(true), 1));
+    }
+
+    #[test]
+    fn what_is_not_trusted_has_room_as_long_as_anything_is() {
+        let ways = Ways::new(false);
+        for n in 0..=255 {
+            ways.believe(way(n), n > 0, LONG);
+        }
+        let more = super::way((end([127, 0, 0, 2]), end([10, 0, 0, 1])));
+        ways.believe(more, false, LONG);
+        assert_eq!(
+            [copies(&ways, way(0)), copies(&ways, way(1)), copies(&ways, more)],
+            [Some(false), None, Some(false)]
+        );
+    }
+
+    #[test]
+    fn the_same_addresses_behind_two_interfaces_are_two_ways() {
+        let here = "[fe80::1]:1".parse().unwrap();
+        let behind =
+            |interface| SocketAddr::V6(std::net::SocketAddrV6::new("fe80::2".parse().unwrap(), 1, 0, interface));
+        assert_ne!(super::way((here, behind(1))), super::way((here, behind(2))));
+        // Whatever the port.
+        assert_eq!(
+            super::way((end([10, 0, 0, 1]), "10.0.0.2:2".parse().unwrap())),
+            super::way((end([10, 0, 0, 1]), end([10, 0, 0, 2])))
+        );
     }
 
     #[tokio::test]

@@ -226,8 +226,8 @@ fn by_pages() -> Bed {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_peer_on_this_machine_has_not_read_does_not_change_with_the_file() {
-    // Sockets of both kinds hold so much.
-    const LEN: usize = 150_000;
+    // Sockets of both kinds hold so much, and have room for more then (unix(7)): only then the end of the file is found.
+    const LEN: usize = 40_000;
     let bed = Bed::new();
     let socket = bed.path("socket");
     let listener = Listener::bind(&Address::unix(&socket)).await.unwrap();
@@ -261,6 +261,13 @@ async fn what_a_peer_on_this_machine_has_not_read_does_not_change_with_the_file(
             assert!(all(&mut data).await.unwrap() == bytes, "tcp {is_tcp}, length {length}: it changed behind its end");
             file.write_all_at(&bytes, 0).unwrap();
         }
+        // Where another could have come behind it nobody says that it is unchanged.
+        const MORE: u32 = 1;
+        let opened = s.stream_as(MORE, 1, 0, LEN as u64 + 1).await.unwrap();
+        let mut data = connect().await;
+        data.write_all(&crate::bed::opening(&opened.token)).await.unwrap();
+        assert_eq!(soon("its end", s.end(opened.id, 0)).await, Ok((LEN as u64, 0)));
+        assert!(all(&mut data).await.unwrap() == bytes);
     }
 }
 

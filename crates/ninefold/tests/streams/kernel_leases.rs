@@ -175,6 +175,49 @@ async fn a_peer_that_pauses_gets_all_where_nobody_wants_the_file() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_ends_waits_a_while_for_those_who_have_not_taken_all() {
+    let bed = bed();
+    let mut s = bed.session("9P2000.L.n1", "host").await;
+    let mut waits = Vec::new();
+    for (fid, flags) in [(1, COPIED), (2, MORE | COPIED), (3, COPIED)] {
+        let name = fid.to_string();
+        let bytes = bed.file(&name, SHORT as usize);
+        s.open_file(fid, &name, 0).await;
+        let opened = s.stream_as(flags, fid, 0, SHORT).await.unwrap();
+        let data = peer(&bed, &opened).await;
+        assert_eq!(soon("its end", s.end(opened.id, 0)).await, Ok((SHORT, opened.modrev)));
+        waits.push((bytes, data));
+    }
+    let (_, mut takes_nothing) = waits.pop().unwrap();
+    let server = bed.server.clone();
+    let drains = tokio::spawn(async move { server.drain().await });
+    // Longer than it waits for those that need not take anything.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    for (bytes, mut data) in waits {
+        assert!(all(&mut data).await.expect("an end, and no reset") == bytes);
+    }
+    soon("its end", drains).await.unwrap();
+    assert!(!has_lease(&bed, "1") && !has_lease(&bed, "2") && !has_lease(&bed, "3"));
+    let error = all(&mut takes_nothing).await.expect_err("it is not to be taken for whole");
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_short_file_that_is_read_to_its_end_is_not_leased() {
+    let bed = bed();
+    let mut s = bed.session("9P2000.L.n1", "host").await;
+    for (fid, len, is_leased) in [(1, 100, false), (2, SHORT, true)] {
+        let name = fid.to_string();
+        bed.file(&name, len as usize);
+        s.open_file(fid, &name, 0).await;
+        let opened = s.stream_as(COPIED, fid, 0, 0).await.unwrap();
+        let _data = peer(&bed, &opened).await;
+        assert_eq!(soon("its end", s.end(opened.id, 0)).await, Ok((len, opened.modrev)));
+        assert_eq!(has_lease(&bed, &name), is_leased, "{len}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_written_behind_what_was_read_waits_until_that_is_taken() {
     let bed = bed();
     let bytes = bed.file("f", SHORT as usize);

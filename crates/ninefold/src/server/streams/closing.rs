@@ -5,14 +5,15 @@
 //! has no reset.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ninefold_proto::Error;
-use rustix::io::fcntl_dupfd_cloexec;
 use rustix::net::sockopt::set_socket_linger;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::time::Instant;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::bare::{Bare, untaken};
 use super::kernel_lease::Pledge;
@@ -22,6 +23,12 @@ use crate::transport::Stream;
 
 /// Bytes that are taken of a connection that ends: more tokens than anybody sends ahead.
 const UNREAD: u64 = 64 * 1024;
+
+/// Bytes of them that are taken at a time.
+const COMES: usize = 4096;
+
+/// A peer that takes fewer bytes in a time takes none: as of a stream (`StreamLimits::least`), a byte now and then keeps no place.
+const SOME: usize = 64 * 1024;
 
 /// Time between two looks whether a pledge is still needed.
 pub(super) const MOMENT: Duration = Duration::from_secs(1);
@@ -122,84 +129,100 @@ impl Way {
     }
 }
 
-/// Ends a connection on which nothing more is sent, and takes what comes until the peer has ended it too: a socket that is closed while something
-/// lies in it unread is reset, and the peer loses what it has not taken yet. So that is waited for while the peer takes some of it in each
-/// `step`, `longest` in all, and not behind `hurry`. With a pledge it is closed by an end when all of it is taken, for which it is waited `longest`, and else reset.
+/// Ends a connection on which nothing more is sent. With a pledge it is closed by an end when its peer has taken all, for which it is waited as long as that takes some of it in
+/// `longest`, and else reset. Without one see [`let_have`].
 pub(super) async fn let_end(
-    mut stream: Stream,
+    stream: Stream,
     pledge: &mut Pledge,
     step: Duration,
     longest: Duration,
     hurry: impl Future<Output = ()>,
 ) {
-    let is_pledged = pledge.is_held();
-    if !is_pledged {
-        by_end(&stream);
+    match pledge.is_held() {
+        true => let_redeem(stream, pledge, longest, hurry).await,
+        false => let_have(stream, step, longest, hurry).await,
     }
-    let tcp = match &stream {
+}
+
+/// Takes what comes until the peer has ended its direction too: a socket that is closed while something lies in it unread is reset, and the peer loses what it has not taken
+/// yet. So that is waited for while the peer takes some of it in each `step`, `longest` in all, and not behind `hurry`.
+async fn let_have(mut stream: Stream, step: Duration, longest: Duration, hurry: impl Future<Output = ()>) {
+    by_end(&stream);
+    let ends = tcp_of(&stream).and_then(|tcp| Some((tcp.local_addr().ok()?, tcp.peer_addr().ok()?)));
+    let ended = async {
+        stream.shutdown().await?;
+        tokio::io::copy(&mut (&mut stream).take(UNREAD), &mut tokio::io::sink()).await
+    };
+    let taken = async {
+        let (began, mut least) = (Instant::now(), u64::MAX);
+        while began.elapsed() < longest {
+            sleep(step).await;
+            let left = ends.and_then(|(local, peer)| sock_diag::untaken(local, peer).ok().flatten()).unwrap_or(0);
+            // Nothing is left, or it takes nothing: the kernel gives it the rest.
+            if left == 0 || left >= least {
+                return;
+            }
+            least = left;
+        }
+    };
+    tokio::select! {
+        biased;
+        () = hurry => {}
+        _ = ended => {}
+        () = taken => {}
+    }
+}
+
+/// The same of a connection whose peer must have taken all before it is closed, or be reset. Behind `hurry`, as when the lease is asked back, it is waited for no longer than somebody
+/// who asks is to wait.
+async fn let_redeem(mut stream: Stream, pledge: &mut Pledge, longest: Duration, hurry: impl Future<Output = ()>) {
+    let mut hurry = pin!(hurry);
+    let shut = timeout(longest, stream.shutdown());
+    let mut is_in_a_hurry = tokio::select! {
+        biased;
+        () = &mut hurry => true,
+        () = pledge.asked_back() => false,
+        _ = shut => false,
+    };
+    let (mut began, mut enough) = (Instant::now(), usize::MAX);
+    let (mut came, mut unread, mut is_open) = (vec![0; COMES], UNREAD, true);
+    while let Some(tcp) = tcp_of(&stream) {
+        pledge.end_if_taken(tcp);
+        if pledge.is_held() && (is_in_a_hurry || pledge.is_asked_back()) {
+            // What fails leaves it to be reset.
+            let _ = pledge.redeem(tcp).await;
+            is_in_a_hurry = true;
+        }
+        if !pledge.is_held() {
+            linger(Some(tcp), None);
+            return;
+        }
+        let left = untaken(tcp.as_fd()).unwrap_or(usize::MAX);
+        if left <= enough {
+            (began, enough) = (Instant::now(), left.saturating_sub(SOME));
+        }
+        if is_in_a_hurry || began.elapsed() >= longest {
+            return;
+        }
+        tokio::select! {
+            biased;
+            () = &mut hurry => is_in_a_hurry = true,
+            () = pledge.asked_back() => {}
+            // Its peer may have ended its direction alone.
+            read = stream.read(&mut came), if is_open => {
+                unread = unread.saturating_sub(*read.as_ref().unwrap_or(&0) as u64);
+                is_open = unread > 0 && read.is_ok_and(|n| n > 0);
+            }
+            () = sleep(MOMENT) => {}
+        }
+    }
+}
+
+fn tcp_of(stream: &Stream) -> Option<&TcpStream> {
+    match stream {
         Stream::Tcp(socket) => Some(socket),
         Stream::Tls(sealed) => sealed.tcp(),
         _ => None,
-    };
-    let outlet = if is_pledged { tcp.and_then(|tcp| fcntl_dupfd_cloexec(tcp, 0).ok()) } else { None };
-    let ends = tcp.and_then(|tcp| Some((tcp.local_addr().ok()?, tcp.peer_addr().ok()?)));
-    let end = async {
-        stream.shutdown().await?;
-        let mut rest = (&mut stream).take(UNREAD);
-        tokio::io::copy(&mut rest, &mut tokio::io::sink()).await
-    };
-    let taken = async {
-        let (mut began, mut least) = (Instant::now(), u64::MAX);
-        while began.elapsed() < longest {
-            tokio::time::sleep(if is_pledged { step.min(MOMENT) } else { step }).await;
-            let left = match &outlet {
-                Some(outlet) => untaken(outlet.as_fd()).unwrap_or(usize::MAX) as u64,
-                None => ends.and_then(|(local, peer)| sock_diag::untaken(local, peer).ok().flatten()).unwrap_or(0),
-            };
-            // Nothing is left, or it takes nothing: the kernel gives it the rest, if nobody is to see to that.
-            if left == 0 || !is_pledged && left >= least {
-                return;
-            }
-            if is_pledged && left < least {
-                began = Instant::now();
-            }
-            least = left.min(least);
-        }
-    };
-    let ended = async {
-        tokio::pin!(taken);
-        tokio::select! {
-            biased;
-            _ = end => {
-                // Its peer may have ended its direction alone.
-                if is_pledged && outlet.as_ref().is_some_and(|outlet| untaken(outlet.as_fd()) != Some(0)) {
-                    taken.await;
-                }
-            }
-            () = &mut taken => {}
-        }
-    };
-    tokio::pin!(ended, hurry);
-    let asked_back = tokio::select! {
-        biased;
-        () = &mut hurry => false,
-        () = pledge.asked_back() => true,
-        () = &mut ended => false,
-    };
-    let Some(outlet) = &outlet else { return };
-    if !asked_back {
-        // One that has not taken all by now is reset.
-        pledge.end_if_taken(outlet);
-    } else if pledge.redeem(outlet).await.is_ok() {
-        linger(Some(outlet), None);
-        tokio::select! {
-            biased;
-            () = hurry => {}
-            () = ended => {}
-        }
-    }
-    if !pledge.is_held() {
-        linger(Some(outlet), None);
     }
 }
 

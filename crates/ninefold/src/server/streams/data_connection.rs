@@ -20,7 +20,8 @@ use super::{StreamLimits, closing};
 use crate::server::Server;
 use crate::transport::{Peer, Stream};
 
-/// How long the end of a peer is waited for by a server that ends itself: what it has sent leaves all the same.
+/// How long the end of a peer is waited for by a server that ends itself: what it has sent leaves all the same. What is sent under a pledge does not, and is waited for longer
+/// ([`let_end`](closing::let_end)).
 const FAREWELL: Duration = Duration::from_millis(500);
 
 /// A peer that takes nothing for so long, of what lies in a socket, is not waited for.
@@ -194,7 +195,7 @@ async fn end(server: &Server, stream: Stream, pledge: &mut Pledge, waits: Waits<
     closing::let_end(stream, pledge, server.limits.handshake, server.streams.limits.idle, hurry).await;
 }
 
-/// The end of a connection behind its only stream: that one's place is free when the peer has taken it, or takes nothing.
+/// The end of a connection behind its only stream: that one's place is free when the peer has taken it, or takes nothing. With a pledge that is as long as on a stream on which nothing moves.
 async fn let_take(server: &Server, stream: Stream, pledge: &mut Pledge, place: Place) {
     closing::let_end(stream, pledge, STEP, server.streams.limits.idle, drained(server)).await;
     drop(place);

@@ -136,6 +136,11 @@ impl KernelLease {
         self.asked_back.is_cancelled()
     }
 
+    /// Whether it was asked back for so long that the kernel may take it away, or has: what lies in sockets may have changed.
+    fn is_overdue(&self) -> bool {
+        self.asked_at.get().is_some_and(|asked| asked.elapsed() >= PATIENCE)
+    }
+
     fn ask_back(&self) {
         let _ = self.asked_at.set(Instant::now());
         self.asked_back.cancel();
@@ -328,9 +333,9 @@ impl Pledge {
         }
     }
 
-    /// It is over where the peer has taken all.
+    /// It is over where the peer has taken all, in time.
     pub fn end_if_taken(&mut self, outlet: &impl AsFd) {
-        if self.is_held() && untaken(outlet.as_fd()) == Some(0) {
+        if self.0.as_ref().is_some_and(|lease| !lease.is_overdue()) && untaken(outlet.as_fd()) == Some(0) {
             self.0 = None;
         }
     }
@@ -377,14 +382,16 @@ impl Pledge {
 async fn is_taken(outlet: BorrowedFd<'_>, until: Instant) -> bool {
     let (mut least, mut since, mut step) = (usize::MAX, Instant::now(), LOOK_FIRST);
     loop {
+        // What is taken too late may have been changed before.
+        let is_late = Instant::now() >= until;
         let left = untaken(outlet).unwrap_or(usize::MAX);
-        if left == 0 {
+        if left == 0 && !is_late {
             return true;
         }
         if left < least {
             (least, since) = (left, Instant::now());
         }
-        if since.elapsed() >= STILL || Instant::now() >= until {
+        if is_late || since.elapsed() >= STILL {
             return false;
         }
         sleep(step).await;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use ninefold_proto::attr::getattr;
 use ninefold_proto::{Errno, Error};
+use rustix::fs::fstat;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -275,7 +276,7 @@ impl Life {
         } = *self;
         let bounds = Bounds::new(entry.aborted(), server.clone());
         // It may have been since it was given to its connection: then nothing is to come of it.
-        let arrived = if entry.is_aborted() { Err(aborted()) } else { arrived };
+        let arrived = arrived.and_then(|way| if entry.is_aborted() { Err(aborted()) } else { Ok(way) });
         // What ends before its length ends the connection: the peer is to know it by that.
         let goes_on = |count| more && length == Some(count);
         // So much of it may still lie in the socket.
@@ -301,7 +302,7 @@ impl Life {
                     let mut is_kept = false;
                     let copies = match (copies_from, &way) {
                         (Some(place), _) => Copies::From(place),
-                        (None, Way::Bare(bare)) if is_asked_after && !more => {
+                        (None, Way::Bare(bare)) if read && is_asked_after && !more => {
                             // Pages of what is not copied on its way change when they are with the peer, too, and nobody could say whether they have.
                             if server.streams.ways.copies(bare.ends()).await {
                                 Copies::End
@@ -313,8 +314,8 @@ impl Life {
                     };
                     let (mut way, count, copied) = match (way, read) {
                         (Way::Bare(bare), true) => {
-                            let is_long = length.is_none_or(|length| copies.of(offset, length) >= WORTH);
-                            let is_worth_it = copies != Copies::None && is_long;
+                            let comes = || length.unwrap_or_else(|| left_of(&*file, offset));
+                            let is_worth_it = copies != Copies::None && copies.of(offset, comes()) >= WORTH;
                             let is_covered = is_worth_it && pledge.covers(&server, &file, &bare).await;
                             let how = (copies, is_covered);
                             let (bare, sent) =
@@ -358,7 +359,7 @@ impl Life {
                                     () = pledge.asked_back() => Ok(false),
                                 }
                             };
-                            is_taken = !goes_on(count) && taken.await?;
+                            is_taken = !more && taken.await?;
                         }
                         // Who asks for copies looks at the file when he has the pages before them: nobody waited for those.
                         if copies_from.is_some() || is_kept || !is_taken {
@@ -455,6 +456,11 @@ impl Life {
         entry.end(end, is_asked_after);
         next
     }
+}
+
+/// Bytes of a file behind `offset`, as far as that is known.
+fn left_of(file: &dyn Descriptor, offset: u64) -> u64 {
+    fstat(file.fd()).map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0).saturating_sub(offset))
 }
 
 /// Waits until the peer has taken what lies in its connection from the streams before.

@@ -94,7 +94,7 @@ pub struct StreamLimits {
 }
 
 impl Default for StreamLimits {
-    /// 4,096 streams need two descriptors each at most. The times are those of docs/protocol.md.
+    /// 4,096 streams need two descriptors each, and where something is sent under a lease a third. The times are those of docs/protocol.md.
     fn default() -> StreamLimits {
         StreamLimits {
             open: 4096,
