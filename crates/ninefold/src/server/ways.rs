@@ -55,7 +55,7 @@ impl Ways {
             return copies;
         }
         // Who cannot be told stays on the safe side.
-        let look = Answer::briefly(move || Ok(egress::is_copied(local, peer).unwrap_or(false)));
+        let look = Answer::blocking(move || Ok(egress::is_copied(local, peer).unwrap_or(false)));
         let copies = look.wait().await.unwrap_or(false);
         self.believe(way, copies, TOLD);
         copies

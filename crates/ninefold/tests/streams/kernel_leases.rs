@@ -31,14 +31,13 @@ const A_WHILE: Duration = Duration::from_millis(200);
 
 /// A server that asks for leases, of files in memory, which every machine's kernel leases.
 fn bed() -> Bed {
+    bed_with(StreamLimits::default())
+}
+
+fn bed_with(limits: StreamLimits) -> Bed {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let root = dir.path().to_owned();
-    Bed::of(
-        &root,
-        dir,
-        Limits::default(),
-        StreamLimits { kernel_leases: true, all_ways_copy: true, ..StreamLimits::default() },
-    )
+    Bed::of(&root, dir, Limits::default(), StreamLimits { kernel_leases: true, all_ways_copy: true, ..limits })
 }
 
 /// One whose socket takes little.
@@ -199,6 +198,22 @@ async fn a_server_that_ends_waits_a_while_for_those_who_have_not_taken_all() {
     soon("its end", drains).await.unwrap();
     assert!(!has_lease(&bed, "1") && !has_lease(&bed, "2") && !has_lease(&bed, "3"));
     let error = all(&mut takes_nothing).await.expect_err("it is not to be taken for whole");
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_makes_way_before_it_has_taken_all_is_reset_at_once() {
+    let bed = bed_with(StreamLimits { silent: 1, ..StreamLimits::default() });
+    bed.file("f", SHORT as usize);
+    let mut s = bed.session("9P2000.L.n1", "host").await;
+    s.open_file(1, "f", 0).await;
+    let opened = s.stream_as(MORE | COPIED, 1, 0, SHORT).await.unwrap();
+    let mut data = peer(&bed, &opened).await;
+    assert_eq!(soon("its end", s.end(opened.id, 0)).await, Ok((SHORT, opened.modrev)));
+    assert!(has_lease(&bed, "f"));
+    let _other = bed.bare().await;
+    is_free(&bed, "f").await;
+    let error = all(&mut data).await.expect_err("it is not to be taken for whole");
     assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
 }
 

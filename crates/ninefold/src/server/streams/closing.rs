@@ -130,23 +130,23 @@ impl Way {
 }
 
 /// Ends a connection on which nothing more is sent. With a pledge it is closed by an end when its peer has taken all, for which it is waited as long as that takes some of it in
-/// `longest`, and else reset. Without one see [`let_have`].
+/// `longest`, and else reset; `hurry` tells how long at most from then on. Without one see [`let_have`].
 pub(super) async fn let_end(
     stream: Stream,
     pledge: &mut Pledge,
     step: Duration,
     longest: Duration,
-    hurry: impl Future<Output = ()>,
+    hurry: impl Future<Output = Duration>,
 ) {
     match pledge.is_held() {
-        true => let_redeem(stream, pledge, longest, hurry).await,
+        true => let_redeem(stream, pledge, step, longest, hurry).await,
         false => let_have(stream, step, longest, hurry).await,
     }
 }
 
 /// Takes what comes until the peer has ended its direction too: a socket that is closed while something lies in it unread is reset, and the peer loses what it has not taken
 /// yet. So that is waited for while the peer takes some of it in each `step`, `longest` in all, and not behind `hurry`.
-async fn let_have(mut stream: Stream, step: Duration, longest: Duration, hurry: impl Future<Output = ()>) {
+async fn let_have(mut stream: Stream, step: Duration, longest: Duration, hurry: impl Future<Output = Duration>) {
     by_end(&stream);
     let ends = tcp_of(&stream).and_then(|tcp| Some((tcp.local_addr().ok()?, tcp.peer_addr().ok()?)));
     let ended = async {
@@ -167,46 +167,55 @@ async fn let_have(mut stream: Stream, step: Duration, longest: Duration, hurry: 
     };
     tokio::select! {
         biased;
-        () = hurry => {}
+        _ = hurry => {}
         _ = ended => {}
         () = taken => {}
     }
 }
 
-/// The same of a connection whose peer must have taken all before it is closed, or be reset. Behind `hurry`, as when the lease is asked back, it is waited for no longer than somebody
-/// who asks is to wait.
-async fn let_redeem(mut stream: Stream, pledge: &mut Pledge, longest: Duration, hurry: impl Future<Output = ()>) {
+/// The same of a connection whose peer must have taken all before it is closed, or be reset.
+async fn let_redeem(
+    mut stream: Stream,
+    pledge: &mut Pledge,
+    step: Duration,
+    longest: Duration,
+    hurry: impl Future<Output = Duration>,
+) {
     let mut hurry = pin!(hurry);
-    let shut = timeout(longest, stream.shutdown());
-    let mut is_in_a_hurry = tokio::select! {
+    // Once it is there `hurry` is not asked again.
+    let mut patience = tokio::select! {
         biased;
-        () = &mut hurry => true,
-        () = pledge.asked_back() => false,
-        _ = shut => false,
+        patience = &mut hurry => Some(patience),
+        () = pledge.asked_back() => None,
+        _ = timeout(longest, stream.shutdown()) => None,
     };
     let (mut began, mut enough) = (Instant::now(), usize::MAX);
     let (mut came, mut unread, mut is_open) = (vec![0; COMES], UNREAD, true);
-    while let Some(tcp) = tcp_of(&stream) {
+    loop {
+        let Some(tcp) = tcp_of(&stream) else { return };
         pledge.end_if_taken(tcp);
-        if pledge.is_held() && (is_in_a_hurry || pledge.is_asked_back()) {
-            // What fails leaves it to be reset.
-            let _ = pledge.redeem(tcp).await;
-            is_in_a_hurry = true;
+        // What fails leaves it to be reset.
+        let redeemed = match patience {
+            Some(patience) => pledge.redeem_within(patience, tcp).await,
+            None if pledge.is_asked_back() => pledge.redeem(tcp).await,
+            None => Ok(()),
+        };
+        if redeemed.is_err() {
+            return;
         }
         if !pledge.is_held() {
-            linger(Some(tcp), None);
-            return;
+            break;
         }
         let left = untaken(tcp.as_fd()).unwrap_or(usize::MAX);
         if left <= enough {
             (began, enough) = (Instant::now(), left.saturating_sub(SOME));
         }
-        if is_in_a_hurry || began.elapsed() >= longest {
+        if began.elapsed() >= longest {
             return;
         }
         tokio::select! {
             biased;
-            () = &mut hurry => is_in_a_hurry = true,
+            told = &mut hurry => patience = Some(told),
             () = pledge.asked_back() => {}
             // Its peer may have ended its direction alone.
             read = stream.read(&mut came), if is_open => {
@@ -215,6 +224,10 @@ async fn let_redeem(mut stream: Stream, pledge: &mut Pledge, longest: Duration, 
             }
             () = sleep(MOMENT) => {}
         }
+    }
+    match patience.is_none() && is_open {
+        true => let_have(stream, step, longest, hurry).await,
+        false => by_end(&stream),
     }
 }
 

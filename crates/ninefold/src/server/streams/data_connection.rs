@@ -20,9 +20,10 @@ use super::{StreamLimits, closing};
 use crate::server::Server;
 use crate::transport::{Peer, Stream};
 
-/// How long the end of a peer is waited for by a server that ends itself: what it has sent leaves all the same. What is sent under a pledge does not, and is waited for longer
-/// ([`let_end`](closing::let_end)).
+/// How long the end of a peer is waited for by a server that ends itself: what it has sent leaves all the same. What is sent under a pledge does not, and is waited for longer;
+/// both together no longer than a service has to end.
 const FAREWELL: Duration = Duration::from_millis(500);
+const PARTING: Duration = Duration::from_secs(5);
 
 /// A peer that takes nothing for so long, of what lies in a socket, is not waited for.
 const STEP: Duration = Duration::from_secs(1);
@@ -188,8 +189,8 @@ async fn redeeming<T>(
 async fn end(server: &Server, stream: Stream, pledge: &mut Pledge, waits: Waits<'_>) {
     let hurry = async {
         tokio::select! {
-            () = waits.evicted.cancelled() => {}
-            () = drained(server) => {}
+            () = waits.evicted.cancelled() => Duration::ZERO,
+            patience = drained(server) => patience,
         }
     };
     closing::let_end(stream, pledge, server.limits.handshake, server.streams.limits.idle, hurry).await;
@@ -201,8 +202,9 @@ async fn let_take(server: &Server, stream: Stream, pledge: &mut Pledge, place: P
     drop(place);
 }
 
-/// The server has waited long enough behind its end.
-async fn drained(server: &Server) {
+/// The server has waited long enough behind its end, but for those that must have taken all: how long for these.
+async fn drained(server: &Server) -> Duration {
     server.draining.begun().await;
     tokio::time::sleep(FAREWELL).await;
+    PARTING
 }

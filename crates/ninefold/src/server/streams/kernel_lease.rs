@@ -123,12 +123,12 @@ impl fmt::Debug for KernelLease {
 }
 
 impl KernelLease {
-    /// A lease on the file for what is sent of it on a connection, where there can be one: nobody has it open for writing, nobody wanted to lately, its file
-    /// system and the rights of this process allow it, and what is sent is copied on its way.
+    /// A lease on a file that [may be leased](may_be_leased) for what is sent of it on a connection, where there can be one: nobody has it open for writing, nobody wanted to
+    /// lately, the rights of this process allow it, and what is sent is copied on its way.
     async fn take(server: &Arc<Server>, file: &Arc<dyn Descriptor>, bare: &Bare) -> Option<Arc<KernelLease>> {
         let streams = &server.streams;
-        let is_safe = streams.limits.kernel_leases && file.can_be_leased() && streams.ways.copies(bare.ends()).await;
-        if is_safe && streams.kernel_leases.are_heard(server) { streams.kernel_leases.take(file) } else { None }
+        let is_copied = streams.ways.copies(bare.ends()).await;
+        if is_copied && streams.kernel_leases.are_heard(server) { streams.kernel_leases.take(file) } else { None }
     }
 
     /// Whether somebody waits to change the file.
@@ -255,6 +255,11 @@ impl KernelLeases {
     }
 }
 
+/// Whether a file is one of those of which leases are asked for.
+pub(super) fn may_be_leased(server: &Server, file: &dyn Descriptor) -> bool {
+    server.streams.limits.kernel_leases && file.can_be_leased()
+}
+
 /// Whether there is a lease on an open file that nobody has asked for.
 fn is_leased(file: BorrowedFd<'_>) -> bool {
     command(file, libc::F_GETLEASE, 0).is_ok_and(|lease| lease == libc::F_RDLCK)
@@ -309,7 +314,7 @@ impl Pledge {
         self.0.clone()
     }
 
-    /// Whether what is sent of this file is kept from change: by the pledge that there is, or a new one.
+    /// Whether what is sent of this file, which [may be leased](may_be_leased), is kept from change: by the pledge that there is, or a new one.
     pub async fn covers(&mut self, server: &Arc<Server>, file: &Arc<dyn Descriptor>, bare: &Bare) -> bool {
         self.end_if_taken(bare);
         match &self.0 {
@@ -360,12 +365,20 @@ impl Pledge {
 
     /// Waits until the peer has taken all; then it is over. An error where who asked for the lease would wait for too long: the connection is to be reset.
     pub async fn redeem(&mut self, outlet: &impl AsFd) -> Result<(), Error> {
+        self.redeem_within(PATIENCE, outlet).await
+    }
+
+    /// The same, where nobody may have asked for it, for no longer than `longest`.
+    pub async fn redeem_within(&mut self, longest: Duration, outlet: &impl AsFd) -> Result<(), Error> {
         let Some(lease) = &self.0 else { return Ok(()) };
-        let outlet = outlet.as_fd();
-        // However many such waits there were since.
-        let until = lease.asked_at.get().copied().unwrap_or_else(Instant::now) + PATIENCE;
+        let (outlet, longest) = (outlet.as_fd(), Instant::now() + longest);
+        // However many such waits there were since it was asked for.
+        let until = lease.asked_at.get().map_or(longest, |&asked| longest.min(asked + PATIENCE));
         if !is_taken(outlet, until).await {
-            if let Some(ends) = ends(outlet) {
+            if lease.is_asked_back()
+                && untaken(outlet) != Some(0)
+                && let Some(ends) = ends(outlet)
+            {
                 lease.ways.mistrust(ends, RESPITE);
             }
             return Err(Error::with_text(

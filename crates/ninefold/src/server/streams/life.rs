@@ -16,7 +16,7 @@ use super::closing::Way;
 use super::conveying::{self, Conduit};
 use super::copying::Backing;
 use super::descriptor::{self, Descriptor};
-use super::kernel_lease::{Pledge, WORTH};
+use super::kernel_lease::{Pledge, WORTH, may_be_leased};
 use super::lending::Lenders;
 use super::moving::{self, Copies};
 use super::pace::Pace;
@@ -314,8 +314,11 @@ impl Life {
                     };
                     let (mut way, count, copied) = match (way, read) {
                         (Way::Bare(bare), true) => {
-                            let comes = || length.unwrap_or_else(|| left_of(&*file, offset));
-                            let is_worth_it = copies != Copies::None && copies.of(offset, comes()) >= WORTH;
+                            let is_long = || {
+                                let comes = length.unwrap_or_else(|| left_of(&*file, offset));
+                                copies.of(offset, comes) >= WORTH
+                            };
+                            let is_worth_it = copies != Copies::None && may_be_leased(&server, &*file) && is_long();
                             let is_covered = is_worth_it && pledge.covers(&server, &file, &bare).await;
                             let how = (copies, is_covered);
                             let (bare, sent) =
@@ -458,7 +461,7 @@ impl Life {
     }
 }
 
-/// Bytes of a file behind `offset`, as far as that is known.
+/// Bytes of a file behind `offset`, as far as that is known. Of one that may be leased, which nobody waits for.
 fn left_of(file: &dyn Descriptor, offset: u64) -> u64 {
     fstat(file.fd()).map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0).saturating_sub(offset))
 }
