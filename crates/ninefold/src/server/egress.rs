@@ -8,7 +8,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
+use netlink_packet_core::{NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkExtentMask, LinkFlags, LinkInfo, LinkMessage};
 use netlink_packet_route::route::{RouteAttribute, RouteMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
@@ -162,9 +162,12 @@ impl Asks {
             let mut rest = &answers[..];
             while !rest.is_empty() {
                 let answer = NetlinkMessage::deserialize(rest).map_err(io::Error::other)?;
+                if answer.header.flags & NLM_F_DUMP_INTR != 0 {
+                    return Err(io::Error::other("the devices changed meanwhile"));
+                }
                 match answer.payload {
                     NetlinkPayload::InnerMessage(answer) => take(answer),
-                    NetlinkPayload::Done(_) => return Ok(()),
+                    NetlinkPayload::Done(done) if done.code == 0 => return Ok(()),
                     NetlinkPayload::Error(error) => return Err(error.to_io()),
                     _ => return Err(io::Error::other("an answer that tells nothing")),
                 }

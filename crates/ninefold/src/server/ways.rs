@@ -5,10 +5,15 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use tokio::time::timeout;
+
 use super::{Answer, egress};
 
 /// For so long it is believed what the kernel told.
 const TOLD: Duration = Duration::from_secs(10);
+
+/// For so long the kernel is waited for, which tells at once unless devices are being set up.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Ways that this is remembered of.
 const MOST: usize = 256;
@@ -56,7 +61,7 @@ impl Ways {
         }
         // Who cannot be told stays on the safe side.
         let look = Answer::blocking(move || Ok(egress::is_copied(local, peer).unwrap_or(false)));
-        let copies = look.wait().await.unwrap_or(false);
+        let copies = matches!(timeout(LOOK, look.wait()).await, Ok(Ok(true)));
         self.believe(way, copies, TOLD);
         copies
     }

@@ -197,7 +197,14 @@ async fn let_redeem(
         // What fails leaves it to be reset.
         let redeemed = match patience {
             Some(patience) => pledge.redeem_within(patience, tcp).await,
-            None if pledge.is_asked_back() => pledge.redeem(tcp).await,
+            None if pledge.is_asked_back() => tokio::select! {
+                biased;
+                told = &mut hurry => {
+                    patience = Some(told);
+                    continue;
+                }
+                redeemed = pledge.redeem(tcp) => redeemed,
+            },
             None => Ok(()),
         };
         if redeemed.is_err() {
