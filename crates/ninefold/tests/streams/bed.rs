@@ -12,7 +12,7 @@ use ninefold::proto::message::R;
 use ninefold::proto::print::{Data, parse, print};
 use ninefold::proto::wire::split_frame;
 use ninefold::server::{Limits, Server, StreamCounts, StreamLimits};
-use ninefold::transport::{Listener, Stream};
+use ninefold::transport::{Address, Listener, Stream};
 use ninefold::tree::hostfs::HostFs;
 use ninefold::tree::ramfs::RamFs;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
@@ -84,6 +84,20 @@ impl Bed {
 
     pub async fn session(&self, version: &str, aname: &str) -> Session {
         Session::open(TcpStream::connect(self.address).await.unwrap(), version, aname).await
+    }
+
+    /// The server listens on a Unix socket too, at this path.
+    pub async fn unix_socket(&self) -> PathBuf {
+        let path = self.path("socket");
+        let listener = Listener::bind(&Address::unix(&path)).await.unwrap();
+        let server = self.server.clone();
+        tokio::spawn(async move {
+            loop {
+                let (stream, peer) = listener.accept().await;
+                tokio::spawn(server.serve(stream, peer));
+            }
+        });
+        path
     }
 
     /// A data connection that says nothing yet.

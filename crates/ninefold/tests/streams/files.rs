@@ -3,7 +3,7 @@
 use std::os::unix::fs::FileExt;
 
 use ninefold::server::{Limits, StreamLimits};
-use ninefold::transport::{Address, Listener, Stream};
+use ninefold::transport::Stream;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpSocket, TcpStream, UnixStream};
 
@@ -229,15 +229,7 @@ async fn what_a_peer_on_this_machine_has_not_read_does_not_change_with_the_file(
     // Sockets of both kinds hold so much, and have room for more then (unix(7)): only then the end of the file is found.
     const LEN: usize = 40_000;
     let bed = Bed::new();
-    let socket = bed.path("socket");
-    let listener = Listener::bind(&Address::unix(&socket)).await.unwrap();
-    let server = bed.server.clone();
-    tokio::spawn(async move {
-        loop {
-            let (stream, peer) = listener.accept().await;
-            tokio::spawn(server.serve(stream, peer));
-        }
-    });
+    let socket = bed.unix_socket().await;
     for is_tcp in [true, false] {
         let bytes = bed.file("f", LEN);
         let connect = async || match is_tcp {

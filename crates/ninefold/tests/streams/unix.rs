@@ -1,6 +1,6 @@
 //! Streams beside a session on a Unix socket.
 
-use ninefold::transport::{Address, Listener, Peer, Stream};
+use ninefold::transport::{Peer, Stream};
 use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 
@@ -10,15 +10,7 @@ use crate::bed::{Bed, Session, all, noise, opening};
 async fn a_session_on_a_unix_socket_has_streams_there_and_none_of_the_table() {
     let bed = Bed::new();
     let bytes = bed.file("f", 5_000_000);
-    let socket = bed.path("socket");
-    let listener = Listener::bind(&Address::unix(&socket)).await.unwrap();
-    let server = bed.server.clone();
-    tokio::spawn(async move {
-        loop {
-            let (stream, peer) = listener.accept().await;
-            tokio::spawn(server.serve(stream, peer));
-        }
-    });
+    let socket = bed.unix_socket().await;
     let connect = || UnixStream::connect(&socket);
     let mut s = Session::open(connect().await.unwrap(), "9P2000.L.n1", "host").await;
     s.open_file(1, "f", 0).await;
