@@ -76,10 +76,8 @@ fn leaves(link: &LinkMessage) -> Leaves {
     match kind {
         None if link.header.flags.contains(LinkFlags::Loopback) => Leaves::AsPages,
         None | Some(InfoKind::Tun | InfoKind::Wireguard) => Leaves::Copied,
-        // One of another network name space has a number there.
-        Some(InfoKind::Vlan)
-            if find(link, |one| matches!(one, LinkAttribute::LinkNetNsId(_)).then_some(&())).is_none() =>
-        {
+        // The number of one of another network name space is none here.
+        Some(InfoKind::Vlan) if !has(link, |one| matches!(one, LinkAttribute::LinkNetNsId(_))) => {
             let below = find(link, |one| if let LinkAttribute::Link(index) = one { Some(index) } else { None });
             below.map_or(Leaves::AsPages, |&index| Leaves::By(index))
         }
@@ -89,10 +87,14 @@ fn leaves(link: &LinkMessage) -> Leaves {
 }
 
 fn is_member(link: &LinkMessage, of: u32) -> bool {
-    link.attributes.iter().any(|one| matches!(one, LinkAttribute::Controller(index) if *index == of))
+    has(link, |one| matches!(one, LinkAttribute::Controller(index) if *index == of))
 }
 
-fn find<'a, T: ?Sized>(link: &'a LinkMessage, what: impl Fn(&'a LinkAttribute) -> Option<&'a T>) -> Option<&'a T> {
+fn has(link: &LinkMessage, what: impl Fn(&LinkAttribute) -> bool) -> bool {
+    link.attributes.iter().any(what)
+}
+
+fn find<'a, T>(link: &'a LinkMessage, what: impl Fn(&'a LinkAttribute) -> Option<&'a T>) -> Option<&'a T> {
     link.attributes.iter().find_map(what)
 }
 
