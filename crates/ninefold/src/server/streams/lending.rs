@@ -4,6 +4,9 @@
 //! the processor has done other things meanwhile, and what it takes to wake a worker, and the task on it, has left its caches: that took
 //! as long again as to send. What one of these threads does fits into a few pages of code, and it wakes once for all sockets that have room.
 //!
+//! What has come to its end is told together with what does soon: to be woken costs the runtime more than to hear of one end more, and what was given to a socket last takes a
+//! while to leave it.
+//!
 //! Whether a page lies in memory is asked here and there only, so that a thread may have to wait for a disk all the same. A stream whose turn took long goes back
 //! to its task for good, and a thread that is held up gets no others meanwhile.
 //!
@@ -22,12 +25,14 @@ use std::time::{Duration, Instant};
 
 use ninefold_proto::{Errno, Error};
 use rustix::buffer::spare_capacity;
-use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::{Errno as Os, read, write};
+use rustix::net::{RecvFlags, recv};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+use super::calls::round_trip;
 use super::copied::Copied;
 use super::descriptor::Descriptor;
 use super::kernel_lease::KernelLease;
@@ -55,6 +60,10 @@ const SHORT: Duration = Duration::from_millis(20);
 
 /// A thread whose turn takes so long is held up.
 const HELD_UP: Duration = Duration::from_millis(50);
+
+/// The end of what was sent is told no later than this, and in no more than such a part of a round trip: the peer does not have all of it before.
+const MOMENT: Duration = Duration::from_millis(20);
+const OF_TRIP: u32 = 4;
 
 /// Turns one behind another in which a socket that says that it has room takes nothing, behind which somebody else is to find out why.
 const VAIN: u8 = 2;
@@ -302,15 +311,58 @@ fn start(returns: Arc<Returns<Done>>) -> io::Result<Arc<Lender>> {
     Ok(lender)
 }
 
+/// Ends that are still to be told. Dropped, it has them told.
+struct Untold<'a> {
+    lender: &'a Lender,
+    /// When they are to be.
+    due: Option<Instant>,
+}
+
+impl Untold<'_> {
+    /// Another one, that can wait for so long.
+    fn put(&mut self, to: oneshot::Sender<Done>, what: Done, patience: Duration) {
+        self.lender.returns.put(to, what);
+        let due = Instant::now() + patience;
+        self.due = Some(self.due.map_or(due, |before| before.min(due)));
+        if patience.is_zero() {
+            self.tell();
+        }
+    }
+
+    fn tell(&mut self) {
+        if self.due.take().is_some() {
+            self.lender.returns.ring();
+        }
+    }
+
+    /// Tells those that are due, or all that there will be for now. How long the others can wait.
+    fn wait(&mut self, is_last: bool) -> Option<Timespec> {
+        let left = self.due?.saturating_duration_since(Instant::now());
+        if is_last || left.is_zero() {
+            self.tell();
+            return None;
+        }
+        Timespec::try_from(left).ok()
+    }
+}
+
+impl Drop for Untold<'_> {
+    fn drop(&mut self) {
+        self.tell();
+    }
+}
+
 /// The thread: until its server is gone.
 fn run(poll: &OwnedFd, lender: &Lender) {
     let _ends = Ends(lender);
+    let mut untold = Untold { lender, due: None };
     let mut jobs: HashMap<u64, Job> = HashMap::new();
     let mut next = 0;
     let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS);
     loop {
         events.clear();
-        match epoll::wait(poll, spare_capacity(&mut events), None) {
+        let wait = untold.wait(jobs.is_empty());
+        match epoll::wait(poll, spare_capacity(&mut events), wait.as_ref()) {
             Ok(_) | Err(Os::INTR) => {}
             // It goes with its jobs, whose streams end in an error.
             Err(error) => return tracing::error!(%error, "a thread for streams cannot go on"),
@@ -327,25 +379,27 @@ fn run(poll: &OwnedFd, lender: &Lender) {
                     std::mem::take(&mut inbox.jobs)
                 };
                 for (_, job) in jobs.extract_if(|_, job| job.is_given_up()) {
-                    job.leave(poll, lender, None);
+                    job.leave(poll, &mut untold, None);
                 }
                 for (_, job) in jobs.extract_if(|_, job| job.is_asked_back()) {
-                    job.leave(poll, lender, Some(Ok(())));
+                    job.leave(poll, &mut untold, Some(Ok(())));
                 }
                 for job in new {
                     if job.is_asked_back() {
                         // That may have been told before it was here.
-                        job.end(lender, Ok(()));
+                        job.end(&mut untold, Ok(()));
                         continue;
                     }
                     let out = epoll::EventFlags::OUT;
                     match epoll::add(poll, &job.socket, epoll::EventData::new_u64(next), out) {
                         Ok(()) => drop(jobs.insert(next, job)),
                         // Who waits goes on by himself.
-                        Err(_) => job.end(lender, Ok(())),
+                        Err(_) => job.end(&mut untold, Ok(())),
                     }
                     next += 1;
                 }
+                // Among those that wait to be told are some that are asked back.
+                untold.tell();
             } else if let Some(job) = jobs.get_mut(&number) {
                 lender.turn_began.store(now(), Ordering::Relaxed);
                 // A file server's failure is none of the others'.
@@ -355,7 +409,7 @@ fn run(poll: &OwnedFd, lender: &Lender) {
                 if ended.is_some()
                     && let Some(job) = jobs.remove(&number)
                 {
-                    job.leave(poll, lender, ended);
+                    job.leave(poll, &mut untold, ended);
                 }
             }
         }
@@ -426,11 +480,11 @@ impl Job {
     }
 
     /// The thread has it no more. Without `ended` nobody waits for it.
-    fn leave(self, poll: &OwnedFd, lender: &Lender, ended: Option<Result<(), Error>>) {
+    fn leave(self, poll: &OwnedFd, untold: &mut Untold<'_>, ended: Option<Result<(), Error>>) {
         // Where a copy of the descriptor is left, its close alone would leave it to be told of for ever.
         let _ = epoll::delete(poll, &self.socket);
         match ended {
-            Some(result) if !self.is_given_up() => self.end(lender, result),
+            Some(result) if !self.is_given_up() => self.end(untold, result),
             _ => {
                 let Job { file, socket, lease, runtime, .. } = self;
                 drop(socket);
@@ -442,14 +496,26 @@ impl Job {
         }
     }
 
-    fn end(self, lender: &Lender, result: Result<(), Error>) {
+    /// How long who waits for it need not hear of its end: not at all where anything is to be done by then.
+    fn patience(&self, result: &Result<(), Error>) -> Duration {
+        let is_over = result.is_ok() && self.lent.at == self.end && !self.lent.is_held_up && !self.is_asked_back();
+        // Another stream's token.
+        let has_more = || recv(&self.socket, &mut [0; 1], RecvFlags::DONTWAIT | RecvFlags::PEEK).is_ok();
+        if !is_over || has_more() {
+            return Duration::ZERO;
+        }
+        round_trip(self.socket.as_fd()).map_or(Duration::ZERO, |trip| (trip / OF_TRIP).min(MOMENT))
+    }
+
+    fn end(self, untold: &mut Untold<'_>, result: Result<(), Error>) {
+        let patience = if self.is_handed_out { self.patience(&result) } else { Duration::ZERO };
         let Job { file, socket, lent, lease, done, is_handed_out, .. } = self;
         // Before it is told: who waits has others, and closes the last one where that may take long.
         drop((file, lease));
         let result = result.map(|()| (socket, lent));
         // Where nobody waits the socket is closed, by a reset as it was set before.
         match is_handed_out {
-            true => lender.returns.give(done, result),
+            true => untold.put(done, result, patience),
             false => drop(done.send(result)),
         }
     }
@@ -467,6 +533,43 @@ mod tests {
     use super::super::moving::TAIL;
     use super::*;
     use crate::server::{Server, StreamLimits};
+
+    #[tokio::test]
+    async fn ends_that_can_wait_are_told_when_the_first_of_them_is_due_or_there_are_no_others() {
+        const HOUR: Duration = Duration::from_secs(3600);
+        let lenders = Lenders::default();
+        assert!(lenders.returns.begin());
+        let lender = start(lenders.returns.clone()).unwrap();
+        let mut untold = Untold { lender: &lender, due: None };
+        assert!(untold.wait(false).is_none() && untold.wait(true).is_none());
+        let end = |untold: &mut Untold<'_>, patience| {
+            let (to, gets) = oneshot::channel();
+            untold.put(to, Err(Errno::EIO.into()), patience);
+            gets
+        };
+        let told = async |gets: oneshot::Receiver<Done>| drop(timeout(SOON, gets).await.unwrap().unwrap());
+        // The last one there is.
+        let mut first = end(&mut untold, HOUR);
+        let left = untold.wait(false).unwrap();
+        assert!(left.tv_sec >= 3500 && untold.wait(false).is_some());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        assert!(first.try_recv().is_err());
+        assert!(untold.wait(true).is_none());
+        told(first).await;
+        // One that can wait for less, and one that cannot.
+        for patience in [Duration::from_millis(1), Duration::ZERO] {
+            let (first, second) = (end(&mut untold, HOUR), end(&mut untold, patience));
+            while untold.wait(false).is_some() {}
+            told(first).await;
+            told(second).await;
+        }
+        // The thread's end.
+        let last = end(&mut untold, HOUR);
+        drop(untold);
+        told(last).await;
+        lender.inbox().is_closed = true;
+        lender.wake();
+    }
 
     /// More than a socket and its peer's hold: tcp(7), tcp_wmem and tcp_rmem.
     const LENGTH: usize = 64 << 20;

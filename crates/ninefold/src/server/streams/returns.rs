@@ -68,21 +68,24 @@ impl<T: Send + 'static> Returns<T> {
         true
     }
 
-    /// Called by a thread, which tells it itself where nobody hands it out.
-    pub fn give(&self, to: oneshot::Sender<T>, what: T) {
+    /// Called by a thread, which tells it itself where nobody hands it out. Else it is told when the thread [rings](Self::ring), or before.
+    pub fn put(&self, to: oneshot::Sender<T>, what: T) {
         let mut table = self.table();
-        match table.hears.as_ref().map(|hears| hears.bell.clone()) {
-            Some(bell) => {
-                table.done.push((to, what));
-                drop(table);
-                // It fails where so much is unheard that it will be heard; or where who hears has just ended, and handed out what he found. A process that a
-                // closed pipe ends has no threads that send (transport's `into_socket`).
-                let _ = write(bell, &[0]);
-            }
-            None => {
-                drop(table);
-                hand_out(vec![(to, what)]);
-            }
+        if table.hears.is_some() {
+            table.done.push((to, what));
+        } else {
+            drop(table);
+            hand_out(vec![(to, what)]);
+        }
+    }
+
+    /// Has what was put handed out.
+    pub fn ring(&self) {
+        let bell = self.table().hears.as_ref().map(|hears| hears.bell.clone());
+        if let Some(bell) = bell {
+            // It fails where so much is unheard that it will be heard; or where who hears has just ended, and handed out what he found. A process that a
+            // closed pipe ends has no threads that send (transport's `into_socket`).
+            let _ = write(bell, &[0]);
         }
     }
 }
@@ -128,7 +131,10 @@ mod tests {
     fn given(returns: &Arc<Returns<u32>>, what: u32) -> oneshot::Receiver<u32> {
         let (to, gets) = oneshot::channel();
         let returns = returns.clone();
-        drop(thread::spawn(move || returns.give(to, what)));
+        drop(thread::spawn(move || {
+            returns.put(to, what);
+            returns.ring();
+        }));
         gets
     }
 
@@ -162,7 +168,8 @@ mod tests {
         assert!(!second.block_on(async { returns.begin() }));
         // It does not run: nobody hands it out.
         let (to, gets) = oneshot::channel();
-        returns.give(to, 1);
+        returns.put(to, 1);
+        returns.ring();
         assert_eq!(returns.table().done.len(), 1);
         drop(first);
         assert_eq!(second.block_on(gets).unwrap(), 1);
