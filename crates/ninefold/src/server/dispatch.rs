@@ -228,12 +228,19 @@ fn attach(server: &Arc<Server>, peer: &Peer, cx: &Cx, who: Claim, aname: &[u8]) 
     let Claim { dialect, uname, n_uname, session } = who;
     Answer::later(async move {
         let Target { export, rest } = server.exports.find(&aname)?;
-        // The user database and the kernel's socket table may block.
-        let decide = {
-            let server = server.clone();
-            move || server.policy.decide(&peer, &uname, n_uname)
+        let user = match server.decisions.recall(&peer, &uname, n_uname) {
+            Some(user) => user,
+            None => {
+                // The user database and the kernel's socket table may block.
+                let server = server.clone();
+                let decide = move || {
+                    let user = server.policy.decide(&peer, &uname, n_uname)?;
+                    server.decisions.remember(&peer, &uname, n_uname, &user);
+                    Ok(user)
+                };
+                Answer::blocking(decide).wait().await?
+            }
         };
-        let user = Answer::blocking(decide).wait().await?;
         let uid = user.uid;
         let who = Attach { user: Arc::new(user), dialect };
         let (qid, file) = root_of(&cx, &*export.tree, &who, rest).await?;

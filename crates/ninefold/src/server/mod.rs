@@ -6,6 +6,7 @@ mod conduit;
 mod connection;
 mod cx;
 mod data;
+mod decisions;
 mod dispatch;
 mod draining;
 mod early;

@@ -8,6 +8,7 @@ use ninefold_proto::server::Limits;
 use tokio_util::task::TaskTracker;
 
 use super::FileServer;
+use super::decisions::Decisions;
 use super::draining::Draining;
 use super::exports::{Export, Exports};
 use super::identity::Policy;
@@ -20,6 +21,7 @@ use crate::transport::{Peer, Stream};
 pub struct Server {
     pub(super) exports: Exports,
     pub(super) policy: Policy,
+    pub(super) decisions: Decisions,
     pub(super) limits: Limits,
     pub(super) sessions: Sessions,
     pub(super) streams: Streams,
@@ -127,6 +129,7 @@ impl ServerBuilder {
         Arc::new(Server {
             exports: self.exports,
             policy: self.policy,
+            decisions: Decisions::default(),
             limits: self.limits,
             sessions: Sessions::new(),
             streams: Streams::new(self.streams),
