@@ -128,6 +128,9 @@ survived! {
         N1 READS => "in messages";
         N1 [Write] => "TimedOut(*)|Stream(Cut(*))";
     }
+    stream_part_elsewhere { N1 ALL => "Suspect(StreamPart { * })"; }
+    stream_part_longer { N1 ALL => "Suspect(StreamPart { * })"; }
+    stream_part_beyond { N1 ALL => "Misbehaved(StreamPart { offset: 18446744073709551615, length: 18446744073709551615 })"; }
     stream_end_count_more {
         N1 [Read] => "Stream(Short { got: 3145729, sent: 3145730 })";
         N1 [ReadPart] => "Stream(Short { got: 1048576, sent: 1048577 })";

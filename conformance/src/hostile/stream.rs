@@ -29,6 +29,8 @@ enum Said {
     Address(fn(u16) -> Vec<u8>),
     /// A token that is none.
     Token,
+    /// Another part of the file than that from there on, of so many bytes.
+    Part(fn(u64, u64) -> (u64, u64)),
     /// An Rstream without its last byte.
     Short,
     /// No Rstream, ever.
@@ -177,6 +179,27 @@ pub(super) const TABLE: &[Misbehaviour] = &[
         "protocol.md, Streams: a token is good once",
     ),
     Misbehaviour::new(
+        "stream-part-elsewhere",
+        DialectSet::L,
+        told(Said::Part(|offset, length| (offset + 1, length))),
+        "says that a stream begins a byte behind where it does",
+        "protocol.md, Streams: Rstream tells the part of the file",
+    ),
+    Misbehaviour::new(
+        "stream-part-longer",
+        DialectSet::L,
+        told(Said::Part(|offset, length| (offset, length + 1))),
+        "says that a stream has a byte more than was asked for",
+        "protocol.md, Streams: Rstream tells the part of the file",
+    ),
+    Misbehaviour::new(
+        "stream-part-beyond",
+        DialectSet::L,
+        told(Said::Part(|_, _| (u64::MAX, u64::MAX))),
+        "says that a stream begins behind all that a file can have",
+        "protocol.md, Streams: offset and length end at 2^63 - 1",
+    ),
+    Misbehaviour::new(
         "stream-end-count-more",
         DialectSet::L,
         told(Said::Count(1)),
@@ -222,7 +245,7 @@ pub(super) fn version(dialect: Dialect) -> Version {
 /// What is said in the place of a reply.
 pub(super) fn say(scene: &mut Scene, reply: &Reply<'_>, trick: &'static Trick) {
     match reply.message {
-        R::Stream { data, id, token, modrev, addr } => {
+        R::Stream { data, id, token, modrev, offset, length, addr } => {
             let mut address = data.0.to_vec();
             if let Some(honest) = StreamAddress::parse(&address) {
                 // Where its one connection is to come: a way to the honest port.
@@ -231,18 +254,19 @@ pub(super) fn say(scene: &mut Scene, reply: &Reply<'_>, trick: &'static Trick) {
                     Err(_) => return scene.hang_up(),
                 }
             }
-            let (mut token, mut addr) = (token, addr.to_vec());
+            let (mut token, mut addr, mut offset, mut length) = (token, addr.to_vec(), offset, length);
             match trick.said {
                 Said::Address(other) => {
                     let port = StreamAddress::parse(&address).map_or(1, |address| address.port);
                     let elsewhere = if scene.version.is_n1() { &mut addr } else { &mut address };
                     *elsewhere = other(port);
                 }
+                Said::Part(other) => (offset, length) = other(offset, length),
                 Said::Token => token = StreamToken(token.0.map(|byte| !byte)),
                 Said::Nothing => return,
                 _ => {}
             }
-            let message = R::Stream { data: LongStr(&address), id, token, modrev, addr: &addr };
+            let message = R::Stream { data: LongStr(&address), id, token, modrev, offset, length, addr: &addr };
             let mut frame = Vec::new();
             message.encode(reply.tag, scene.version, &mut frame);
             if let Said::Short = trick.said {

@@ -520,9 +520,9 @@ side! {
     75 "renameat" Renameat L ();
     77 "unlinkat" Unlinkat L ();
     /// Where the stream is: in `.s` an address for this one alone, `tcp!ADDRESS!PORT`; in `.n1` a number, what opens its data
-    /// connection, the file's modification number, and an address, empty for the session's own.
+    /// connection, the file's modification number, the part of the file that it has, and an address, empty for the session's own.
     161 "stream" Stream SN (data: LongStr<'a>, S or LongStr(b""); id: u32, N or 0; token: StreamToken, N or StreamToken([0; 16]);
-        modrev: u64, N or 0; addr: Str<'a>, N or b"";);
+        modrev: u64, N or 0; offset: u64, N or 0; length: u64, N or 0; addr: Str<'a>, N or b"";);
     /// Bytes that the server read from the file or wrote to it, and the file's modification number then.
     163 "streamend" Streamend N (count: u64; modrev: u64;);
     /// What the server can, its start and time, how long a lease lasts, its limits, and the root.

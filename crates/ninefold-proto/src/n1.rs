@@ -22,9 +22,14 @@ pub mod stream {
     pub const COPIED: u32 = 2;
     /// With [`COPIED`] only: but not where the file has [`LONG`] bytes or more behind the stream, when it is asked for.
     pub const UNLESS_LONG: u32 = 4;
+    /// With [`MORE`], [`COPIED`] and [`UNLESS_LONG`], and only so: of a file of no more than [`LONG`] bytes the stream has an even share, and of a longer one what it asks
+    /// for. The flags from [`LAST_BIT`] on are among how many streams the file is shared; which of them it is says `offset`, that number times `length`.
+    pub const SHARED: u32 = 8;
+    /// The most of those.
+    pub const SHARES: u32 = 64;
     /// All that are one bit.
-    pub const ALL: u32 = 7;
-    /// See [`UNLESS_LONG`].
+    pub const ALL: u32 = 15;
+    /// See [`UNLESS_LONG`] and [`SHARED`].
     pub const LONG: u64 = 16 << 20;
     /// With [`COPIED`] and without [`UNLESS_LONG`], of a stream that has a length: the flags from this bit on are how many times [`LAST_UNIT`] of its last bytes are copied, behind pages.
     /// 0: all of it is.
@@ -32,6 +37,21 @@ pub mod stream {
     pub const LAST_UNIT: u64 = 64 << 10;
     /// The most of them.
     pub const LAST_MOST: u32 = u32::MAX >> LAST_BIT;
+    /// Shares begin at whole ones of so many bytes.
+    pub const SHARE_UNIT: u64 = 4096;
+
+    /// A file's even share, of so many, by its number: where it begins, and how many bytes it has. None is in two of them.
+    pub fn share(file: u64, number: u32, of: u32) -> (u64, u64) {
+        let begin = |number: u32| match number {
+            number if number >= of => file,
+            number => {
+                let even = u128::from(file) * u128::from(number) / u128::from(of.max(1));
+                even as u64 / SHARE_UNIT * SHARE_UNIT
+            }
+        };
+        let from = begin(number);
+        (from, begin(number.saturating_add(1)) - from)
+    }
 }
 
 /// Flags of Tstreamend.
@@ -98,3 +118,28 @@ pub mod guard {
 
 /// The first of Rlerror's codes that is no number of Linux.
 pub const OWN_ERRORS: u32 = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::stream::{LONG, SHARE_UNIT, SHARES, share};
+
+    #[test]
+    fn the_shares_of_a_file_are_all_of_it_once_and_even_but_for_a_unit() {
+        for file in [0, 1, 4095, 4096, 300_000, LONG - 1, LONG, u64::MAX] {
+            for of in [1, 2, 3, 8, 16, SHARES] {
+                let mut next = 0;
+                for number in 0..of {
+                    let (from, length) = share(file, number, of);
+                    assert_eq!(from, next, "{file} {number} of {of}");
+                    assert!(from % SHARE_UNIT == 0 || length == 0 && from == file);
+                    assert!(length.abs_diff(file / u64::from(of)) <= SHARE_UNIT);
+                    next = from + length;
+                }
+                assert_eq!(next, file, "{file} of {of}");
+                assert_eq!(share(file, of, of), (file, 0));
+            }
+        }
+        assert_eq!(share(9, 0, 0), (9, 0));
+        assert_eq!(share(9, u32::MAX, 3), (9, 0));
+    }
+}

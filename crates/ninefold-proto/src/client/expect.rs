@@ -224,7 +224,10 @@ impl Expect {
             (Bound::Taken { sent }, &(R::Write { count: got } | R::Writex { count: got, .. })) if got > sent => {
                 Err(ServerMisbehaved::TookTooMuch { sent, got })
             }
-            (Bound::Stream { has_address }, R::Stream { data, addr, .. }) => {
+            (Bound::Stream { has_address }, &R::Stream { data, addr, offset, length, .. }) => {
+                if offset.checked_add(length).is_none_or(|end| end > i64::MAX as u64) {
+                    return Err(ServerMisbehaved::StreamPart { offset, length });
+                }
                 let text = if has_address { data.0 } else { addr };
                 let is_own = !has_address && text.is_empty();
                 match is_own || StreamAddress::parse(text).is_some() {

@@ -36,6 +36,8 @@ pub enum ServerMisbehaved {
     ListingFlags(u32),
     #[error("an Rstream whose address is none")]
     StreamAddress,
+    #[error("a stream of {length} bytes from {offset} on, more than a file has")]
+    StreamPart { offset: u64, length: u64 },
     #[error("a stream of {0} bytes, more than a file has")]
     StreamedTooMuch(u64),
     #[error("{got} bytes taken of {sent} that were sent")]

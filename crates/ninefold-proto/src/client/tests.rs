@@ -485,7 +485,7 @@ fn a_fid_that_a_late_reply_made_for_nobody_is_clunked() {
 fn a_stream_that_a_late_reply_gave_to_nobody_is_ended_and_so_is_one_that_somebody_parts_with() {
     let limits = Limits { calls: 1, clunks: 1 };
     let asked = "Tstream fid 0 flags 0 isread 1 offset 0 length 9 token 0x00000000000000000000000000000000";
-    let reply = "Rstream id 7 token 0x00000000000000000000000000000001 modrev 5 addr ''";
+    let reply = "Rstream id 7 token 0x00000000000000000000000000000001 modrev 5 offset 0 length 0 addr ''";
     for flush_is_sent in [false, true] {
         let mut b = Bench::limited(Version::N1, limits);
         let tag = b.call(asked);

@@ -39,8 +39,8 @@ mod stream;
 pub use groups::Member;
 pub use limits::Limits;
 pub use op::{
-    Begun, Copied, Done, Farewell, FarewellId, Holder, Op, RecordEnd, Rename, Request, RequestId, Special, Streaming,
-    XattrWrite,
+    Begun, Copied, Done, Farewell, FarewellId, Holder, Op, RecordEnd, Rename, Request, RequestId, Share, Special,
+    Streaming, XattrWrite,
 };
 pub use outbox::{Bulk, Chunk, Outbox};
 pub use outside::WRITE_HEAD;

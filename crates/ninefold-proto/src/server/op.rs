@@ -250,6 +250,8 @@ pub enum Op<'a, F> {
         /// Another stream may follow on the same connection.
         more: bool,
         copied: Copied,
+        /// It has that share of a short file, and `length` bytes from `offset` on of a longer one.
+        share: Option<Share>,
         /// `.n1`: what its data connection says, where the client chose that.
         token: Option<StreamToken>,
     },
@@ -345,6 +347,13 @@ pub enum Copied {
     Last(u64),
 }
 
+/// One of the streams among which a file is shared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Share {
+    pub number: u32,
+    pub of: u32,
+}
+
 /// What Rstream tells of a stream.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Streaming {
@@ -354,6 +363,9 @@ pub struct Streaming {
     pub token: StreamToken,
     /// Changes whenever the file's content or attributes do; 0 when the server cannot tell.
     pub modrev: u64,
+    /// Where it begins in the file, and how many bytes it has at most; `None`: those up to the end.
+    pub offset: u64,
+    pub length: Option<u64>,
     /// `.s`: as [`StreamAddress`](crate::stream::StreamAddress) has it. `.n1`: where to dial, or empty for where the session is.
     pub address: Vec<u8>,
 }

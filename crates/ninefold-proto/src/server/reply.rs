@@ -173,10 +173,11 @@ impl<P: Bulk> Reply<P> {
             }
             Reply::Copyrange(count) => out.push(tag, &R::Copyrange { count: *count }, version),
             Reply::Seek(offset) => out.push(tag, &R::Seek { offset: *offset }, version),
-            Reply::Stream(Streaming { id, token, modrev, address }) => {
+            Reply::Stream(Streaming { id, token, modrev, offset, length, address }) => {
                 let (data, addr) = if linux { (&[][..], &address[..]) } else { (&address[..], &[][..]) };
                 let (id, token, modrev) = (*id, *token, *modrev);
-                out.push(tag, &R::Stream { data: LongStr(data), id, token, modrev, addr }, version);
+                let (offset, length) = (*offset, length.unwrap_or(0));
+                out.push(tag, &R::Stream { data: LongStr(data), id, token, modrev, offset, length, addr }, version);
             }
             Reply::StreamEnd { count, modrev } => {
                 out.push(tag, &R::Streamend { count: *count, modrev: *modrev }, version);

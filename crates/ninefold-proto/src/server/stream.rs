@@ -7,7 +7,7 @@
 use alloc::vec::Vec;
 
 use super::n1::{AfterN1, known, range};
-use super::op::{Copied, Done, Op, Streaming};
+use super::op::{Copied, Done, Op, Share, Streaming};
 use super::outbox::Bulk;
 use super::reply::Reply;
 use super::request::{Checked, Stop, refused};
@@ -30,7 +30,8 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
                 let read = isread == 1;
                 let has = |flag| bits & flag != 0;
                 let more = has(stream::MORE);
-                let copied = match (has(stream::COPIED), has(stream::UNLESS_LONG), last) {
+                let shared = has(stream::SHARED).then_some(last);
+                let copied = match (has(stream::COPIED), has(stream::UNLESS_LONG), shared.map_or(last, |_| 0)) {
                     (false, false, 0) => Copied::No,
                     (true, false, 0) => Copied::Yes,
                     (true, true, 0) => Copied::UnlessLong,
@@ -52,6 +53,18 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
                 if more && length == 0 {
                     return refused(Errno::EINVAL, "a stream with MORE has a length");
                 }
+                let share = match shared {
+                    Some(_) if !more || copied != Copied::UnlessLong => {
+                        return refused(Errno::EINVAL, "SHARED is of streams with MORE, COPIED and UNLESS_LONG");
+                    }
+                    Some(of) if !(2..=stream::SHARES).contains(&of) => {
+                        return refused(Errno::EINVAL, "a file is shared among 2 to 64 streams");
+                    }
+                    Some(of) if !offset.is_multiple_of(length) || offset / length >= u64::from(of) => {
+                        return refused(Errno::EINVAL, "a share's offset is its number times its length");
+                    }
+                    shared => shared.map(|of| Share { number: (offset / length) as u32, of }),
+                };
                 let (id, file) = self.file(fid)?;
                 let Some(handle) = self.fids.get(id) else { return Err(Errno::EBADF.into()) };
                 let access = handle.access()?;
@@ -66,7 +79,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
                 let length = (length > 0).then_some(length);
                 let token = (token != StreamToken::default()).then_some(token);
                 Ok(Checked {
-                    op: Op::Stream { file, read, offset, length, appends, more, copied, token },
+                    op: Op::Stream { file, read, offset, length, appends, more, copied, share, token },
                     after: After::N1(AfterN1::Stream),
                     handles: [Some(id), None],
                     exclusive: false,

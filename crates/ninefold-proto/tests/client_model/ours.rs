@@ -162,9 +162,9 @@ fn success(op: &Op<'_, u32>) -> Success {
         Op::XattrRead { .. } => Done::Xattr { value: Vec::new(), file },
         Op::Lock { .. } => Done::Lock { granted: true },
         Op::Getlock { .. } => Done::Getlock(None),
-        Op::Stream { .. } => {
+        Op::Stream { offset, length, .. } => {
             let (id, token, modrev) = (1, StreamToken([7; 16]), 1);
-            Done::Streaming(Streaming { id, token, modrev, address: Vec::new() })
+            Done::Streaming(Streaming { id, token, modrev, offset: *offset, length: *length, address: Vec::new() })
         }
         Op::StreamEnd { .. } => Done::StreamEnded { count: 1, modrev: 1 },
         Op::Wstat { .. }

@@ -115,6 +115,8 @@ pub enum Suspicion {
     NoProgress,
     #[error("the target of its symbolic link is empty, holds a NUL, or has more than 4095 bytes")]
     LinkTarget,
+    #[error("it gives a stream of {length} bytes from {offset} on, which nobody asked for")]
+    StreamPart { offset: u64, length: u64 },
     #[error("it says that an attribute has {0} bytes")]
     XattrSize(u64),
     #[error("it grants more than the lock that was asked, or answers a lock with {0}")]

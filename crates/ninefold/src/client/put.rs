@@ -297,7 +297,7 @@ impl Making {
         for (part, grant, saying) in self.asked {
             // Why it is not is told by who asks for another.
             if let Ok(grant) = grant.take().await {
-                file.grant(Granted::new(part, grant, Some(saying)));
+                file.grant(Granted::new(grant.of(part)?, Some(saying)));
             }
         }
         Ok(file)

@@ -242,9 +242,10 @@ impl Client {
 }
 
 impl File {
-    /// See [`Client::streams_for`].
+    /// See [`Client::streams_for`]. At least by those that were asked for with its open ([`BeginRead::streams`](super::BeginRead::streams)), which are shares of a short
+    /// file.
     pub fn streams_for(&self, bytes: u64, most: usize) -> usize {
-        self.client.streams_for(bytes, most)
+        self.client.streams_for(bytes, most).max(self.granted().min(most))
     }
 
     /// Reads the bytes from `offset` to `end`, which the file should have, by at most `most` streams at a time.
@@ -292,16 +293,15 @@ impl File {
         };
         let all = extents.iter().fold(0u64, |all, (offset, end)| all.saturating_add(end.saturating_sub(*offset)));
         ranges.most_copied = round::most_copied(all);
-        let streams = self.streams_for(all, most);
         ranges.queue.extend(extents.iter().filter(|(offset, end)| offset < end));
-        // By .s nobody is told that another stream comes behind one.
-        ranges.in_pieces = streams > 1 && self.client.version().is_n1();
-        let mut granted = std::mem::take(&mut *self.granted.lock().unwrap_or_else(PoisonError::into_inner));
+        let granted = std::mem::take(&mut *self.granted.lock().unwrap_or_else(PoisonError::into_inner));
         // Those that lie elsewhere, or are too many, are given up.
-        granted.truncate(if ranges.in_pieces { streams } else { 0 });
-        for one in granted {
+        for one in granted.into_iter().take(most) {
             ranges.begin_granted(one);
         }
+        let streams = self.client.streams_for(all, most).max(ranges.streams());
+        // By .s nobody is told that another stream comes behind one.
+        ranges.in_pieces = streams > 1 && self.client.version().is_n1();
         // What is come to the end of while all connections still grow is parted evenly.
         let left = ranges.queued();
         if left <= 2 * streams as u64 * least_piece(trip, streams as u64) {
@@ -572,9 +572,10 @@ impl Ranges {
     /// Compares the connections, and gives up one that is far slower than the others, or stands still.
     fn judge(&mut self, now: Instant) {
         self.due = now + window(self.trip) / 2;
-        let parts = &self.parts;
+        let (parts, others_have) = (&self.parts, self.moved > 0);
         let left = |line: &Line| line.parts.iter().filter_map(|part| parts.get(part)).map(Part::left).sum::<u64>();
-        let seen: Vec<_> = self.lines.iter_mut().map(|(&number, line)| (number, line.tick(left(line)))).collect();
+        let seen: Vec<_> =
+            self.lines.iter_mut().map(|(&number, line)| (number, line.tick(left(line), others_have))).collect();
         // Where it goes in messages there is one connection for all.
         let most = self.most * TAKEOVERS + usize::try_from(self.moved / *PIECE.end()).unwrap_or(usize::MAX);
         if self.is_in_band || self.taken_over >= most {
@@ -582,7 +583,7 @@ impl Ranges {
         }
         let way = takeover::Way {
             trip: self.trip,
-            best: self.width.rate(),
+            best: self.width.rate_so_far(now),
             queued: self.queued(),
             judges_alone: self.had_several && !self.was_alone,
         };
@@ -660,6 +661,8 @@ impl Ranges {
         if first.0 == first.1 {
             self.queue.pop_front();
         }
+        // As in all that is [taken](Self::take_piece).
+        self.copies |= !granted.is_lent && self.queue.is_empty();
         self.start((granted.offset, end), None, Opening::Granted(granted));
     }
 

@@ -196,7 +196,8 @@ async fn connection(mut socket: TcpStream, (deed, shared, data, taken): Server) 
                 return true;
             }
             let addr: &[u8] = if matches!(deed, Deed::Elsewhere) { b"tcp!192.0.2.1!80" } else { b"" };
-            replies.send(tag, R::Stream { data: LongStr(b""), id: 3, token: TOKEN, modrev: MODREV, addr });
+            let (data, id, token, modrev) = (LongStr(b""), 3, TOKEN, MODREV);
+            replies.send(tag, R::Stream { data, id, token, modrev, offset, length, addr });
             true
         }
         T::Streamend { id, flags } => {
@@ -248,7 +249,8 @@ fn port(replies: Replies, tag: Tag, mut at: SocketAddr, server: Server) {
         let host = if matches!(server.0, Deed::Elsewhere) { "127.0.0.2".to_owned() } else { at.ip().to_string() };
         let text = format!("tcp!{host}!{port}");
         let data = LongStr(text.as_bytes());
-        replies.send(tag, R::Stream { data, id: 0, token: StreamToken([0; 16]), modrev: 0, addr: b"" });
+        let (id, token, modrev, offset, length) = (0, StreamToken([0; 16]), 0, 0, 0);
+        replies.send(tag, R::Stream { data, id, token, modrev, offset, length, addr: b"" });
         let (socket, _) = listener.accept().await.unwrap();
         let (deed, shared, data, taken) = server;
         data.fetch_add(1, Ordering::Relaxed);

@@ -9,7 +9,7 @@ use bytes::BytesMut;
 use ninefold::client::{BeginRead, Begun, Client, Error, Fault, File, Follow, Memory, Mode, Options, Ranges};
 use ninefold::proto::Dialect;
 use ninefold::proto::dialect::Version;
-use ninefold::server::{Server, StreamLimits};
+use ninefold::server::{Limits, Server, ServerBuilder, StreamLimits};
 use ninefold::transport::{Address, Listener, dial};
 use ninefold::tree::hostfs::HostFs;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -56,10 +56,19 @@ impl Scene {
     }
 
     pub async fn with(size: usize, streams: StreamLimits) -> Scene {
+        Scene::build(size, Server::builder().streams(streams)).await
+    }
+
+    /// The server grants a connection no more than it allows.
+    async fn by_limits(size: usize, limits: Limits) -> Scene {
+        Scene::build(size, Server::builder().limits(limits)).await
+    }
+
+    async fn build(size: usize, server: ServerBuilder) -> Scene {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("f"), content(0, size)).unwrap();
         let host = Arc::new(HostFs::open(dir.path()).unwrap());
-        let server = Server::builder().export("", host, false).streams(streams).build();
+        let server = server.export("", host, false).build();
         let listener = Listener::bind(&"9p://127.0.0.1:0".parse().unwrap()).await.unwrap();
         let address = listener.local_address().unwrap().to_string().trim_start_matches("9p://").parse().unwrap();
         let serving = server.clone();
@@ -608,6 +617,39 @@ async fn a_server_that_knows_no_flags_is_asked_for_streams_without() {
 }
 
 #[tokio::test]
+async fn a_short_file_is_shared_among_streams_that_come_with_its_open_and_of_a_long_one_they_have_the_beginning() {
+    for size in [BeginRead::SHARED as usize + 1, 1_000_003, SIZE, 16 << 20, LONG] {
+        let scene = Scene::of(size).await;
+        let address: Address = format!("9p://{}", scene.far_to_connect().await).parse().unwrap();
+        let (client, begun) = begin(&address, Options::default()).await;
+        assert_eq!((begun.data.is_none(), begun.file.granted()), (true, 8), "{size}");
+        let asked_before = asked(&client);
+        let mut ranges = begun.file.ranges(0, size as u64, 8);
+        assert_eq!(ranges.streams(), 8, "{size}");
+        gather(&mut ranges, 0, size).await.unwrap();
+        assert!(ranges.is_watched(), "{size}");
+        // All of a short one came so, as copies. Of a long one others did behind them.
+        let is_short = size <= 16 << 20;
+        assert_eq!(asked(&client) == asked_before, is_short, "{size}");
+        assert!(!is_short || ranges.is_settled(), "{size}");
+    }
+}
+
+#[tokio::test]
+async fn shares_of_which_one_is_not_granted_are_no_hole_in_the_file() {
+    // A client has so many streams at a time, of which the first are granted.
+    for streams in [1, 5] {
+        let scene = Scene::by_limits(1_000_003, Limits { streams, ..Limits::default() }).await;
+        let address: Address = format!("9p://{}", scene.far_to_connect().await).parse().unwrap();
+        let (_client, begun) = begin(&address, Options::default()).await;
+        assert_eq!(begun.file.granted(), streams);
+        let mut ranges = begun.file.ranges(0, 1_000_003, 8);
+        gather(&mut ranges, 0, 1_000_003).await.unwrap();
+        assert!(!ranges.is_changed());
+    }
+}
+
+#[tokio::test]
 async fn of_a_short_file_no_stream_is_asked_for_with_its_open() {
     let scene = Scene::of(100_000).await;
     let address: Address = format!("9p://{}", scene.far_to_connect().await).parse().unwrap();
@@ -760,6 +802,24 @@ async fn of_copies_that_were_given_up_nobody_says_that_the_file_stayed_as_it_was
     let mut ranges = begun.file.ranges(0, SIZE as u64, 8);
     gather(&mut ranges, 0, SIZE).await.unwrap();
     assert!(ranges.is_watched() && !ranges.is_changed() && !ranges.is_settled());
+    no_streams_are_left(&scene).await;
+}
+
+#[tokio::test]
+async fn a_share_of_which_nothing_comes_comes_by_another_connection() {
+    let scene = Scene::of(1_000_003).await;
+    let (_never, gate) = tokio::sync::watch::channel(false);
+    let slow = Slow { holds_at: 0, ..Slow::held(gate) };
+    let passed = slow.passed.clone();
+    let way = Way { delay: DELAY, slow: Some(slow), one: Some(1), most: u64::MAX };
+    let address: Address = format!("9p://{}", scene.far_to_connect_by(way).await).parse().unwrap();
+    // Nothing else is waited for with an end.
+    let (_client, begun) = begin(&address, Options { timeout: None, ..Options::default() }).await;
+    let mut ranges = begun.file.ranges(0, 1_000_003, 8);
+    gather(&mut ranges, 0, 1_000_003).await.unwrap();
+    assert!(ranges.is_watched() && !ranges.is_changed());
+    assert_eq!(passed.load(Ordering::Relaxed), 0, "there was no such connection");
+    assert!(scene.made.load(Ordering::Relaxed) > 9);
     no_streams_are_left(&scene).await;
 }
 

@@ -203,6 +203,8 @@ pub struct Opened {
     pub id: u32,
     pub token: Vec<u8>,
     pub modrev: u64,
+    /// Where it begins in the file, and how many bytes it has.
+    pub part: (u64, u64),
 }
 
 impl Session {
@@ -297,9 +299,9 @@ impl Session {
         let frame = self.frame().await;
         let (header, body) = split_frame(&frame).unwrap();
         match R::decode(header.kind, body, self.version).unwrap() {
-            R::Stream { id, token, modrev, addr, .. } => {
+            R::Stream { id, token, modrev, offset, length, addr, .. } => {
                 assert_eq!(addr, b"");
-                Ok(Opened { id, token: token.0.to_vec(), modrev })
+                Ok(Opened { id, token: token.0.to_vec(), modrev, part: (offset, length) })
             }
             R::Lerror { ecode, .. } => Err(ecode),
             other => panic!("{line}: {other:?}"),

@@ -9,6 +9,7 @@ mod kernel_leases;
 mod limits;
 mod namespace;
 mod old;
+mod shares;
 mod slow;
 mod tls;
 mod tokens;

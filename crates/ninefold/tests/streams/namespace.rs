@@ -15,6 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::bed::{Bed, Opened, SMALL, Session, all, is_reset, noise, opening, soon};
 use crate::old::{dial, port, stream};
+use crate::shares::share;
 
 const EIO: u32 = 5;
 const ENOSPC: u32 = 28;
@@ -154,6 +155,26 @@ async fn a_name_space_streams_the_files_of_its_servers_by_their_streams() {
     assert_eq!(far.server.stream_counts().failed, 0);
     near.quiet().await;
     far.quiet().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_of_the_server_behind_is_shared_as_one_of_its_own() {
+    let far = Bed::new();
+    let bytes = far.file("f", 3_000_011);
+    let near = Near::of(far.address, "aname=host").await;
+    let mut s = near.session("9P2000.L.n1").await;
+    s.open_file(1, "f", 0).await;
+    let mut next = 0;
+    for number in 0..3 {
+        let opened = share(&mut s, number, 3).await.unwrap();
+        let (offset, length) = opened.part;
+        let mut got = vec![0; length as usize];
+        soon("a share", near.data(&opened).await.read_exact(&mut got)).await.unwrap();
+        assert!(offset == next && got == bytes[next as usize..][..got.len()]);
+        assert_eq!(s.end(opened.id, 0).await, Ok((length, opened.modrev)));
+        next += length;
+    }
+    assert_eq!((next, near.messages("Tread"), near.messages("Tstream")), (bytes.len() as u64, 0, 3));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -216,9 +216,10 @@ impl<'a> Pour<'a> {
         let how = &self.cx.how;
         let may_have_gaps = begun.in_place.is_none() && !how.checksum && blocks::fits(self.facts.size);
         let is_large = self.facts.size >= STREAMED && !self.content.is_stream();
+        let is_shared = matches!(self.content, Content::There { file, .. } if file.granted() > 1);
         // In .s nobody tells how a stream ended that wrote, and the file's size does not tell it where another has written behind it.
         let is_told = |file: &File| file.client().version().is_n1();
-        if may_have_gaps && is_large {
+        if may_have_gaps && (is_large || is_shared) {
             let given = || self.granted.take().or_else(|| self.cx.grant_streams());
             let grant = |wanted: usize| if wanted > 1 { given() } else { None };
             let (size, most) = (self.facts.size, self.cx.streams);
@@ -265,6 +266,9 @@ impl<'a> Pour<'a> {
         drop(self.granted.take());
         if let Sink::There(there) = sink {
             there.file().give_up_granted();
+        }
+        if let Content::There { file, .. } = self.content {
+            file.give_up_granted();
         }
         sink.unmark(begun.offset).await.map_err(self.cannot_write())?;
         self.in_order(sink, begun).await

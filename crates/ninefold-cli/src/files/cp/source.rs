@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use ninefold::client::{Begun, FileType, Mode, Node, ReadDir, Sight, Visited};
+use ninefold::client::{BeginRead, Begun, FileType, Mode, Node, ReadDir, Sight, Visited};
 use ninefold::proto::Errno;
 use rustix::buffer::spare_capacity;
 use rustix::fs::{AtFlags, CWD, Dir, Mode as Permissions, OFlags, fstat, openat, readlinkat, statat};
@@ -134,7 +134,7 @@ impl Item {
     pub fn begun(place: Place, begun: Begun) -> Option<Item> {
         let facts = begun.metadata.clone().map(Facts::from)?;
         // What was not read is for streams, or it may have bytes though it is said to have none.
-        if begun.data.is_none() && facts.size <= STREAMED {
+        if begun.data.is_none() && facts.size <= STREAMED.min(BeginRead::SHARED) {
             return None;
         }
         // One that has grown since it was looked at is come to again.

@@ -56,27 +56,33 @@ fn a_stream_needs_a_plain_file_that_is_open_for_it() {
     assert!(
         asked.starts_with("Stream {")
             && asked.ends_with(
-                "read: true, offset: 7, length: None, appends: false, more: false, copied: No, token: None }"
+                "read: true, offset: 7, length: None, appends: false, more: false, copied: No, share: None, token: None }"
             )
     );
     let asked = op(&mut b, &n1_line(4, 0, 0, 0, 5));
     assert!(
         asked.ends_with(
-            "read: false, offset: 0, length: Some(5), appends: false, more: false, copied: No, token: None }"
+            "read: false, offset: 0, length: Some(5), appends: false, more: false, copied: No, share: None, token: None }"
         ),
         "{asked}"
     );
     let asked = op(&mut b, &n1_line(1, stream::MORE | stream::COPIED, 1, 0, 9));
-    assert!(asked.ends_with("more: true, copied: Yes, token: None }"), "{asked}");
+    assert!(asked.ends_with("more: true, copied: Yes, share: None, token: None }"), "{asked}");
     let asked = op(&mut b, &n1_line(1, stream::COPIED, 1, 0, 0));
-    assert!(asked.ends_with("more: false, copied: Yes, token: None }"), "{asked}");
+    assert!(asked.ends_with("more: false, copied: Yes, share: None, token: None }"), "{asked}");
     let asked = op(&mut b, &n1_line(1, stream::COPIED | stream::UNLESS_LONG, 1, 0, 0));
-    assert!(asked.ends_with("more: false, copied: UnlessLong, token: None }"), "{asked}");
+    assert!(asked.ends_with("more: false, copied: UnlessLong, share: None, token: None }"), "{asked}");
     let last = |units: u32| units << stream::LAST_BIT;
     let asked = op(&mut b, &n1_line(1, stream::MORE | stream::COPIED | last(3), 1, 0, 9));
-    assert!(asked.ends_with("more: true, copied: Last(196608), token: None }"), "{asked}");
+    assert!(asked.ends_with("more: true, copied: Last(196608), share: None, token: None }"), "{asked}");
     let asked = op(&mut b, &n1_line(1, stream::COPIED | last(stream::LAST_MOST), 1, 0, 1 << 50));
-    assert!(asked.ends_with("more: false, copied: Last(1099511562240), token: None }"), "{asked}");
+    assert!(asked.ends_with("more: false, copied: Last(1099511562240), share: None, token: None }"), "{asked}");
+    let shared = |units: u32| stream::MORE | stream::COPIED | stream::UNLESS_LONG | stream::SHARED | last(units);
+    for (number, of) in [(0u64, 2), (1, 2), (63, 64)] {
+        let asked = op(&mut b, &n1_line(1, shared(of), 1, number * 10, 10));
+        let share = format!("copied: UnlessLong, share: Some(Share {{ number: {number}, of: {of} }}), token: None }}");
+        assert!(asked.ends_with(&share), "{asked}");
+    }
     let own = n1_line(1, 0, 1, 0, 0).replace("0x00", "0x01");
     let asked = op(&mut b, &own);
     assert!(asked.contains("token: Some(StreamToken([1, 0, "), "{asked}");
@@ -86,7 +92,7 @@ fn a_stream_needs_a_plain_file_that_is_open_for_it() {
         (n1_line(3, 0, 0, 0, 0), Errno::EBADF),
         (n1_line(4, 0, 1, 0, 0), Errno::EBADF),
         (n1_line(0, 0, 1, 0, 0), Errno::EBADF),
-        (n1_line(1, 8, 1, 0, 9), Errno::EINVAL),
+        (n1_line(1, 16, 1, 0, 9), Errno::EINVAL),
         (n1_line(1, stream::MORE | stream::UNLESS_LONG, 1, 0, 9), Errno::EINVAL),
         (n1_line(1, stream::COPIED | stream::UNLESS_LONG, 0, 0, 9), Errno::EINVAL),
         (n1_line(1, stream::MORE, 1, 0, 0), Errno::EINVAL),
@@ -98,6 +104,16 @@ fn a_stream_needs_a_plain_file_that_is_open_for_it() {
         (n1_line(1, stream::COPIED | last(1), 1, 0, 0), Errno::EINVAL),
         (n1_line(1, stream::COPIED | stream::UNLESS_LONG | last(1), 1, 0, 9), Errno::EINVAL),
         (n1_line(1, stream::COPIED | last(1), 0, 0, 9), Errno::EINVAL),
+        (n1_line(1, shared(2), 0, 0, 9), Errno::EINVAL),
+        (n1_line(1, shared(2), 1, 0, 0), Errno::EINVAL),
+        (n1_line(1, shared(0), 1, 0, 9), Errno::EINVAL),
+        (n1_line(1, shared(1), 1, 0, 9), Errno::EINVAL),
+        (n1_line(1, shared(65), 1, 0, 9), Errno::EINVAL),
+        (n1_line(1, shared(2), 1, 18, 9), Errno::EINVAL),
+        (n1_line(1, shared(2), 1, 8, 9), Errno::EINVAL),
+        (n1_line(1, shared(2) & !stream::MORE, 1, 0, 9), Errno::EINVAL),
+        (n1_line(1, shared(2) & !stream::UNLESS_LONG, 1, 0, 9), Errno::EINVAL),
+        (n1_line(1, stream::MORE | stream::SHARED | last(2), 1, 0, 9), Errno::EINVAL),
         (n1_line(1, 0, 2, 0, 0), Errno::EINVAL),
         (n1_line(1, 0, 1, 1 << 63, 0), Errno::EINVAL),
         (n1_line(1, 0, 0, 1, i64::MAX as u64), Errno::EINVAL),
@@ -115,13 +131,15 @@ fn a_stream_needs_a_plain_file_that_is_open_for_it() {
 
 #[test]
 fn in_n1_the_reply_has_a_number_and_a_token_and_in_s_an_address() {
-    let streaming =
-        |address: &[u8]| Done::Streaming(Streaming { id: 7, token: TOKEN, modrev: 9, address: address.to_vec() });
+    let streaming = |address: &[u8]| {
+        let (offset, length) = (5, Some(6));
+        Done::Streaming(Streaming { id: 7, token: TOKEN, modrev: 9, offset, length, address: address.to_vec() })
+    };
     let mut b = bench("9P2000.L.n1");
     let id = b.begin(&n1_line(1, 0, 1, 0, 0));
     b.done(id, streaming(b""));
     let token = "ab".repeat(16);
-    assert_eq!(b.replies(), [format!("Rstream tag 1 id 7 token 0x{token} modrev 9 addr ''")]);
+    assert_eq!(b.replies(), [format!("Rstream tag 1 id 7 token 0x{token} modrev 9 offset 5 length 6 addr ''")]);
 
     for version in ["9P2000.s", "9P2000.u.s", "9P2000.s.ix", "9P2000.u.ix.s"] {
         let mut b = bench(version);

@@ -580,8 +580,9 @@ pub struct BeginRead {
     pub most: u64,
     /// Anything but a plain file is `EINVAL`. Its open is not waited for, as that of a FIFO waits for who writes to it.
     pub plain: bool,
-    /// Streams by which a long file will be read at most ([`File::ranges`]): they are asked for at once, and connections opened for
-    /// them, where the way is long. 0: it will not.
+    /// Streams by which a file will be read at most ([`File::ranges`]): they are asked for at once, and connections opened for
+    /// them, where the way is long. Then nothing is read of a file of more than [`BeginRead::SHARED`] bytes either: each stream brings an even share of a
+    /// short one, and the first bytes of a long one. 0: it will not.
     pub streams: usize,
 }
 
@@ -595,7 +596,7 @@ pub(crate) struct ReadPromised {
     granted: Vec<(Promise<Grant>, Option<Saying>)>,
 }
 
-/// Bytes of each stream that is asked for before anybody knows how long the file is: what takes a connection six round trips.
+/// Bytes of each stream that is asked for before anybody knows how long the file is, if it is a long one: what takes a connection six round trips.
 const GRANTED: u64 = 1 << 20;
 
 impl Default for BeginRead {
@@ -606,6 +607,9 @@ impl Default for BeginRead {
 }
 
 impl BeginRead {
+    /// A file of more bytes is shared among `streams`. By one connection that has just been made so many take five round trips, and by eight of them two.
+    pub const SHARED: u64 = 256 << 10;
+
     fn takes(&self, metadata: Option<&Metadata>) -> Result<(), Error> {
         let is_other = self.plain && metadata.is_some_and(|metadata| !metadata.is_plain());
         if is_other { Err(Errno::EINVAL.into()) } else { Ok(()) }
@@ -633,24 +637,26 @@ impl NameOp for BeginRead {
         let metadata = chain.stat(&spot).await?;
         let opened = chain.open(&spot, Mode::READ).await?;
         let may_stream = self.most < u64::MAX && chain.may_stream();
+        let streams = if may_stream { chain.prepare_streams(self.streams) } else { 0 };
+        let most = if streams > 0 { self.most.min(BeginRead::SHARED) } else { self.most };
         let longer = if may_stream {
             // What the guard says to itself, the requests behind it say too.
             drop(chain.unless(2).await?);
-            Some(chain.is_longer(&spot, self.most).await?)
+            Some(chain.is_longer(&spot, most).await?)
         } else {
             None
         };
         let read = chain.read(&spot, 0, self.count).await?;
-        let streams = if may_stream { chain.prepare_streams(self.streams) } else { 0 };
         let mut granted = Vec::with_capacity(streams);
         if streams > 0 {
-            // None of a file that has not as many bytes.
+            // None of a file that is read.
             drop(chain.all_or_stop(streams as u16 + 1).await?);
-            drop(chain.is_longer(&spot, streams as u64 * GRANTED).await?);
+            drop(chain.is_longer(&spot, most).await?);
             let is_ahead = chain.take_say_ahead();
+            let shared = stream::SHARED | (streams as u32) << stream::LAST_BIT;
+            let flags = stream::MORE | stream::COPIED | stream::UNLESS_LONG | shared;
             for number in 0..streams as u64 {
                 let saying = if is_ahead { Some(Saying::begin(spot.client(), Bytes::new())?) } else { None };
-                let flags = stream::MORE | stream::COPIED | stream::UNLESS_LONG;
                 let token = saying.as_ref().map(|saying| saying.token);
                 granted.push((chain.stream_from(&spot, (number * GRANTED, GRANTED), flags, token).await?, saying));
             }
@@ -664,7 +670,7 @@ impl NameOp for BeginRead {
         for (number, (grant, saying)) in (0..).zip(granted) {
             // Why it is not is told by who asks for another.
             if let Ok(grant) = grant.take().await {
-                grants.push(Granted::new((number * GRANTED, GRANTED), grant, saying));
+                grants.push(Granted::new(grant.of_or_share((number * GRANTED, GRANTED))?, saying));
             }
         }
         // Before the open, which may be refused to a directory in other words.

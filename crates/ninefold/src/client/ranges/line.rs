@@ -155,9 +155,9 @@ impl Line {
         Duration::try_from_secs_f64(left as f64 / rate).unwrap_or(Duration::MAX)
     }
 
-    /// Ends half of a window, with so much left.
-    pub fn tick(&mut self, left: u64) -> Seen {
-        Seen { left, halves: self.halves.turn(self.first_at.is_some()) }
+    /// Ends half of a window, with so much left. `others_have`: bytes came by others, so that they could by this one.
+    pub fn tick(&mut self, left: u64, others_have: bool) -> Seen {
+        Seen { left, halves: self.halves.turn(self.first_at.is_some() || others_have) }
     }
 }
 

@@ -23,7 +23,7 @@ const SLOWER: f64 = 2.0;
 /// Bytes of a slow connection that are worth it. Of one that stands still all are.
 const WORTH: u64 = 128 << 10;
 
-/// Halves of windows from the first byte on before a connection is judged: the first is not whole.
+/// Halves of windows before a connection is judged, from its first byte on, or since others have brought theirs: the first is not whole.
 const YOUNG: u8 = 3;
 
 /// What is compared is what came within this.
@@ -45,7 +45,7 @@ impl Halves {
         self.now += bytes;
     }
 
-    /// Ends one, and gives what is known by then. `has_begun`: bytes have come.
+    /// Ends one, and gives what is known by then. `has_begun`: bytes have come, or could have.
     pub fn turn(&mut self, has_begun: bool) -> Halves {
         self.ended = if has_begun { (self.ended + 1).min(YOUNG) } else { 0 };
         let known = *self;

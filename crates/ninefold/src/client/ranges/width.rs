@@ -105,6 +105,12 @@ impl Width {
         self.best
     }
 
+    /// The same, or of what came since the last one that ended: of what is all there before the first has ended nothing else is known.
+    pub fn rate_so_far(&self, now: Instant) -> f64 {
+        let took = now.saturating_duration_since(self.since).max(self.interval);
+        self.best.max(self.bytes as f64 / took.as_secs_f64())
+    }
+
     /// Whether so many bytes take less than that at the rate of the last intervals; nobody knows before there is one.
     pub fn ends_within(&self, left: u64, time: Duration) -> bool {
         self.recent > 0.0 && left as f64 <= self.recent * time.as_secs_f64()

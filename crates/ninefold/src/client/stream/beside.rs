@@ -212,13 +212,16 @@ enum Given {
 }
 
 impl Given {
-    fn read(reply: Reply) -> Result<Given, Error> {
+    fn read(reply: Reply, ask: &Ask) -> Result<Given, Error> {
         match reply.message()? {
             R::Stream { data, .. } if reply.version.streams => {
                 let address = StreamAddress::parse(data.0).ok_or_else(unexpected)?;
                 Ok(Given::Port(address.host.to_owned(), address.port))
             }
-            _ => Grant::read(reply).map(|grant| Given::Token { grant, is_said: false }),
+            _ => {
+                let grant = Grant::read(reply)?.of((ask.offset, ask.length.unwrap_or_default()))?;
+                Ok(Given::Token { grant, is_said: false })
+            }
         }
     }
 
@@ -261,7 +264,7 @@ impl Beside {
         let dials = version.is_n1() && !matches!(ask.sharing, Sharing::Behind(_));
         let dial = async { if dials { Some(handle.dialer().open().await) } else { None } };
         let (given, dialled) = match unless_refused(client.call(request), dial).await {
-            Ok((reply, dialled)) => (Given::read(reply)?, dialled),
+            Ok((reply, dialled)) => (Given::read(reply, ask)?, dialled),
             // Of a server that knows no flags.
             Err(Error::Refused(e)) if e.errno == Errno::EINVAL && ask.flags() != 0 => {
                 let ask = Ask::alone(read, offset, length);

@@ -15,7 +15,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::track::{PATIENCE, opening};
 use crate::client::client::Client;
 use crate::client::connection::Reply;
-use crate::client::error::Error;
+use crate::client::error::{Error, Suspicion};
 use crate::client::node::unexpected;
 use crate::client::owned_stream::OwnedStream;
 use crate::client::root::random;
@@ -27,6 +27,8 @@ pub(in crate::client) struct Grant {
     pub stream: OwnedStream,
     pub token: StreamToken,
     pub modrev: u64,
+    /// From where on in the file, and how many bytes; 0: up to its end.
+    pub part: (u64, u64),
     /// Host and port of its data connection, if that does not go to where the session's does.
     pub elsewhere: Option<(String, u16)>,
 }
@@ -35,12 +37,28 @@ impl Grant {
     pub fn read(mut reply: Reply) -> Result<Grant, Error> {
         let stream = reply.stream.take().ok_or_else(unexpected)?;
         match reply.message()? {
-            R::Stream { token, modrev, addr, .. } => {
+            R::Stream { token, modrev, offset, length, addr, .. } => {
                 let elsewhere = StreamAddress::parse(addr).map(|address| (address.host.to_owned(), address.port));
-                Ok(Grant { stream, token, modrev, elsewhere })
+                Ok(Grant { stream, token, modrev, part: (offset, length), elsewhere })
             }
             _ => Err(unexpected()),
         }
+    }
+
+    /// It is of the part that was asked for, as every one is but a share.
+    pub fn of(self, part: (u64, u64)) -> Result<Grant, Error> {
+        let (offset, length) = self.part;
+        match self.part == part {
+            true => Ok(self),
+            false => Err(Suspicion::StreamPart { offset, length }.into()),
+        }
+    }
+
+    /// The same of one that may be a share of a short file instead.
+    pub fn of_or_share(self, part: (u64, u64)) -> Result<Grant, Error> {
+        let (offset, length) = self.part;
+        let is_share = length > 0 && offset.checked_add(length).is_some_and(|end| end <= stream::LONG);
+        if is_share { Ok(self) } else { self.of(part) }
     }
 }
 
@@ -56,7 +74,9 @@ pub(in crate::client) struct Granted {
 }
 
 impl Granted {
-    pub fn new((offset, length): (u64, u64), grant: Grant, saying: Option<Saying>) -> Granted {
+    /// Of the part that the server told, which has a length.
+    pub fn new(grant: Grant, saying: Option<Saying>) -> Granted {
+        let (offset, length) = grant.part;
         Granted { offset, length, is_lent: false, grant, saying }
     }
 

@@ -41,8 +41,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ninefold_proto::attr::{Attr, getattr};
-use ninefold_proto::n1::stream::LONG;
-use ninefold_proto::server::{Copied, Done, Streaming};
+use ninefold_proto::n1::stream::{self, LONG};
+use ninefold_proto::server::{Copied, Done, Share, Streaming};
 use ninefold_proto::types::StreamToken;
 use ninefold_proto::{Dialect, Errno, Error};
 use tokio::time::Instant;
@@ -232,6 +232,8 @@ pub(super) struct Ask {
     /// The connection may go on with another stream.
     pub more: bool,
     pub copied: Copied,
+    /// Of a short file it has that share.
+    pub share: Option<Share>,
     /// The client's own.
     pub token: Option<StreamToken>,
 }
@@ -242,7 +244,7 @@ pub(super) fn open(
     peer: &Peer,
     cx: &Cx,
     of: &Arc<OfConnection>,
-    ask: Ask,
+    mut ask: Ask,
 ) -> Answer<Done<Handle, Data>> {
     // A port of its own, as .s has it, would tell in the open what the session seals.
     let leads = match peer {
@@ -267,6 +269,16 @@ pub(super) fn open(
         let attr = ask.file.getattr(&cx, getattr::ALL).wait().await?;
         if attr.valid & getattr::MODE != 0 && attr.mode & FILE_TYPE != PLAIN {
             return Err(Error::with_text(Errno::EINVAL, "only a plain file has streams"));
+        }
+        if let Some(Share { number, of }) = ask.share.filter(|_| attr.size <= LONG) {
+            let (offset, length) = stream::share(attr.size, number, of);
+            if length == 0 {
+                return Err(Error::with_text(
+                    Errno::EINVAL,
+                    "the file is too short to be shared among so many streams",
+                ));
+            }
+            (ask.offset, ask.length) = (offset, Some(length));
         }
         let descriptor = ask.file.descriptor();
         let is_appended = || descriptor.as_deref().is_some_and(descriptor::appends);
@@ -337,7 +349,7 @@ pub(super) fn open(
                 (StreamToken::default(), address)
             }
         };
-        let streaming = Streaming { id, token, modrev, address };
+        let streaming = Streaming { id, token, modrev, offset, length, address };
         Ok(Done::Streaming(streaming))
     })
 }
