@@ -27,6 +27,7 @@ use ninefold_proto::{Errno, Error};
 use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::{Errno as Os, read, write};
+use rustix::net::sockopt::set_tcp_nodelay;
 use rustix::net::{RecvFlags, recv};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -61,9 +62,10 @@ const SHORT: Duration = Duration::from_millis(20);
 /// A thread whose turn takes so long is held up.
 const HELD_UP: Duration = Duration::from_millis(50);
 
-/// The end of what was sent is told no later than this, and in no more than such a part of a round trip: the peer does not have all of it before.
-const MOMENT: Duration = Duration::from_millis(20);
+/// The end of what was sent is told within such a part of a round trip, and no more than so much, as the peer hardly has all of it before; at once where that is less than
+/// the kernel tells apart (epoll_wait(2)).
 const OF_TRIP: u32 = 4;
+const MOMENTS: std::ops::RangeInclusive<Duration> = Duration::from_millis(2)..=Duration::from_millis(20);
 
 /// Turns one behind another in which a socket that says that it has room takes nothing, behind which somebody else is to find out why.
 const VAIN: u8 = 2;
@@ -159,6 +161,8 @@ impl Drop for Waiting {
             inbox.jobs.extract_if(.., |job| Arc::ptr_eq(&job.told, &self.told)).collect()
         };
         drop(unseen);
+        // Nor does one that waits to be told.
+        self.lender.returns.hand_out();
         self.lender.wake();
     }
 }
@@ -260,7 +264,13 @@ impl Lenders {
         }
         lender.wake();
         let waiting = Waiting { told, lender };
-        let moved = || waiting.told.moved.swap(0, Ordering::Relaxed);
+        let moved = || {
+            // It may have what others wait for.
+            if waiting.lender.is_held_up() {
+                waiting.lender.returns.hand_out();
+            }
+            waiting.told.moved.swap(0, Ordering::Relaxed)
+        };
         let ended = match bounds.wait_moving(moved, &mut ended).await {
             Ok(ended) => ended,
             Err(error) => {
@@ -401,6 +411,8 @@ fn run(poll: &OwnedFd, lender: &Lender) {
                 // Among those that wait to be told are some that are asked back.
                 untold.tell();
             } else if let Some(job) = jobs.get_mut(&number) {
+                // A turn may take long.
+                untold.wait(false);
                 lender.turn_began.store(now(), Ordering::Relaxed);
                 // A file server's failure is none of the others'.
                 let ended = catch_unwind(AssertUnwindSafe(|| job.turn()));
@@ -496,19 +508,32 @@ impl Job {
         }
     }
 
-    /// How long who waits for it need not hear of its end: not at all where anything is to be done by then.
-    fn patience(&self, result: &Result<(), Error>) -> Duration {
-        let is_over = result.is_ok() && self.lent.at == self.end && !self.lent.is_held_up && !self.is_asked_back();
-        // Another stream's token.
-        let has_more = || recv(&self.socket, &mut [0; 1], RecvFlags::DONTWAIT | RecvFlags::PEEK).is_ok();
-        if !is_over || has_more() {
-            return Duration::ZERO;
+    /// How long who waits for it need not hear of its end: not at all where anything is to be done by then. An error is the connection's.
+    fn patience(&self) -> Result<Duration, Error> {
+        let is_over = self.lent.at == self.end && !self.lent.is_held_up && !self.is_asked_back();
+        if !is_over || !self.is_handed_out {
+            return Ok(Duration::ZERO);
         }
-        round_trip(self.socket.as_fd()).map_or(Duration::ZERO, |trip| (trip / OF_TRIP).min(MOMENT))
+        match recv(&self.socket, &mut [0; 1], RecvFlags::DONTWAIT | RecvFlags::PEEK) {
+            Err(Os::AGAIN | Os::INTR) => {}
+            // Another stream's token, or the peer's end.
+            Ok(_) => return Ok(Duration::ZERO),
+            Err(error) => return Err(of_peer(&error.into())),
+        }
+        let moment = round_trip(self.socket.as_fd()).map_or(Duration::ZERO, |trip| trip / OF_TRIP);
+        if moment < *MOMENTS.start() {
+            return Ok(Duration::ZERO);
+        }
+        // What waits to fill a segment does not wait for who is told.
+        let _ = set_tcp_nodelay(&self.socket, true);
+        Ok(moment.min(*MOMENTS.end()))
     }
 
     fn end(self, untold: &mut Untold<'_>, result: Result<(), Error>) {
-        let patience = if self.is_handed_out { self.patience(&result) } else { Duration::ZERO };
+        let (result, patience) = match result.and_then(|()| self.patience()) {
+            Ok(patience) => (Ok(()), patience),
+            Err(error) => (Err(error), Duration::ZERO),
+        };
         let Job { file, socket, lent, lease, done, is_handed_out, .. } = self;
         // Before it is told: who waits has others, and closes the last one where that may take long.
         drop((file, lease));

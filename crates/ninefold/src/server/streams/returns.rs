@@ -79,6 +79,12 @@ impl<T: Send + 'static> Returns<T> {
         }
     }
 
+    /// Hands out what was put, for who does not wait for its thread.
+    pub fn hand_out(&self) {
+        let done = std::mem::take(&mut self.table().done);
+        hand_out(done);
+    }
+
     /// Has what was put handed out.
     pub fn ring(&self) {
         let bell = self.table().hears.as_ref().map(|hears| hears.bell.clone());
@@ -105,12 +111,11 @@ impl<T> Drop for HandsOut<T> {
     }
 }
 
-async fn listen<T>(mut ear: Receiver, to: HandsOut<T>) {
+async fn listen<T: Send + 'static>(mut ear: Receiver, to: HandsOut<T>) {
     let mut rings = [0; 64];
     while ear.read(&mut rings).await.is_ok_and(|n| n > 0) {
         let Some(returns) = to.0.upgrade() else { return };
-        let done = std::mem::take(&mut returns.table().done);
-        hand_out(done);
+        returns.hand_out();
     }
 }
 
