@@ -1,6 +1,8 @@
 //! Who attaches were decided to act as lately ([`Policy`](super::Policy)), so that the user database, which takes a dozen files, is not asked for each of the connections that
 //! a client makes one after another.
 //!
+//! Where one peer claims to be very many nothing more is remembered for some seconds, and all are asked for as before.
+//!
 //! What is decided by what the kernel knows of a connection, as on loopback, is not remembered: the next one may be another's.
 
 use std::collections::HashMap;
@@ -58,16 +60,17 @@ impl Decisions {
         self.known().get(&claim).filter(|(_, until)| now < *until).map(|(user, _)| user.clone())
     }
 
-    /// It was decided just now.
-    pub fn remember(&self, peer: &Peer, uname: &[u8], n_uname: u32, user: &User) {
-        let (Some(claim), now) = (Claim::of(peer, uname, n_uname), Instant::now()) else { return };
-        let mut known = self.known();
+    /// It was decided, by what the user database has said since `asked`.
+    pub fn remember(&self, peer: &Peer, uname: &[u8], n_uname: u32, (user, asked): (&User, Instant)) {
+        let Some(claim) = Claim::of(peer, uname, n_uname) else { return };
+        let (mut known, until) = (self.known(), asked + TOLD);
         if known.len() >= MOST {
-            known.retain(|_, (_, until)| now < *until);
+            known.retain(|_, (_, until)| asked < *until);
         }
-        // Where there are more, those that were first are remembered.
-        if known.len() < MOST || known.contains_key(&claim) {
-            known.insert(claim, (user.clone(), now + TOLD));
+        // Where there are more, those that were first are remembered; and of one claim what was asked for last.
+        let is_later = known.get(&claim).is_none_or(|(_, before)| *before < until);
+        if is_later && (known.len() < MOST || known.contains_key(&claim)) {
+            known.insert(claim, (user.clone(), until));
         }
     }
 }
@@ -94,8 +97,9 @@ mod tests {
     fn what_was_decided_is_known_for_the_same_claim_and_for_some_time() {
         let decisions = Decisions::default();
         let elsewhere = tcp("192.0.2.1:1000");
-        decisions.remember(&elsewhere, b"u", 7, &user(7));
-        decisions.remember(&unix(8), b"u", 7, &user(8));
+        let now = Instant::now();
+        decisions.remember(&elsewhere, b"u", 7, (&user(7), now));
+        decisions.remember(&unix(8), b"u", 7, (&user(8), now));
         // From another port, and another machine: nothing of them counts but that they are not here.
         for peer in ["192.0.2.1:1001", "192.0.2.3:1"] {
             assert_eq!(decisions.recall(&tcp(peer), b"u", 7), Some(user(7)));
@@ -106,15 +110,17 @@ mod tests {
         {
             assert_eq!(decisions.recall(peer, uname, n_uname), None, "{peer} {n_uname}");
         }
-        let later = Instant::now() + TOLD;
-        assert_eq!(decisions.recall_at(&elsewhere, b"u", 7, later), None);
+        assert_eq!(decisions.recall_at(&elsewhere, b"u", 7, now + TOLD), None);
+        // What was asked for before that, and took longer, is not believed.
+        decisions.remember(&elsewhere, b"u", 7, (&user(9), now - Duration::from_millis(1)));
+        assert_eq!(decisions.recall_at(&elsewhere, b"u", 7, now), Some(user(7)));
     }
 
     #[test]
     fn what_the_kernel_is_asked_of_each_connection_is_asked_each_time() {
         let decisions = Decisions::default();
         for peer in [tcp("127.0.0.1:9"), tcp("[::1]:9"), tcp("[::ffff:127.0.0.1]:9"), Peer::Stdio, Peer::Memory] {
-            decisions.remember(&peer, b"u", 7, &user(7));
+            decisions.remember(&peer, b"u", 7, (&user(7), Instant::now()));
             assert_eq!(decisions.recall(&peer, b"u", 7), None, "{peer}");
         }
     }
@@ -123,17 +129,18 @@ mod tests {
     fn no_more_are_remembered_than_there_is_room_for_nor_long_names() {
         let (decisions, elsewhere) = (Decisions::default(), tcp("192.0.2.1:1000"));
         for n in 0..=MOST as u32 {
-            decisions.remember(&elsewhere, b"", n, &user(n));
+            decisions.remember(&elsewhere, b"", n, (&user(n), Instant::now()));
         }
         assert_eq!(decisions.recall(&elsewhere, b"", 0), Some(user(0)));
         assert_eq!(decisions.recall(&elsewhere, b"", MOST as u32), None);
         // One that is known is decided anew all the same.
-        decisions.remember(&elsewhere, b"", 0, &user(9));
+        decisions.remember(&elsewhere, b"", 0, (&user(9), Instant::now() + Duration::from_secs(1)));
         assert_eq!(decisions.recall(&elsewhere, b"", 0), Some(user(9)));
         // Those that are over make way.
         decisions.known().values_mut().for_each(|(_, until)| *until = Instant::now());
-        decisions.remember(&elsewhere, &[b'n'; NAME], 0, &user(1));
-        decisions.remember(&elsewhere, &[b'n'; NAME + 1], 0, &user(1));
+        let now = Instant::now();
+        decisions.remember(&elsewhere, &[b'n'; NAME], 0, (&user(1), now));
+        decisions.remember(&elsewhere, &[b'n'; NAME + 1], 0, (&user(1), now));
         assert_eq!(decisions.known().len(), 1);
     }
 }

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -12,9 +12,11 @@ use ninefold_proto::open::{Access, Open};
 use ninefold_proto::server::{Begun, Done, Farewell, Holder, Op, Request, Special, XattrWrite};
 use ninefold_proto::types::{SessionId, WalkElem};
 use ninefold_proto::{Dialect, Errno, Error, Name, Qid};
+use tracing::debug;
 
 use super::exports::Target;
 use super::file_server::{Create, Lock, LockKind, LockStatus};
+use super::identity::Policy;
 use super::streams::{self, OfConnection};
 use super::{Answer, Attach, Cx, Data, File, FileServer, Listed, Server, Written, fallback};
 use crate::transport::Peer;
@@ -229,13 +231,21 @@ fn attach(server: &Arc<Server>, peer: &Peer, cx: &Cx, who: Claim, aname: &[u8]) 
     Answer::later(async move {
         let Target { export, rest } = server.exports.find(&aname)?;
         let user = match server.decisions.recall(&peer, &uname, n_uname) {
-            Some(user) => user,
+            Some(user) => {
+                debug!(%peer, uname = %uname.escape_ascii(), n_uname, "attach acts as {}, as another did lately", user.name);
+                user
+            }
             None => {
                 // The user database and the kernel's socket table may block.
                 let server = server.clone();
                 let decide = move || {
+                    let asked = Instant::now();
                     let user = server.policy.decide(&peer, &uname, n_uname)?;
-                    server.decisions.remember(&peer, &uname, n_uname, &user);
+                    // Who is believed, and not known, may be by the next time: the database may have failed.
+                    let is_unknown = user.uid != n_uname && user.name.as_bytes() != uname;
+                    if server.policy != Policy::TrustUids || !is_unknown {
+                        server.decisions.remember(&peer, &uname, n_uname, (&user, asked));
+                    }
                     Ok(user)
                 };
                 Answer::blocking(decide).wait().await?
