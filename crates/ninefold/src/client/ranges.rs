@@ -455,6 +455,9 @@ impl Ranges {
                         let modrev = stream.modrev();
                         self.is_changed |= *self.modrev.get_or_insert(modrev) != modrev;
                     }
+                    if let Some(line) = self.parts.get(&number).and_then(|part| self.lines.get_mut(&part.line)) {
+                        line.is_had = true;
+                    }
                     self.wait_for(number, stream);
                 }
                 What::Data(stream, data) => {
@@ -586,17 +589,22 @@ impl Ranges {
             best: self.width.rate_so_far(now),
             queued: self.queued(),
             judges_alone: self.had_several && !self.was_alone,
+            have_ended: seen.iter().filter(|(_, seen)| seen.left > 0).count() < self.widest,
         };
         let lines: Vec<_> = seen.iter().map(|(_, seen)| *seen).collect();
         if let Some(&(line, slow)) = slowest(&lines, &way).and_then(|at| seen.get(at)) {
-            let is_alone = lines.iter().filter(|line| line.left > 0).count() == 1;
+            let is_other = |one: &(usize, takeover::Seen)| one.0 != line && one.1.left > 0;
+            let is_alone = !seen.iter().any(|one| is_other(one) && !one.1.stands_still());
             if is_alone && !self.way_lives(now) {
                 return;
             }
             tracing::debug!(?slow, others = lines.len() - 1, "a connection is given up, as others are faster");
-            self.taken_over += 1;
             self.was_alone |= is_alone;
-            self.take_back(line);
+            // Of those that stand still beside it nobody would be left to judge.
+            for (number, _) in seen.iter().filter(|one| one.0 == line || is_alone && is_other(one)) {
+                self.taken_over += 1;
+                self.take_back(*number);
+            }
             self.widen();
         }
     }

@@ -1,6 +1,7 @@
 //! A part of a file by several streams, from our own server over a way with a delay.
 
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -132,6 +133,37 @@ impl Scene {
         self.far_to_connect_by(Way { delay: DELAY, slow: None, one: None, most: u64::MAX }).await
     }
 
+    /// The same by a server that says something else of which part of the file each of the first eight streams has.
+    async fn lying(&self, lie: fn(u64, u64) -> (u64, u64)) -> SocketAddr {
+        let (address, listener) = far_listener().await;
+        let server = self.address;
+        tokio::spawn(async move {
+            let listener = listener.await.unwrap();
+            for number in 0.. {
+                let Ok((near, _)) = listener.accept().await else { return };
+                let far = TcpStream::connect(server).await.unwrap();
+                let ((near_read, near_write), (far_read, far_write)) = (near.into_split(), far.into_split());
+                tokio::spawn(carry(near_read, far_write, Duration::ZERO));
+                if number > 0 {
+                    tokio::spawn(carry(far_read, near_write, Duration::ZERO));
+                    continue;
+                }
+                let mut told = 0;
+                tokio::spawn(change(far_read, near_write, move |frame| {
+                    // size[4] type[1] tag[2] id[4] token[16] modrev[8] offset[8] length[8]
+                    told += u32::from(frame[4] == TSTREAM + 1);
+                    if frame[4] == TSTREAM + 1 && told <= 8 {
+                        let at = |from: usize| u64::from_le_bytes(frame[from..from + 8].try_into().unwrap());
+                        let (offset, length) = lie(at(35), at(43));
+                        frame[35..43].copy_from_slice(&offset.to_le_bytes());
+                        frame[43..51].copy_from_slice(&length.to_le_bytes());
+                    }
+                }));
+            }
+        });
+        address
+    }
+
     async fn far_to_connect_by(&self, way: Way) -> SocketAddr {
         let (address, listener) = far_listener().await;
         let (server, made) = (self.address, self.made.clone());
@@ -168,8 +200,8 @@ struct Way {
     delay: Duration,
     /// What comes back by each connection but the first comes slowly.
     slow: Option<Slow>,
-    /// By this one alone, whose end the server is not told.
-    one: Option<u64>,
+    /// By these alone, whose end the server is not told.
+    one: Option<Range<u64>>,
     /// Bytes that come back by each but the first before it ends.
     most: u64,
 }
@@ -235,7 +267,7 @@ async fn relay(listener: TcpListener, server: SocketAddr, made: Arc<AtomicU64>, 
         let Ok((near, _)) = listener.accept().await else { return };
         made.fetch_add(1, Ordering::Relaxed);
         let socket = TcpSocket::new_v4().unwrap();
-        let is_slow = number > 0 && way.one.is_none_or(|one| one == number);
+        let is_slow = number > 0 && way.one.as_ref().is_none_or(|one| one.contains(&number));
         if is_slow && way.slow.is_some() {
             // What is slow holds little.
             socket.set_recv_buffer_size(64 * 1024).unwrap();
@@ -245,8 +277,8 @@ async fn relay(listener: TcpListener, server: SocketAddr, made: Arc<AtomicU64>, 
         near.set_nodelay(true).unwrap();
         far.set_nodelay(true).unwrap();
         let ((near_read, near_write), (far_read, far_write)) = (near.into_split(), far.into_split());
-        match way.one {
-            Some(one) if one == number => tokio::spawn(carry_without_end(near_read, far_write)),
+        match &way.one {
+            Some(one) if one.contains(&number) => tokio::spawn(carry_without_end(near_read, far_write)),
             _ => tokio::spawn(carry(near_read, far_write, way.delay)),
         };
         let most = if number == 0 { u64::MAX } else { way.most };
@@ -636,6 +668,40 @@ async fn a_short_file_is_shared_among_streams_that_come_with_its_open_and_of_a_l
 }
 
 #[tokio::test]
+async fn shares_that_a_server_says_lie_elsewhere_make_no_wrong_file() {
+    const LEN: usize = 1_000_003;
+    type Lie = fn(u64, u64) -> (u64, u64);
+    let lies: [(Lie, bool); 6] = [
+        // They overlap, leave gaps, or lie behind the end.
+        (|offset, length| (offset.saturating_sub(4096), length), true),
+        (|offset, length| (offset + u64::from(offset > 0), length), true),
+        (|offset, length| (offset + 4096, length), true),
+        (|_, length| ((16 << 20) - length, length), true),
+        // The first has fewer bytes than come, or more.
+        (|offset, _| (offset, 1), false),
+        (|offset, length| (offset, 2 * length), false),
+    ];
+    for (lie, is_whole) in lies {
+        let scene = Scene::of(LEN).await;
+        let address: Address = format!("9p://{}", scene.lying(lie).await).parse().unwrap();
+        // Of what never comes the end is waited for no longer.
+        let options = Options { timeout: Some(Duration::from_secs(10)), ..Options::default() };
+        let (_client, begun) = begin(&address, options).await;
+        let mut ranges = begun.file.ranges(0, LEN as u64, 8);
+        let came = gather(&mut ranges, 0, LEN).await;
+        let is_known = match &came {
+            // Each byte came once, and is the right one.
+            Ok(_) => true,
+            Err(Error::Stream(_) | Error::Suspect(_) | Error::TimedOut(_)) => !is_whole,
+            Err(_) => false,
+        };
+        assert!(is_known, "{came:?}");
+        drop(ranges);
+        no_streams_are_left(&scene).await;
+    }
+}
+
+#[tokio::test]
 async fn shares_of_which_one_is_not_granted_are_no_hole_in_the_file() {
     // A client has so many streams at a time, of which the first are granted.
     for streams in [1, 5] {
@@ -759,7 +825,7 @@ async fn what_is_bound_to_a_connection_that_stands_still_comes_by_others() {
         let scene = Scene::of(size).await;
         let slow = Slow { holds_at, ..Slow::held(gate.clone()) };
         let passed = slow.passed.clone();
-        let way = Way { delay: DELAY / 2, slow: Some(slow), one: Some(1), most: u64::MAX };
+        let way = Way { delay: DELAY / 2, slow: Some(slow), one: Some(1..2), most: u64::MAX };
         let client = client(scene.by(way).await, Version::N1).await;
         let mut ranges = open(&client).await.ranges(0, size as u64, 8);
         gather(&mut ranges, 0, size).await.unwrap();
@@ -779,7 +845,7 @@ async fn what_is_bound_to_a_connection_that_became_slow_comes_by_others() {
     let (_open, gate) = tokio::sync::watch::channel(true);
     let slow = Slow { rate: 100_000, fast: FAST, ..Slow::held(gate) };
     let passed = slow.passed.clone();
-    let way = Way { delay: DELAY / 2, slow: Some(slow), one: Some(1), most: u64::MAX };
+    let way = Way { delay: DELAY / 2, slow: Some(slow), one: Some(1..2), most: u64::MAX };
     let client = client(scene.by(way).await, Version::N1).await;
     let mut ranges = open(&client).await.ranges(0, LONGER as u64, 8);
     gather(&mut ranges, 0, LONGER).await.unwrap();
@@ -795,7 +861,7 @@ async fn of_copies_that_were_given_up_nobody_says_that_the_file_stayed_as_it_was
     let (_never, gate) = tokio::sync::watch::channel(false);
     // Half of what was asked for with the open.
     let slow = Slow { holds_at: 500_000, ..Slow::held(gate) };
-    let way = Way { delay: DELAY, slow: Some(slow), one: Some(1), most: u64::MAX };
+    let way = Way { delay: DELAY, slow: Some(slow), one: Some(1..2), most: u64::MAX };
     let address: Address = format!("9p://{}", scene.far_to_connect_by(way).await).parse().unwrap();
     let (client, begun) = begin(&address, Options::default()).await;
     assert_eq!(asked(&client), 8);
@@ -806,21 +872,23 @@ async fn of_copies_that_were_given_up_nobody_says_that_the_file_stayed_as_it_was
 }
 
 #[tokio::test]
-async fn a_share_of_which_nothing_comes_comes_by_another_connection() {
-    let scene = Scene::of(1_000_003).await;
+async fn shares_of_which_nothing_or_nothing_more_comes_come_by_other_connections() {
     let (_never, gate) = tokio::sync::watch::channel(false);
-    let slow = Slow { holds_at: 0, ..Slow::held(gate) };
-    let passed = slow.passed.clone();
-    let way = Way { delay: DELAY, slow: Some(slow), one: Some(1), most: u64::MAX };
-    let address: Address = format!("9p://{}", scene.far_to_connect_by(way).await).parse().unwrap();
-    // Nothing else is waited for with an end.
-    let (_client, begun) = begin(&address, Options { timeout: None, ..Options::default() }).await;
-    let mut ranges = begun.file.ranges(0, 1_000_003, 8);
-    gather(&mut ranges, 0, 1_000_003).await.unwrap();
-    assert!(ranges.is_watched() && !ranges.is_changed());
-    assert_eq!(passed.load(Ordering::Relaxed), 0, "there was no such connection");
-    assert!(scene.made.load(Ordering::Relaxed) > 9);
-    no_streams_are_left(&scene).await;
+    for (holds_at, held) in [(0, 1..2), (50_000, 1..2), (0, 1..4), (50_000, 2..5)] {
+        let scene = Scene::of(1_000_003).await;
+        let slow = Slow { holds_at, ..Slow::held(gate.clone()) };
+        let passed = slow.passed.clone();
+        let way = Way { delay: DELAY, slow: Some(slow), one: Some(held.clone()), most: u64::MAX };
+        let address: Address = format!("9p://{}", scene.far_to_connect_by(way).await).parse().unwrap();
+        // Nothing else is waited for with an end.
+        let (_client, begun) = begin(&address, Options { timeout: None, ..Options::default() }).await;
+        let mut ranges = begun.file.ranges(0, 1_000_003, 8);
+        gather(&mut ranges, 0, 1_000_003).await.unwrap();
+        assert!(ranges.is_watched() && !ranges.is_changed(), "{holds_at} {held:?}");
+        assert!(passed.load(Ordering::Relaxed) <= (holds_at * held.clone().count()) as u64, "{holds_at} {held:?}");
+        assert!(scene.made.load(Ordering::Relaxed) > 9, "{holds_at} {held:?}");
+        no_streams_are_left(&scene).await;
+    }
 }
 
 #[tokio::test]

@@ -267,9 +267,6 @@ impl<'a> Pour<'a> {
         if let Sink::There(there) = sink {
             there.file().give_up_granted();
         }
-        if let Content::There { file, .. } = self.content {
-            file.give_up_granted();
-        }
         sink.unmark(begun.offset).await.map_err(self.cannot_write())?;
         self.in_order(sink, begun).await
     }

@@ -17,7 +17,7 @@ use tokio::net::unix::pipe;
 use super::cx::Cx;
 use super::facts::Facts;
 use super::off::off;
-use super::reader::{Content, STREAMED};
+use super::reader::Content;
 use super::trouble::Cause;
 use super::turn;
 use crate::files::newborn;
@@ -133,8 +133,8 @@ impl Item {
     /// A plain file of a server that the user named, opened and begun to be read when it was come to; any other is nobody's.
     pub fn begun(place: Place, begun: Begun) -> Option<Item> {
         let facts = begun.metadata.clone().map(Facts::from)?;
-        // What was not read is for streams, or it may have bytes though it is said to have none.
-        if begun.data.is_none() && facts.size <= STREAMED.min(BeginRead::SHARED) {
+        // What was not read is for streams, or it may have bytes though it is said to have none. Nothing is read of less than this, far away.
+        if begun.data.is_none() && facts.size <= BeginRead::SHARED {
             return None;
         }
         // One that has grown since it was looked at is come to again.

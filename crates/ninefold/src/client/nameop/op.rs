@@ -679,8 +679,8 @@ impl NameOp for BeginRead {
         }
         let metadata = told(metadata.take().await)?;
         for granted in &mut grants {
-            // What the server goes by. Should the file have had another length by then, its number at the stream's end is another, or 0. Where nothing is
-            // known of it, who looks looks behind all of them.
+            // What the server goes by. Should the file have had another length by then, who looks at it when the streams tell that it stays as it is sees that it is
+            // not what it was here. Where nothing is known of it, who looks looks behind all of them.
             let copied_from = |metadata: &Metadata| metadata.size.saturating_sub(stream::LONG);
             granted.is_lent =
                 metadata.as_ref().is_none_or(|metadata| granted.offset + granted.length <= copied_from(metadata));

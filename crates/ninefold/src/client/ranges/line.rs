@@ -66,6 +66,8 @@ pub(super) struct Line {
     pub parts: VecDeque<usize>,
     /// No other part comes behind them, as there are connections enough.
     pub leaves: bool,
+    /// The stream of one of its parts was had, so that bytes can come.
+    pub is_had: bool,
     /// Bytes that came so far, and when the first of them did.
     young: u64,
     first_at: Option<Instant>,
@@ -86,6 +88,7 @@ impl Line {
             track,
             parts: VecDeque::new(),
             leaves: false,
+            is_had: false,
             young: 0,
             first_at: None,
             last_at: None,
@@ -157,7 +160,7 @@ impl Line {
 
     /// Ends half of a window, with so much left. `others_have`: bytes came by others, so that they could by this one.
     pub fn tick(&mut self, left: u64, others_have: bool) -> Seen {
-        Seen { left, halves: self.halves.turn(self.first_at.is_some() || others_have) }
+        Seen { left, halves: self.halves.turn(self.first_at.is_some() || self.is_had && others_have) }
     }
 }
 
@@ -205,6 +208,19 @@ mod tests {
         // One that lasts for nobody knows how long comes last.
         let growing = Ends { lasts: Duration::MAX, line: 5, times: 1 };
         assert_eq!(asked_now(vec![growing, ends(6, 2, 40)], || true), [6, 5]);
+    }
+
+    #[test]
+    fn one_by_which_nothing_came_stands_still_when_others_have_brought_theirs_since_its_stream_was_had() {
+        let stands_still = |is_had: bool, others_have: &[bool]| {
+            let mut line = Line::new(None, Instant::now());
+            line.is_had = is_had;
+            others_have.iter().map(|&have| line.tick(1, have)).last().is_some_and(|seen| seen.stands_still())
+        };
+        assert!(stands_still(true, &[false, true, true, true]));
+        assert!(
+            !stands_still(true, &[true, true]) && !stands_still(true, &[false; 9]) && !stands_still(false, &[true; 9])
+        );
     }
 
     #[test]

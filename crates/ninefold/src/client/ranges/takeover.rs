@@ -71,6 +71,13 @@ pub(super) struct Seen {
     pub halves: Halves,
 }
 
+impl Seen {
+    /// Nothing came by it in the whole window, though something could have.
+    pub fn stands_still(&self) -> bool {
+        self.left > 0 && self.halves.bytes() == 0 && !self.halves.is_young()
+    }
+}
+
 /// What they have in common.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Way {
@@ -81,6 +88,8 @@ pub(super) struct Way {
     pub queued: u64,
     /// One that has nobody beside it is compared with the best that was: there were others, and it was not done yet.
     pub judges_alone: bool,
+    /// Others have brought all that they had: if those that are left stand still, all of them do for themselves, and not the way.
+    pub have_ended: bool,
 }
 
 /// The place of the one whose bytes others should bring: they would have them, and all that they have themselves, in half of the time.
@@ -95,7 +104,12 @@ pub(super) fn slowest(lines: &[Seen], way: &Way) -> Option<usize> {
         let reach = match others.clone().any(|other| other.halves.now > 0) {
             true => all,
             // What one connection is capable of alone nobody knows.
-            false if way.judges_alone && others.all(|other| other.left == 0) => way.best,
+            false
+                if way.judges_alone
+                    && others.all(|other| other.left == 0 || way.have_ended && other.stands_still()) =>
+            {
+                way.best
+            }
             // All of the way stands still.
             false => return false,
         };
@@ -126,7 +140,12 @@ mod tests {
     }
 
     fn of(lines: &[Seen], judges_alone: bool) -> Option<usize> {
-        slowest(lines, &Way { trip: Duration::from_millis(40), best: 20e6, queued: 0, judges_alone })
+        of_more(lines, judges_alone, false)
+    }
+
+    /// The same where others have ended, or none has.
+    fn of_more(lines: &[Seen], judges_alone: bool, have_ended: bool) -> Option<usize> {
+        slowest(lines, &Way { trip: Duration::from_millis(40), best: 20e6, queued: 0, judges_alone, have_ended })
     }
 
     #[test]
@@ -160,6 +179,17 @@ mod tests {
         assert_eq!(of(&[seen(2 * MB, &[MB, 0, 0]); 8], false), None);
         // It stood still a little earlier than the others.
         assert_eq!(of(&[seen(2 * MB, &[MB, 0, 0]), seen(2 * MB, &[MB, MB, 0])], false), None);
+    }
+
+    #[test]
+    fn where_others_have_ended_several_that_stand_still_do_so_for_themselves() {
+        let still = [seen(2 * MB, &[MB, 0, 0]); 3];
+        assert_eq!([of_more(&still, true, false), of_more(&still, false, true)], [None, None]);
+        assert!(of_more(&still, true, true).is_some());
+        // One that has just brought something, or may be about to.
+        for other in [&[MB, MB, 0][..], &[0, 0]] {
+            assert_eq!(of_more(&[still[0], seen(2 * MB, other)], true, true), None, "{other:?}");
+        }
     }
 
     #[test]

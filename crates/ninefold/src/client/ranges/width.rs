@@ -221,6 +221,18 @@ mod tests {
     }
 
     #[test]
+    fn the_rate_so_far_is_that_of_what_came_or_the_best_before() {
+        let (now, trip) = (Instant::now(), Duration::from_millis(100));
+        let mut width = Width::new(trip, 8, now);
+        assert_eq!(width.rate_so_far(now), 0.0);
+        width.moved(1_000_000);
+        // In less than an interval nothing is told from chance.
+        assert_eq!([0, 100, 1000].map(|ms| width.rate_so_far(now + Duration::from_millis(ms))), [5e6, 5e6, 1e6]);
+        width.at(now + Duration::from_millis(500));
+        assert_eq!((width.rate(), width.rate_so_far(now + Duration::from_secs(9))), (2e6, 2e6));
+    }
+
+    #[test]
     fn what_came_before_there_were_more_does_not_prove_them() {
         let (mut now, trip) = (Instant::now(), Duration::from_millis(1));
         let mut width = Width::new(trip, 8, now);

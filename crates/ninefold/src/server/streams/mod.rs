@@ -266,13 +266,19 @@ pub(super) fn open(
     };
     let (server, peer, cx) = (server.clone(), peer.clone(), cx.clone());
     Answer::later(async move {
+        // Of a share the file's number is of before its length: one that changes between the two is known by that to have changed.
+        let early: Option<Arc<dyn Descriptor>> = ask.share.and_then(|_| ask.file.descriptor()).map(Into::into);
+        let before = match &early {
+            Some(descriptor) => Some(descriptor::modrev(descriptor).await),
+            None => None,
+        };
         let attr = ask.file.getattr(&cx, getattr::ALL).wait().await?;
         if attr.valid & getattr::MODE != 0 && attr.mode & FILE_TYPE != PLAIN {
             return Err(Error::with_text(Errno::EINVAL, "only a plain file has streams"));
         }
         if let Some(Share { number, of }) = ask.share.filter(|_| attr.size <= LONG) {
             let (offset, length) = stream::share(attr.size, number, of);
-            if length == 0 {
+            if attr.size / u64::from(of) < stream::SHARE_UNIT {
                 return Err(Error::with_text(
                     Errno::EINVAL,
                     "the file is too short to be shared among so many streams",
@@ -280,7 +286,7 @@ pub(super) fn open(
             }
             (ask.offset, ask.length) = (offset, Some(length));
         }
-        let descriptor = ask.file.descriptor();
+        let descriptor = early.or_else(|| ask.file.descriptor().map(Into::into));
         let is_appended = || descriptor.as_deref().is_some_and(descriptor::appends);
         let appends = !ask.read && (ask.appends || is_appended());
         if appends && ask.offset != attr.size {
@@ -289,8 +295,11 @@ pub(super) fn open(
         // splice(2) does not append.
         let (modrev, moves) = match descriptor.filter(|_| !appends) {
             Some(descriptor) => {
-                let descriptor: Arc<dyn Descriptor> = descriptor.into();
-                (descriptor::modrev(&descriptor).await, Moves::InKernel(descriptor))
+                let modrev = match before {
+                    Some(before) => before,
+                    None => descriptor::modrev(&descriptor).await,
+                };
+                (modrev, Moves::InKernel(descriptor))
             }
             None => {
                 let hold = entry.hold(ask.file.clone());
