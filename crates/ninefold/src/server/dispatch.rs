@@ -241,9 +241,11 @@ fn attach(server: &Arc<Server>, peer: &Peer, cx: &Cx, who: Claim, aname: &[u8]) 
                 let decide = move || {
                     let asked = Instant::now();
                     let user = server.policy.decide(&peer, &uname, n_uname)?;
-                    // Who is believed, and not known, may be by the next time: the database may have failed.
-                    let is_unknown = user.uid != n_uname && user.name.as_bytes() != uname;
-                    if server.policy != Policy::TrustUids || !is_unknown {
+                    // Where what the database says of the claim counts it may have failed, and another time know who that is, and his groups. Whom it knows
+                    // is in one at least.
+                    let is_as_claimed = user.uid == n_uname || user.name.as_bytes() == uname;
+                    let counts = server.policy == Policy::TrustUids || !matches!(peer, Peer::Tcp { .. });
+                    if !user.groups.is_empty() && (is_as_claimed || !counts) {
                         server.decisions.remember(&peer, &uname, n_uname, (&user, asked));
                     }
                     Ok(user)

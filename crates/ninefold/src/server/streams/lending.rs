@@ -289,6 +289,8 @@ impl Lenders {
         for lender in &*self.threads.lock().unwrap_or_else(PoisonError::into_inner) {
             lender.wake();
         }
+        // What their ends wait for, too, whatever the threads do now.
+        self.returns.hand_out();
     }
 
     /// The thread that has least to do, with the job that it is going to have counted; `None` where all are held up, or none can be started.
