@@ -140,6 +140,8 @@ pub struct Ranges {
     had_several: bool,
     /// The most connections that there were at a time.
     widest: usize,
+    /// One of them brought all that it had.
+    has_ended: bool,
     /// The file's number when the first began.
     modrev: Option<u64>,
     /// Data come in messages, of which nobody tells whether the file was changed meanwhile: because there are no streams, or since one
@@ -285,6 +287,7 @@ impl File {
             was_alone: false,
             had_several: false,
             widest: 0,
+            has_ended: false,
             modrev: None,
             is_in_band: false,
             is_changed: false,
@@ -455,8 +458,8 @@ impl Ranges {
                         let modrev = stream.modrev();
                         self.is_changed |= *self.modrev.get_or_insert(modrev) != modrev;
                     }
-                    if let Some(line) = self.parts.get(&number).and_then(|part| self.lines.get_mut(&part.line)) {
-                        line.is_had = true;
+                    if let Some(part) = self.parts.get_mut(&number) {
+                        part.is_had = true;
                     }
                     self.wait_for(number, stream);
                 }
@@ -480,6 +483,7 @@ impl Ranges {
                     }
                     // One that is done is closed with the others that are, so that the server is woken for their ends once.
                     let done = self.part_with(ended.line);
+                    self.has_ended |= done.is_some();
                     self.done.extend(done.and_then(|line| line.track));
                     self.widen();
                 }
@@ -577,8 +581,12 @@ impl Ranges {
         self.due = now + window(self.trip) / 2;
         let (parts, others_have) = (&self.parts, self.moved > 0);
         let left = |line: &Line| line.parts.iter().filter_map(|part| parts.get(part)).map(Part::left).sum::<u64>();
-        let seen: Vec<_> =
-            self.lines.iter_mut().map(|(&number, line)| (number, line.tick(left(line), others_have))).collect();
+        let is_had = |line: &Line| {
+            let coming = line.parts.iter().filter_map(|part| parts.get(part)).find(|part| part.left() > 0);
+            coming.is_none_or(|part| part.is_had)
+        };
+        let tick = |line: &mut Line| line.tick(left(line), is_had(line), others_have);
+        let seen: Vec<_> = self.lines.iter_mut().map(|(&number, line)| (number, tick(line))).collect();
         // Where it goes in messages there is one connection for all.
         let most = self.most * TAKEOVERS + usize::try_from(self.moved / *PIECE.end()).unwrap_or(usize::MAX);
         if self.is_in_band || self.taken_over >= most {
@@ -589,17 +597,20 @@ impl Ranges {
             best: self.width.rate_so_far(now),
             queued: self.queued(),
             judges_alone: self.had_several && !self.was_alone,
-            have_ended: seen.iter().filter(|(_, seen)| seen.left > 0).count() < self.widest,
+            // In .s nobody tells whether the way lives.
+            have_ended: self.has_ended && self.file.client.version().is_n1(),
         };
         let lines: Vec<_> = seen.iter().map(|(_, seen)| *seen).collect();
         if let Some(&(line, slow)) = slowest(&lines, &way).and_then(|at| seen.get(at)) {
             let is_other = |one: &(usize, takeover::Seen)| one.0 != line && one.1.left > 0;
             let is_alone = !seen.iter().any(|one| is_other(one) && !one.1.stands_still());
-            if is_alone && !self.way_lives(now) {
+            // Where another has just come to its end the way is known to live.
+            let is_last = is_alone && !seen.iter().any(|one| one.0 != line && one.1.moves());
+            if is_last && !self.way_lives(now) {
                 return;
             }
             tracing::debug!(?slow, others = lines.len() - 1, "a connection is given up, as others are faster");
-            self.was_alone |= is_alone;
+            self.was_alone |= is_last;
             // Of those that stand still beside it nobody would be left to judge.
             for (number, _) in seen.iter().filter(|one| one.0 == line || is_alone && is_other(one)) {
                 self.taken_over += 1;
@@ -696,9 +707,16 @@ impl Ranges {
             Opening::OnTrack { copies, .. } => end - copies,
             Opening::Granted(_) | Opening::Alone => end,
         };
+        let is_had = matches!(opening, Opening::Granted(_));
         let (waiting, _) = AbortHandle::new_pair();
-        let part =
-            Part { span: Span::new((offset, end), lent_to), has_begun: false, line, client: client.clone(), waiting };
+        let part = Part {
+            span: Span::new((offset, end), lent_to),
+            has_begun: false,
+            is_had,
+            line,
+            client: client.clone(),
+            waiting,
+        };
         self.enter(number, part);
         self.wait(number, async move {
             let opened = match opening {

@@ -66,8 +66,6 @@ pub(super) struct Line {
     pub parts: VecDeque<usize>,
     /// No other part comes behind them, as there are connections enough.
     pub leaves: bool,
-    /// The stream of one of its parts was had, so that bytes can come.
-    pub is_had: bool,
     /// Bytes that came so far, and when the first of them did.
     young: u64,
     first_at: Option<Instant>,
@@ -88,7 +86,6 @@ impl Line {
             track,
             parts: VecDeque::new(),
             leaves: false,
-            is_had: false,
             young: 0,
             first_at: None,
             last_at: None,
@@ -158,9 +155,10 @@ impl Line {
         Duration::try_from_secs_f64(left as f64 / rate).unwrap_or(Duration::MAX)
     }
 
-    /// Ends half of a window, with so much left. `others_have`: bytes came by others, so that they could by this one.
-    pub fn tick(&mut self, left: u64, others_have: bool) -> Seen {
-        Seen { left, halves: self.halves.turn(self.first_at.is_some() || self.is_had && others_have) }
+    /// Ends half of a window, with so much left. `is_had`: the server has granted the stream that is to bring it. `others_have`: bytes came by others, so that they
+    /// could by this one.
+    pub fn tick(&mut self, left: u64, is_had: bool, others_have: bool) -> Seen {
+        Seen { left, halves: self.halves.turn(is_had && (self.first_at.is_some() || others_have)) }
     }
 }
 
@@ -214,8 +212,7 @@ mod tests {
     fn one_by_which_nothing_came_stands_still_when_others_have_brought_theirs_since_its_stream_was_had() {
         let stands_still = |is_had: bool, others_have: &[bool]| {
             let mut line = Line::new(None, Instant::now());
-            line.is_had = is_had;
-            others_have.iter().map(|&have| line.tick(1, have)).last().is_some_and(|seen| seen.stands_still())
+            others_have.iter().map(|&have| line.tick(1, is_had, have)).last().is_some_and(|seen| seen.stands_still())
         };
         assert!(stands_still(true, &[false, true, true, true]));
         assert!(

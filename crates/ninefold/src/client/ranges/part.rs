@@ -59,6 +59,8 @@ pub(super) struct Part {
     pub span: Span,
     /// Its first byte has come.
     pub has_begun: bool,
+    /// The server has granted its stream.
+    pub is_had: bool,
     /// Its connection.
     pub line: usize,
     /// What its requests follow from.

@@ -72,6 +72,11 @@ pub(super) struct Seen {
 }
 
 impl Seen {
+    /// Something came by it lately.
+    pub fn moves(&self) -> bool {
+        self.halves.now > 0
+    }
+
     /// Nothing came by it in the whole window, though something could have.
     pub fn stands_still(&self) -> bool {
         self.left > 0 && self.halves.bytes() == 0 && !self.halves.is_young()
