@@ -16,7 +16,6 @@ use tracing::debug;
 
 use super::exports::Target;
 use super::file_server::{Create, Lock, LockKind, LockStatus};
-use super::identity::Policy;
 use super::streams::{self, OfConnection};
 use super::{Answer, Attach, Cx, Data, File, FileServer, Listed, Server, Written, fallback};
 use crate::transport::Peer;
@@ -241,11 +240,7 @@ fn attach(server: &Arc<Server>, peer: &Peer, cx: &Cx, who: Claim, aname: &[u8]) 
                 let decide = move || {
                     let asked = Instant::now();
                     let user = server.policy.decide(&peer, &uname, n_uname)?;
-                    // Where what the database says of the claim counts it may have failed, and another time know who that is, and his groups. Whom it knows
-                    // is in one at least.
-                    let is_as_claimed = user.uid == n_uname || user.name.as_bytes() == uname;
-                    let counts = server.policy == Policy::TrustUids || !matches!(peer, Peer::Tcp { .. });
-                    if !user.groups.is_empty() && (is_as_claimed || !counts) {
+                    if server.policy.is_sure(&peer, &uname, n_uname, &user) {
                         server.decisions.remember(&peer, &uname, n_uname, (&user, asked));
                     }
                     Ok(user)

@@ -57,6 +57,16 @@ impl Policy {
     }
 }
 
+impl Policy {
+    /// Whether what was decided is what it would be again: not where the user database may have failed, and another time know who is claimed, or his groups.
+    pub(super) fn is_sure(&self, peer: &Peer, uname: &[u8], n_uname: u32, user: &User) -> bool {
+        let is_as_claimed = user.uid == n_uname || user.name.as_bytes() == uname;
+        let claim_counts = *self == Policy::TrustUids || !matches!(peer, Peer::Tcp { .. });
+        // Whom it knows is in one group at least.
+        !user.groups.is_empty() && (is_as_claimed || !claim_counts)
+    }
+}
+
 /// Who a client says it is.
 #[derive(Clone, Copy, Debug)]
 struct Claim<'a> {
@@ -249,6 +259,22 @@ mod tests {
         assert_eq!(uid(&Policy::TrustUids, &elsewhere(), "root", NONUNAME), 0);
         assert_eq!(uid(&Policy::TrustUids, &elsewhere(), "", NONUNAME), nobody().uid);
         assert_eq!(uid(&Policy::TrustUids, &elsewhere(), UNKNOWN, NONUNAME), nobody().uid);
+    }
+
+    #[test]
+    fn nobody_is_sure_of_whom_the_database_does_not_know_where_that_counts() {
+        let is_sure = |policy: Policy, peer: &Peer, uname: &str, n_uname: u32| {
+            let user = policy.decide(peer, uname.as_bytes(), n_uname).unwrap();
+            policy.is_sure(peer, uname.as_bytes(), n_uname, &user)
+        };
+        // Whoever it claims to be.
+        assert!(is_sure(Policy::ByPeer, &elsewhere(), UNKNOWN, STRANGER));
+        assert!(is_sure(Policy::TrustUids, &elsewhere(), "root", NONUNAME));
+        assert!(is_sure(Policy::ByPeer, &unix(0), "", 0));
+        for (uname, n_uname) in [(UNKNOWN, NONUNAME), ("", STRANGER), ("root", STRANGER)] {
+            assert!(!is_sure(Policy::TrustUids, &elsewhere(), uname, n_uname), "{uname} {n_uname}");
+            assert!(!is_sure(Policy::ByPeer, &unix(STRANGER), uname, n_uname), "{uname} {n_uname}");
+        }
     }
 
     #[test]
