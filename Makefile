@@ -66,9 +66,12 @@ check: check-fmt check-clippy check-doc ## formatting, lints and docs, with no w
 
 check-fmt: ## is every file as rustfmt leaves it?
 	$(CARGO) fmt --all --check
+	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
 
-check-clippy: ## lints, over libraries, commands and tests
+check-clippy: ## lints, over libraries, commands, tests and fuzz targets
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	@# A workspace of its own, which else only its own run would find broken.
+	$(CARGO) clippy --locked --manifest-path fuzz/Cargo.toml --all-targets -- -D warnings
 
 check-doc: ## do the docs build, with every link in them?
 	@# The C library's docs are its header; the Rust library has its name.

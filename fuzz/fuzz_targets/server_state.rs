@@ -671,7 +671,8 @@ impl<'i> Run<'i> {
             Ask::Copy(length) => Done::Copied(length / (1 + u64::from(self.input.u8()))),
             Ask::Stream => {
                 let (id, token, modrev) = (self.input.u32(), StreamToken([7; 16]), 1);
-                Done::Streaming(Streaming { id, token, modrev, address: b"tcp!192.0.2.1!1".to_vec() })
+                let (offset, length) = (self.input.u64(), self.input.one_in(2).then(|| self.input.u64()));
+                Done::Streaming(Streaming { id, token, modrev, offset, length, address: b"tcp!192.0.2.1!1".to_vec() })
             }
             Ask::StreamEnd => Done::StreamEnded { count: self.input.u32().into(), modrev: 1 },
             Ask::Seek(offset) => Done::Offset((offset + u64::from(self.input.u8())).min(i64::MAX as u64)),
@@ -735,7 +736,7 @@ impl<'i> Run<'i> {
             Ask::Write(len) => Done::Count(len + more as u32),
             Ask::Writex(len) => Done::Written { offset: 0, count: len + more as u32 },
             Ask::Copy(length) if length < u64::MAX => Done::Copied(length + 1),
-            Ask::Access(mode) if mode != u32::MAX => Done::Access(mode | mode + 1),
+            Ask::Access(mode) if mode != u32::MAX => Done::Access(mode | (mode + 1)),
             Ask::Seek(offset) if offset > 0 => Done::Offset(offset - 1),
             Ask::Session => Done::Attached { qid: self.qid(), file: self.file(), read_only: false },
             Ask::Unit => Done::Count(1),
