@@ -31,6 +31,8 @@ fn way((local, peer): (SocketAddr, SocketAddr)) -> Way {
 pub(super) struct Ways {
     all_copy: bool,
     known: Mutex<HashMap<Way, Known>>,
+    /// One look at a time: most who come meanwhile, as the streams of one file do, ask for the same way.
+    looks: tokio::sync::Mutex<()>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -42,28 +44,44 @@ struct Known {
 impl Ways {
     /// With `all_copy` nobody is asked: so it is on all of them.
     pub fn new(all_copy: bool) -> Ways {
-        Ways { all_copy, known: Mutex::default() }
+        Ways { all_copy, known: Mutex::default(), looks: tokio::sync::Mutex::default() }
     }
 
     /// Whether what a connection sends is copied before it is acknowledged: by its ends, which those of Unix sockets do not have, where pages lie with the
     /// peer too. `false` where that is not known.
     pub async fn copies(&self, ends: Option<(SocketAddr, SocketAddr)>) -> bool {
         let Some(ends @ (local, peer)) = ends else { return false };
-        if self.all_copy {
-            return true;
-        }
-        let way = way(ends);
-        let known = self.known().get(&way).copied();
-        if let Some(Known { copies, until }) = known
-            && Instant::now() < until
-        {
+        // Who cannot be told stays on the safe side.
+        self.all_copy || self.copies_by(way(ends), move || egress::is_copied(local, peer).unwrap_or(false)).await
+    }
+
+    /// The same by what is known, or by a look, which may block.
+    async fn copies_by(&self, way: Way, look: impl FnOnce() -> bool + Send + 'static) -> bool {
+        if let Some(copies) = self.believed(&way) {
             return copies;
         }
-        // Who cannot be told stays on the safe side.
-        let look = Answer::blocking(move || Ok(egress::is_copied(local, peer).unwrap_or(false)));
-        let copies = matches!(timeout(LOOK, look.wait()).await, Ok(Ok(true)));
-        self.believe(way, copies, TOLD);
-        copies
+        let told = async {
+            let _one = self.looks.lock().await;
+            match self.believed(&way) {
+                Some(copies) => copies,
+                None => {
+                    let copies = Answer::blocking(move || Ok(look())).wait().await.unwrap_or(false);
+                    self.believe(way, copies, TOLD);
+                    copies
+                }
+            }
+        };
+        match timeout(LOOK, told).await {
+            Ok(copies) => copies,
+            Err(_) => {
+                self.believe(way, false, TOLD);
+                false
+            }
+        }
+    }
+
+    fn believed(&self, way: &Way) -> Option<bool> {
+        self.known().get(way).filter(|known| Instant::now() < known.until).map(|known| known.copies)
     }
 
     /// For `time` no use is made of it that what this connection sends is copied on its way.
@@ -97,6 +115,9 @@ impl Ways {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
 
     const LONG: Duration = Duration::from_secs(60);
@@ -163,6 +184,32 @@ mod tests {
             super::way((end([10, 0, 0, 1]), "10.0.0.2:2".parse().unwrap())),
             super::way((end([10, 0, 0, 1]), end([10, 0, 0, 2])))
         );
+    }
+
+    #[tokio::test]
+    async fn who_asks_for_a_way_while_another_looks_at_it_does_not_look_himself() {
+        let (ways, looks) = (Ways::new(false), Arc::new(AtomicUsize::new(0)));
+        let ask = |n: u8| {
+            let looks = looks.clone();
+            ways.copies_by(way(n), move || {
+                looks.fetch_add(1, Ordering::Relaxed);
+                n != 2
+            })
+        };
+        let told = futures_util::future::join_all([1, 1, 2, 1, 2].map(ask)).await;
+        assert_eq!((told, looks.load(Ordering::Relaxed)), (vec![true, true, false, true, false], 2));
+    }
+
+    #[tokio::test]
+    async fn a_look_that_takes_too_long_tells_nothing_and_holds_up_nobody_for_longer() {
+        let (ways, (go, goes)) = (Ways::new(false), std::sync::mpsc::channel::<()>());
+        let slow = || ways.copies_by(way(1), move || goes.recv().is_ok());
+        let behind = || ways.copies_by(way(2), || true);
+        let began = Instant::now();
+        assert_eq!(tokio::join!(slow(), behind()), (false, false));
+        assert!(began.elapsed() >= LOOK, "it was not waited for");
+        assert_eq!([1, 2].map(|n| ways.believed(&way(n))), [Some(false); 2]);
+        drop(go);
     }
 
     #[tokio::test]

@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::TcpStream;
 use std::num::NonZero;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -510,8 +510,9 @@ impl Job {
         }
     }
 
-    /// How long who waits for it need not hear of its end: not at all where anything is to be done by then. An error is the connection's.
-    fn patience(&self) -> Result<Duration, Error> {
+    /// How long who waits for it need not hear of its end, by what a round trip to its peer takes: not at all where anything is to be done by then. An error is
+    /// the connection's.
+    fn patience(&self, trip: impl FnOnce(BorrowedFd<'_>) -> io::Result<Duration>) -> Result<Duration, Error> {
         let is_over = self.lent.at == self.end && !self.lent.is_held_up && !self.is_asked_back();
         if !is_over || !self.is_handed_out {
             return Ok(Duration::ZERO);
@@ -522,7 +523,7 @@ impl Job {
             Ok(_) => return Ok(Duration::ZERO),
             Err(error) => return Err(of_peer(&error.into())),
         }
-        let moment = round_trip(self.socket.as_fd()).map_or(Duration::ZERO, |trip| trip / OF_TRIP);
+        let moment = trip(self.socket.as_fd()).map_or(Duration::ZERO, |trip| trip / OF_TRIP);
         if moment < *MOMENTS.start() {
             return Ok(Duration::ZERO);
         }
@@ -532,7 +533,7 @@ impl Job {
     }
 
     fn end(self, untold: &mut Untold<'_>, result: Result<(), Error>) {
-        let (result, patience) = match result.and_then(|()| self.patience()) {
+        let (result, patience) = match result.and_then(|()| self.patience(round_trip)) {
             Ok(patience) => (Ok(()), patience),
             Err(error) => (Err(error), Duration::ZERO),
         };
@@ -550,7 +551,6 @@ impl Job {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::BorrowedFd;
     use std::os::unix::fs::FileExt;
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -596,6 +596,96 @@ mod tests {
         told(last).await;
         lender.inbox().is_closed = true;
         lender.wake();
+    }
+
+    #[tokio::test]
+    async fn an_end_that_waits_is_told_when_another_gives_up_or_a_lease_is_asked_back() {
+        const HOUR: Duration = Duration::from_secs(3600);
+        let lenders = Lenders::default();
+        assert!(lenders.returns.begin());
+        let lender = lenders.lender().unwrap().0.clone();
+        let mut untold = Untold { lender: &lender, due: None };
+        let mut end = || {
+            let (to, gets) = oneshot::channel();
+            untold.put(to, Err(Errno::EIO.into()), HOUR);
+            gets
+        };
+        let mut gives_up = end();
+        assert!(gives_up.try_recv().is_err());
+        drop(Waiting { told: Arc::default(), lender: lender.clone() });
+        assert!(gives_up.try_recv().unwrap().is_err());
+        let mut asked_back = end();
+        lenders.ask_back();
+        assert!(asked_back.try_recv().unwrap().is_err());
+        // Who waits no more for what has ended holds nobody up.
+        let mut later = end();
+        drop(Waiting { told: Arc::new(Told { is_given_up: true.into(), ..Told::default() }), lender: lender.clone() });
+        assert!(later.try_recv().is_err());
+    }
+
+    #[tokio::test]
+    async fn an_end_can_wait_for_a_part_of_a_round_trip_where_nothing_is_to_be_done() {
+        let far = |ms| move |_: BorrowedFd<'_>| Ok(Duration::from_millis(ms));
+        let millis = Duration::from_millis;
+        let (lenders, file) = (Lenders::default(), file());
+        let job = async |at, is_handed_out| {
+            let (socket, far) = pair().await;
+            let (done, _) = oneshot::channel();
+            let _counted = lenders.lender().unwrap();
+            let (file, told, runtime) = (file.clone(), Arc::default(), Handle::current());
+            let (lent, copies, lease) = (from(at), Copies::None, None);
+            let (end, cached_to, vain) = (10, at, 0);
+            (
+                Job {
+                    file,
+                    socket,
+                    lent,
+                    end,
+                    copies,
+                    lease,
+                    cached_to,
+                    vain,
+                    told,
+                    done,
+                    is_handed_out,
+                    runtime,
+                    _counted,
+                },
+                far,
+            )
+        };
+        let (over, mut peer) = job(10, true).await;
+        for (trip, patience) in [(0, 0), (7, 0), (8, 2), (40, 10), (80, 20), (500, 20)] {
+            assert_eq!(over.patience(far(trip)).unwrap(), millis(patience), "{trip}");
+        }
+        assert_eq!(over.patience(|_| Err(Os::INVAL.into())).unwrap(), Duration::ZERO);
+        // It is short of its end, or nobody hands it out, or it took long.
+        assert_eq!(job(9, true).await.0.patience(far(40)).unwrap(), Duration::ZERO);
+        assert_eq!(job(10, false).await.0.patience(far(40)).unwrap(), Duration::ZERO);
+        let (mut slow, _peer) = job(10, true).await;
+        slow.lent.is_held_up = true;
+        assert_eq!(slow.patience(far(40)).unwrap(), Duration::ZERO);
+        // Another stream's token has come, or the peer's end, or a reset.
+        peer.write_all(b"t").await.unwrap();
+        until(|| over.patience(far(40)).unwrap().is_zero()).await;
+        let (ended, peer) = job(10, true).await;
+        drop(peer);
+        until(|| ended.patience(far(40)).unwrap().is_zero()).await;
+        let (reset, peer) = job(10, true).await;
+        let peer = peer.into_std().unwrap();
+        rustix::net::sockopt::set_socket_linger(&peer, Some(Duration::ZERO)).unwrap();
+        drop(peer);
+        until(|| reset.patience(far(40)).is_err_and(|error| error.errno == Errno::ECONNRESET)).await;
+    }
+
+    /// What a packet brings is here at once, but for the kernel's own threads.
+    async fn until(is: impl Fn() -> bool) {
+        let comes = async {
+            while !is() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        timeout(SOON, comes).await.expect("it to come");
     }
 
     /// More than a socket and its peer's hold: tcp(7), tcp_wmem and tcp_rmem.
