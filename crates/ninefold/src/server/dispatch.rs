@@ -458,3 +458,41 @@ fn holder(lock: Lock) -> Holder {
     };
     Holder { kind, start: lock.start, length: lock.length, proc_id: lock.proc_id, client_id: lock.client_id }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Mutex, PoisonError};
+
+    use super::*;
+    use crate::server::{Policy, User};
+
+    /// Lets nobody in, and tells who came.
+    #[derive(Default)]
+    struct Door(Mutex<Vec<u32>>);
+
+    impl FileServer for Door {
+        fn attach(&self, _: &Cx, who: &Attach) -> Answer<(Qid, Handle)> {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).push(who.user.uid);
+            Answer::err(Errno::EACCES)
+        }
+    }
+
+    #[tokio::test]
+    async fn whom_an_attach_acts_as_is_what_was_decided_lately() {
+        let door = Arc::new(Door::default());
+        let server = Server::builder().export("", door.clone(), false).identity(Policy::ByPeer).build();
+        // Who is root may be whoever he claims to be.
+        let peer = Peer::Unix { uid: 0, gid: 0, pid: 1 };
+        let comes = async || {
+            let who = Claim { dialect: Dialect::Linux, uname: b"root".to_vec(), n_uname: 0, session: None };
+            let came = attach(&server, &peer, &Cx::detached(), who, b"").wait().await;
+            assert_eq!(came.err().map(|error| error.errno), Some(Errno::EACCES));
+        };
+        comes().await;
+        assert_eq!(server.decisions.recall(&peer, b"root", 0).map(|user| user.uid), Some(0));
+        let another = User::from_uid(54_321);
+        server.decisions.remember(&peer, b"root", 0, (&another, Instant::now()));
+        comes().await;
+        assert_eq!(*door.0.lock().unwrap(), [0, another.uid]);
+    }
+}

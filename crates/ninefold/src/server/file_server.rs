@@ -217,8 +217,8 @@ pub trait File: Any + Send + Sync {
         unsupported()
     }
 
-    /// A hold on this open plain file, good beyond the clunk, through which the kernel moves the bytes of a stream. Without it the
-    /// server reads and writes, and clunks the file when the stream has ended.
+    /// A hold on this open file, good beyond the clunk, through which the kernel moves the bytes of a stream; `None` of one that is not a plain
+    /// file, of which it may be asked too. Without it the server reads and writes, and clunks the file when the stream has ended.
     fn descriptor(&self) -> Option<Box<dyn Descriptor>> {
         None
     }

@@ -264,6 +264,10 @@ impl<'a> Pour<'a> {
             }
         }
         drop(self.granted.take());
+        // What was asked for with an open brings bytes that nobody takes.
+        if let Content::There { file, .. } = self.content {
+            file.give_up_granted();
+        }
         if let Sink::There(there) = sink {
             there.file().give_up_granted();
         }

@@ -63,7 +63,7 @@ const SHORT: Duration = Duration::from_millis(20);
 const HELD_UP: Duration = Duration::from_millis(50);
 
 /// The end of what was sent is told within such a part of a round trip, and no more than so much, as the peer hardly has all of it before; at once where that is less than
-/// the kernel tells apart (epoll_wait(2)).
+/// the kernel tells apart (epoll_wait(2)). Later where the thread is held up meanwhile, until somebody asks for a thread, or looks what moves.
 const OF_TRIP: u32 = 4;
 const MOMENTS: std::ops::RangeInclusive<Duration> = Duration::from_millis(2)..=Duration::from_millis(20);
 
@@ -305,6 +305,10 @@ impl Lenders {
                 Ok(lender) => threads.push(lender),
                 Err(error) => tracing::debug!(%error, "no thread for streams could be started"),
             }
+        }
+        if threads.iter().any(|lender| lender.is_held_up()) {
+            // It may have what others wait for.
+            self.returns.hand_out();
         }
         let least = threads.iter().filter(|lender| !lender.is_held_up()).min_by_key(|lender| lender.jobs())?;
         least.jobs.fetch_add(1, Ordering::Relaxed);
@@ -621,6 +625,40 @@ mod tests {
         let mut later = end();
         drop(Waiting { told: Arc::new(Told { is_given_up: true.into(), ..Told::default() }), lender: lender.clone() });
         assert!(later.try_recv().is_err());
+    }
+
+    #[tokio::test]
+    async fn an_end_whose_thread_is_held_up_is_told_when_somebody_asks_for_a_thread_or_looks_what_moves() {
+        let server = server(Duration::from_secs(8));
+        let lenders = &server.streams.lenders;
+        let bounds = Bounds::new(CancellationToken::new(), server.clone());
+        let (near, mut far) = pair().await;
+        let file = file();
+        let mut lend = Box::pin(lenders.lend(&file, near, from(0), (0, LENGTH as u64, Copies::None), None, &bounds));
+        // Its peer takes no more, so the thread has no turn that would end what is said of it here.
+        assert!(timeout(Duration::from_millis(200), lend.as_mut()).await.is_err());
+        let lender = lenders.threads.lock().unwrap()[0].clone();
+        let held_up = |is: bool| lender.turn_began.store(if is { 1 } else { 0 }, Ordering::Relaxed);
+        let end = || {
+            let (to, gets) = oneshot::channel();
+            lenders.returns.put(to, Err(Errno::EIO.into()));
+            gets
+        };
+        tokio::time::sleep(HELD_UP).await;
+        let mut first = end();
+        drop(lenders.lender());
+        assert!(first.try_recv().is_err());
+        held_up(true);
+        drop(lenders.lender());
+        assert!(first.try_recv().unwrap().is_err());
+        let second = end();
+        tokio::select! {
+            told = second => assert!(told.unwrap().is_err()),
+            _ = lend.as_mut() => panic!("nothing moves"),
+        }
+        held_up(false);
+        drop(lend);
+        let _ = far.read(&mut [0; 1]).await;
     }
 
     #[tokio::test]
