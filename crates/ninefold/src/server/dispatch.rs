@@ -461,7 +461,7 @@ fn holder(lock: Lock) -> Holder {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Mutex, PoisonError};
+    use std::sync::Mutex;
 
     use super::*;
     use crate::server::{Policy, User};
@@ -472,7 +472,7 @@ mod tests {
 
     impl FileServer for Door {
         fn attach(&self, _: &Cx, who: &Attach) -> Answer<(Qid, Handle)> {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).push(who.user.uid);
+            self.0.lock().unwrap().push(who.user.uid);
             Answer::err(Errno::EACCES)
         }
     }
