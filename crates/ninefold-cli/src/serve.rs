@@ -61,7 +61,7 @@ pub async fn run(args: Serve, timeout: Option<Duration>) -> anyhow::Result<ExitC
         announce(&words.join(", "), &addresses)?;
         let slots = Arc::new(Semaphore::new(CONNECTIONS));
         for listener in listeners {
-            work.spawn(accept(listener, server.clone(), slots.clone()));
+            work.spawn(server.serve_all(listener, slots.clone()));
         }
     }
     tokio::select! {
@@ -70,10 +70,6 @@ pub async fn run(args: Serve, timeout: Option<Duration>) -> anyhow::Result<ExitC
         () = signals.next() => {}
     }
     info!("draining: {} connections", server.connections());
-    if !args.stdio {
-        // Closes the listeners, and removes the files of Unix sockets, before anything is waited for.
-        work.shutdown().await;
-    }
     tokio::select! {
         () = server.drain() => Ok(ExitCode::SUCCESS),
         () = tokio::time::sleep(DRAIN) => {
@@ -258,19 +254,6 @@ fn announce(what: &str, addresses: &[String]) -> anyhow::Result<()> {
         out.flush()
     };
     say().context("cannot say on standard output where to connect: keep it open, or redirect it to /dev/null")
-}
-
-async fn accept(listener: Listener, server: Arc<Server>, slots: Arc<Semaphore>) {
-    // The semaphore is never closed.
-    while let Ok(slot) = slots.clone().acquire_owned().await {
-        let (stream, peer) = listener.accept().await;
-        info!(%peer, "accepted");
-        let connection = server.serve(stream, peer);
-        tokio::spawn(async move {
-            connection.await;
-            drop(slot);
-        });
-    }
 }
 
 /// Every connection, open file and end of a pipe is a descriptor; the soft limit is only for programs that use select(2).

@@ -15,8 +15,6 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
 use ninefold_proto::Error;
 use ninefold_proto::server::{Done, Event, FarewellId, Op, Outbox, Request, RequestId, Session, Violation, WRITE_HEAD};
 use ninefold_proto::wire::{DecodeError, HEADER, frame_size};
@@ -34,6 +32,7 @@ use super::incoming::Incoming;
 use super::large::{Large, Wanted};
 use super::outlet::Outlet;
 use super::streams::{self, OfConnection};
+use super::together::Together;
 use super::{Answer, Cx, Data, Server};
 use crate::transport::{Peer, PipeShare, Stream};
 
@@ -108,7 +107,7 @@ pub(super) struct Connection {
     held: Held,
     /// Bytes to come of a frame that is not kept.
     skip: usize,
-    running: FuturesUnordered<Running>,
+    running: Together<Running>,
     cancels: HashMap<RequestId, Arc<Cancel>>,
     parking: Arc<Parking>,
     /// In this turn the stream took no more.
@@ -188,7 +187,7 @@ impl Connection {
             incoming,
             held: Held::default(),
             skip: 0,
-            running: FuturesUnordered::new(),
+            running: Together::default(),
             cancels: HashMap::new(),
             parking: Parking::new(limits.parked, limits.unsent as u64, pipes),
             spare_cancel: Arc::default(),
@@ -273,10 +272,7 @@ impl Connection {
     /// Takes the results that are there.
     fn poll_running(&mut self, task: &mut Context<'_>) -> bool {
         let mut progress = false;
-        // Not even asked where there are none: it would note the task each time.
-        while !self.running.is_empty()
-            && let Poll::Ready(Some(finished)) = self.running.poll_next_unpin(task)
-        {
+        while let Poll::Ready(finished) = self.running.poll(task) {
             progress = true;
             match finished {
                 Finished::Request(id, bytes, result) => {

@@ -1,6 +1,8 @@
 //! The server library: write a [`FileServer`], hand it to a [`Server`], and any 9P client can use it.
 
+mod alarm;
 mod answer;
+mod arrivals;
 mod calm;
 mod conduit;
 mod connection;
@@ -25,6 +27,7 @@ mod sessions;
 mod sock_diag;
 mod streams;
 mod throttle;
+mod together;
 mod user;
 mod ways;
 

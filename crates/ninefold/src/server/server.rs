@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ninefold_proto::server::Limits;
+use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 use super::FileServer;
+use super::arrivals;
 use super::decisions::Decisions;
 use super::draining::Draining;
 use super::exports::{Export, Exports};
@@ -15,7 +17,7 @@ use super::identity::Policy;
 use super::sessions::Sessions;
 use super::streams::{self, StreamCounts, StreamLimits, Streams};
 use super::throttle::Throttle;
-use crate::transport::{Peer, Stream};
+use crate::transport::{Listener, Peer, Stream};
 
 /// Serves trees to any number of connections.
 pub struct Server {
@@ -28,7 +30,7 @@ pub struct Server {
     pub(super) draining: Draining,
     /// Warnings of connections that broke the protocol.
     pub(super) broken: Throttle,
-    connections: TaskTracker,
+    pub(super) connections: TaskTracker,
     next_connection: AtomicU64,
 }
 
@@ -56,9 +58,26 @@ impl Server {
     /// Anything that carries bytes becomes a [`Stream`]: sockets by `into()`, the rest by [`Stream::other`].
     /// Must be spawned or awaited on a tokio runtime; dropping it before the end clunks nothing.
     pub fn serve<S: Into<Stream>>(self: &Arc<Self>, stream: S, peer: Peer) -> impl Future<Output = ()> + Send + use<S> {
-        // Ids start at 1: 0 is the context that belongs to no connection.
-        let id = self.next_connection.fetch_add(1, Ordering::Relaxed) + 1;
-        self.connections.track_future(streams::receive(self.clone(), stream.into(), peer, id))
+        self.connections.track_future(streams::receive(self.clone(), stream.into(), peer, self.next_id()))
+    }
+
+    /// Accepts from `listener` and serves who comes, as many connections at a time as `slots` has permits; streams on connections of their own do not count. Then who comes waits.
+    /// When the server [drains](Self::drain), or `slots` is closed, the listener is closed; the future ends when all data connections that it has are. Sessions have tasks of
+    /// their own. Must be spawned or awaited on a tokio runtime; dropped before its end it breaks off the data connections.
+    ///
+    /// To [`serve`](Self::serve) each connection in a task of its own is the same, and costs more: the short streams of a client share a task here.
+    pub fn serve_all(
+        self: &Arc<Self>,
+        listener: Listener,
+        slots: Arc<Semaphore>,
+    ) -> impl Future<Output = ()> + Send + use<> {
+        // A server that has drained listens nowhere.
+        self.streams.tasks.track_future(arrivals::serve(self.clone(), listener, slots))
+    }
+
+    /// Of a connection: 0 is the context that belongs to none.
+    pub(super) fn next_id(&self) -> u64 {
+        self.next_connection.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Connections that are open.

@@ -17,6 +17,7 @@ use ninefold::tree::hostfs::HostFs;
 use ninefold::tree::ramfs::RamFs;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
+use tokio::sync::Semaphore;
 
 /// The bound of a wait that ought to end soon.
 pub const SOON: Duration = Duration::from_secs(60);
@@ -26,6 +27,11 @@ pub const SMALL: u64 = 96 * 1024;
 
 pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(SOON, future).await.unwrap_or_else(|_| panic!("{what} did not end"))
+}
+
+/// Of connections.
+pub fn any_number() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(Semaphore::MAX_PERMITS))
 }
 
 pub struct Bed {
@@ -61,13 +67,7 @@ impl Bed {
     pub fn serving(server: Arc<Server>, dir: tempfile::TempDir) -> Bed {
         let listener = futures_now(Listener::bind(&"9p://127.0.0.1:0".parse().unwrap()));
         let address = listener.local_address().unwrap().to_string().trim_start_matches("9p://").parse().unwrap();
-        let serving = server.clone();
-        tokio::spawn(async move {
-            loop {
-                let (stream, peer) = listener.accept().await;
-                tokio::spawn(serving.serve(stream, peer));
-            }
-        });
+        tokio::spawn(server.serve_all(listener, any_number()));
         Bed { server, address, dir }
     }
 
@@ -90,13 +90,7 @@ impl Bed {
     pub async fn unix_socket(&self) -> PathBuf {
         let path = self.path("socket");
         let listener = Listener::bind(&Address::unix(&path)).await.unwrap();
-        let server = self.server.clone();
-        tokio::spawn(async move {
-            loop {
-                let (stream, peer) = listener.accept().await;
-                tokio::spawn(server.serve(stream, peer));
-            }
-        });
+        tokio::spawn(self.server.serve_all(listener, any_number()));
         path
     }
 

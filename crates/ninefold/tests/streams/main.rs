@@ -1,5 +1,6 @@
 //! Streams of our server, by frames and data connections made by hand: tokens, limits, ends and errors, and the bytes.
 
+mod arrivals;
 mod bed;
 mod conduit;
 mod disk;

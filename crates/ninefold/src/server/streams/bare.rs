@@ -75,6 +75,10 @@ impl Bare {
         }
     }
 
+    pub fn is_tcp(&self) -> bool {
+        self.tcp().is_some()
+    }
+
     /// Where it is, and its peer; `None` where both ends have ended it, or it is none of TCP.
     pub fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
         ends(self.tcp()?)

@@ -79,6 +79,11 @@ impl Way {
         matches!(self, Way::Bare(bare @ Bare::Unwatched(_)) if bare.is_at_its_end())
     }
 
+    /// Whether it is one of TCP of which the kernel moves the bytes.
+    pub fn is_tcp(&self) -> bool {
+        matches!(self, Way::Bare(bare) if bare.is_tcp())
+    }
+
     /// A copy of its descriptor, where the kernel moves its bytes.
     pub fn copy(&self) -> Option<OwnedFd> {
         if let Way::Bare(bare) = self { bare.copy().ok() } else { None }

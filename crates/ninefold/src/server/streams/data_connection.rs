@@ -1,6 +1,6 @@
 //! A data connection: the streams that it carries, one behind another, and its end.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,6 +18,7 @@ use super::places::Place;
 use super::port::Port;
 use super::{StreamLimits, closing};
 use crate::server::Server;
+use crate::server::alarm::{Alarm, until};
 use crate::transport::{Peer, Stream};
 
 /// How long the end of a peer is waited for by a server that ends itself: what it has sent leaves all the same. What is sent under a pledge does not, and is waited for longer;
@@ -44,53 +45,94 @@ pub(super) async fn carry_from_port(server: Arc<Server>, port: Port, peer: Peer,
 
 /// Carries a stream on the connection that arrived, and those that come behind it. All of them run here: to wake a task for each costs as much as
 /// what else the server does for a short one.
-pub(super) async fn carry(server: Arc<Server>, arrived: Result<Way, Error>, peer: Peer, mut life: Box<Life>) {
-    let mut pledge = Pledge::default();
+pub(super) async fn carry(server: Arc<Server>, arrived: Result<Way, Error>, peer: Peer, life: Box<Life>) {
+    carry_on(server, arrived, peer, life, Pledge::default()).await;
+}
+
+async fn carry_on(server: Arc<Server>, arrived: Result<Way, Error>, peer: Peer, life: Box<Life>, pledge: Pledge) {
+    let none_is_left = carry_while(|_, _| true, &server, arrived, &peer, life, pledge, None).await;
+    debug_assert!(none_is_left.is_none());
+}
+
+/// The same among others in one task, which has the alarm, for as long as that costs no thread much. Then it goes on in a task of its own.
+pub(super) async fn carry_among(server: Arc<Server>, way: Way, peer: Peer, life: Box<Life>, alarm: Arc<Alarm>) {
+    let costs_little = |life: &Life, way: &Result<Way, Error>| way.as_ref().is_ok_and(|way| life.is_lent(way));
+    let left = carry_while(costs_little, &server, Ok(way), &peer, life, Pledge::default(), Some(&alarm)).await;
+    if let Some((arrived, life, pledge)) = left {
+        let goes_on = carry_on(server.clone(), arrived, peer, life, pledge);
+        drop(server.streams.tasks.spawn(goes_on));
+    }
+}
+
+/// Carries streams for as long as they `may` be carried here. The one that may not is left, with what it comes on; `None` behind the last.
+async fn carry_while(
+    may: impl Fn(&Life, &Result<Way, Error>) -> bool,
+    server: &Server,
+    arrived: Result<Way, Error>,
+    peer: &Peer,
+    mut life: Box<Life>,
+    pledge: Pledge,
+    alarm: Option<&Arc<Alarm>>,
+) -> Option<(Result<Way, Error>, Box<Life>, Pledge)> {
+    let mut pledge = pledge;
     // Dropped before the pledge.
     let mut arrived = arrived;
     loop {
-        match life.run(arrived, &mut pledge).await {
-            Next::Another(way) => match next(&server, way, &mut pledge, &peer).await {
+        if !may(&life, &arrived) {
+            return Some((arrived, life, pledge));
+        }
+        match life.run(arrived, &mut pledge, alarm).await {
+            Next::Another(way) => match next(server, way, &mut pledge, peer, alarm).await {
                 Some((way, another)) => (arrived, life) = (Ok(way), another),
-                None => return,
+                None => return None,
             },
             Next::Parts(stream) => {
-                return end(&server, stream, &mut pledge, Waits::begin(&server, &peer)).await;
+                let waits = Waits::begin(server, peer, alarm.map(|alarm| &**alarm));
+                end(server, stream, &mut pledge, waits).await;
+                return None;
             }
-            Next::IsTaken(stream, place) => return let_take(&server, stream, &mut pledge, place).await,
-            Next::Gone => return,
+            Next::IsTaken(stream, place) => {
+                let_take(server, stream, &mut pledge, place).await;
+                return None;
+            }
+            Next::Gone => return None,
         }
     }
 }
 
 /// Hears which stream is to come behind another; `None` where none does. Then the connection is ended: its peer may not have taken all of what was
 /// sent, and gets it whatever comes.
-async fn next(server: &Server, way: Way, pledge: &mut Pledge, peer: &Peer) -> Option<(Way, Box<Life>)> {
+async fn next(
+    server: &Server,
+    way: Way,
+    pledge: &mut Pledge,
+    peer: &Peer,
+    alarm: Option<&Arc<Alarm>>,
+) -> Option<(Way, Box<Life>)> {
     let StreamLimits { idle, .. } = server.streams.limits;
-    let waits = Waits::begin(server, peer);
+    let waits = Waits::begin(server, peer, alarm.map(|alarm| &**alarm));
     let mut opening = Opening::default();
     // Of many that are here already others have their turn between them.
     tokio::task::coop::consume_budget().await;
-    if !server.draining.has_begun() {
-        // Its token has mostly come before: then there is nothing to wait for.
-        opening.take(&way);
-    }
+    // Its token has mostly come before: then there is nothing to wait for.
+    let is_at_its_end = !server.draining.has_begun() && opening.take(&way);
     let (heard, mut way) = match opening.heard() {
         Some(heard) => (heard, way),
         None => {
             way.pause(pledge);
-            if can_be_left(&way, pledge) {
+            if is_at_its_end && can_be_left(&way, pledge) {
                 return None;
             }
-            let outlet = if pledge.is_held() { way.copy() } else { None };
             let deadline = Instant::now() + idle;
             let (heard, way) = if let Some(tcp) = way.unwatched() {
                 let hears = hear(server, Ear::Unwatched(tcp), &waits, deadline, opening);
-                (redeeming(hears, pledge, outlet, true).await, way)
+                (redeeming(hears, pledge, Some(tcp.as_fd()), true, waits.alarm).await, way)
             } else {
+                let outlet = if pledge.is_held() { way.copy() } else { None };
                 let mut stream = way.into_stream().ok()?;
                 let hears = hear(server, Ear::Stream(&mut stream), &waits, deadline, opening);
-                (redeeming(hears, pledge, outlet, true).await, Way::from(stream))
+                let outlet = outlet.as_ref().map(AsFd::as_fd);
+                (redeeming(hears, pledge, outlet, true, waits.alarm).await, Way::from(stream))
             };
             // Dropped now, it is reset: the peer did not take what it had to.
             (heard?, way)
@@ -99,8 +141,10 @@ async fn next(server: &Server, way: Way, pledge: &mut Pledge, peer: &Peer) -> Op
     match heard {
         Heard::Stream(said) => {
             let outlet = if pledge.is_held() { way.copy() } else { None };
+            let outlet = outlet.as_ref().map(AsFd::as_fd);
             // One that came before its Tstream waits for that.
-            match redeeming(claim(server, way, peer, &said, &waits), pledge, outlet, false).await? {
+            let claims = claim(server, way, peer, &said, &waits);
+            match redeeming(claims, pledge, outlet, false, waits.alarm).await? {
                 Ok(another) => return Some(another),
                 Err(back) => way = back?,
             }
@@ -150,19 +194,20 @@ fn end_if_taken(way: &Way, pledge: &mut Pledge) {
 }
 
 /// What comes of `waits`; meanwhile the pledge ends, when it is asked back or a moment is over. `None` where it is asked back and the peer takes nothing: the connection is to
-/// be closed. `outlet` is a copy of its descriptor, where one could be had. `ends`: without a pledge it is closed by an end.
+/// be closed. `outlet` is its descriptor, or a copy, where one could be had. `ends`: without a pledge it is closed by an end.
 async fn redeeming<T>(
     waits: impl Future<Output = T>,
     pledge: &mut Pledge,
-    outlet: Option<OwnedFd>,
+    outlet: Option<BorrowedFd<'_>>,
     ends: bool,
+    alarm: Option<&Alarm>,
 ) -> Option<T> {
     let mut waits = pin!(waits);
     while pledge.is_held() {
         tokio::select! {
             biased;
             came = &mut waits => return Some(came),
-            _ = timeout(MOMENT, pledge.asked_back()) => {}
+            _ = until(alarm, Instant::now() + MOMENT, pledge.asked_back()) => {}
         }
         match &outlet {
             Some(outlet) => pledge.end_if_taken(outlet),
@@ -177,7 +222,7 @@ async fn redeeming<T>(
             }
         }
         if let (true, false, Some(outlet)) = (ends, pledge.is_held(), &outlet) {
-            closing::linger(Some(outlet), None);
+            closing::linger(Some(*outlet), None);
         }
     }
     Some(waits.await)

@@ -17,7 +17,8 @@ use ninefold_proto::{Errno, Error};
 use rustix::net::{RecvFlags, recv};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncReadExt, Interest};
-use tokio::time::{Instant, timeout_at};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::closing::Way;
@@ -26,6 +27,7 @@ use super::origin::Origin;
 use super::tokens::{Claim, Early, Said};
 use super::{closing, data_connection};
 use crate::server::Server;
+use crate::server::alarm::{Alarm, until};
 use crate::server::connection::Connection;
 use crate::transport::{Peer, Stream};
 
@@ -78,17 +80,19 @@ pub(super) struct Waits<'s> {
     server: &'s Server,
     number: u64,
     pub evicted: CancellationToken,
+    /// Of the task in which it waits among others.
+    pub alarm: Option<&'s Alarm>,
 }
 
 impl<'s> Waits<'s> {
-    pub fn begin(server: &'s Server, peer: &Peer) -> Waits<'s> {
+    pub fn begin(server: &'s Server, peer: &Peer, alarm: Option<&'s Alarm>) -> Waits<'s> {
         let evicted = CancellationToken::new();
         let mut table = server.streams.silent.0.lock().unwrap_or_else(PoisonError::into_inner);
         let number = table.enter(Origin::of(peer), evicted.clone());
         if table.waiting.len() > server.streams.limits.silent.max(1) {
             table.evict();
         }
-        Waits { server, number, evicted }
+        Waits { server, number, evicted, alarm }
     }
 }
 
@@ -110,39 +114,81 @@ pub(super) enum Heard {
 }
 
 /// Hears what a connection is, and serves it to its end, or hands it to its stream.
-///
-/// What may be a data connection is closed by a reset: an end would be that of an empty file.
-pub(in crate::server) async fn receive(server: Arc<Server>, mut stream: Stream, peer: Peer, id: u64) {
+pub(in crate::server) async fn receive(server: Arc<Server>, stream: Stream, peer: Peer, id: u64) {
     let began = Instant::now();
-    let begun = match peer {
-        // Nothing but a session comes there.
-        Peer::Stdio | Peer::Memory => BytesMut::new(),
-        Peer::Tcp { .. } | Peer::Unix { .. } => {
-            let waits = Waits::begin(&server, &peer);
-            let deadline = began + server.limits.handshake;
-            match hear(&server, Ear::Stream(&mut stream), &waits, deadline, Opening::default()).await {
-                Heard::Session(bytes) => bytes,
-                Heard::Stream(said) => {
-                    match claim(&server, stream.into(), &peer, &said, &waits).await {
-                        Ok((way, life)) => {
-                            let carry = data_connection::carry(server.clone(), Ok(way), peer, life);
-                            drop(server.streams.tasks.spawn(carry));
-                        }
-                        // Closed, it is reset.
-                        Err(way) => drop(way),
-                    }
-                    return;
-                }
-                Heard::Silent => {
-                    server.streams.unheard.fetch_add(1, Ordering::Relaxed);
-                    server.streams.tell(&peer, "connection closed: it did not say in time what it is");
-                    return closing::by_reset(&stream);
-                }
-                Heard::Ended => return closing::by_reset(&stream),
-            }
+    match greet(&server, stream, &peer, began, None).await {
+        Greeted::Session(stream, begun) => Connection::new(server, stream, peer, id, begun, began).run().await,
+        Greeted::Stream(way, life) => {
+            let carry = data_connection::carry(server.clone(), Ok(way), peer, life);
+            drop(server.streams.tasks.spawn(carry));
         }
-    };
-    Connection::new(server, stream, peer, id, begun, began).run().await;
+        Greeted::Closed => {}
+    }
+}
+
+/// The same among others in one task, which has the alarm: what would hold them up goes on in a task of its own. `slot` is the session's, and given back for a stream.
+pub(in crate::server) async fn receive_among(
+    server: Arc<Server>,
+    stream: Stream,
+    peer: Peer,
+    id: u64,
+    slot: OwnedSemaphorePermit,
+    alarm: Arc<Alarm>,
+) {
+    let began = Instant::now();
+    let counted = server.connections.token();
+    match greet(&server, stream, &peer, began, Some(&alarm)).await {
+        Greeted::Session(stream, begun) => {
+            drop(tokio::spawn(async move {
+                Connection::new(server, stream, peer, id, begun, began).run().await;
+                drop((slot, counted));
+            }));
+        }
+        Greeted::Stream(way, life) => {
+            let _tracked = server.streams.tasks.token();
+            drop((slot, counted));
+            data_connection::carry_among(server, way, peer, life, alarm).await;
+        }
+        Greeted::Closed => {}
+    }
+}
+
+/// What a connection was found to be.
+#[expect(clippy::large_enum_variant, reason = "it is taken apart where it comes to")]
+enum Greeted {
+    /// A session that began with these bytes.
+    Session(Stream, BytesMut),
+    Stream(Way, Box<Life>),
+    /// It is closed.
+    Closed,
+}
+
+/// Hears what a connection is. What may be a data connection is closed by a reset: an end would be that of an empty file.
+async fn greet(server: &Server, mut stream: Stream, peer: &Peer, began: Instant, alarm: Option<&Alarm>) -> Greeted {
+    if matches!(peer, Peer::Stdio | Peer::Memory) {
+        // Nothing but a session comes there.
+        return Greeted::Session(stream, BytesMut::new());
+    }
+    let waits = Waits::begin(server, peer, alarm);
+    let deadline = began + server.limits.handshake;
+    match hear(server, Ear::Stream(&mut stream), &waits, deadline, Opening::default()).await {
+        Heard::Session(bytes) => Greeted::Session(stream, bytes),
+        Heard::Stream(said) => match claim(server, stream.into(), peer, &said, &waits).await {
+            Ok((way, life)) => Greeted::Stream(way, life),
+            // Dropped, it is reset.
+            Err(_) => Greeted::Closed,
+        },
+        Heard::Silent => {
+            server.streams.unheard.fetch_add(1, Ordering::Relaxed);
+            server.streams.tell(peer, "connection closed: it did not say in time what it is");
+            closing::by_reset(&stream);
+            Greeted::Closed
+        }
+        Heard::Ended => {
+            closing::by_reset(&stream);
+            Greeted::Closed
+        }
+    }
 }
 
 /// The stream of a data connection's token; where there is none, the connection, if that is still there.
@@ -192,12 +238,17 @@ pub(super) async fn claim(
 /// Waits for the Tstream that a token of the client's own came before: as long as a connection may take to say what it is, and among those
 /// that say nothing.
 async fn until_asked_for(server: &Server, early: &mut Early<'_, Box<Life>>, waits: &Waits<'_>) -> Option<Box<Life>> {
+    let ends = async {
+        tokio::select! {
+            () = server.draining.begun() => {}
+            () = waits.evicted.cancelled() => {}
+        }
+    };
+    let at = Instant::now() + server.limits.handshake;
     tokio::select! {
         biased;
         asked = early.comes() => return asked,
-        () = server.draining.begun() => {}
-        () = waits.evicted.cancelled() => {}
-        () = tokio::time::sleep(server.limits.handshake) => {}
+        _ = until(waits.alarm, at, ends) => {}
     }
     // Who was asked for at this moment is not left waiting.
     early.close()
@@ -220,10 +271,15 @@ pub(super) struct Opening {
 }
 
 impl Opening {
-    /// Takes what has come of it, as far as that is told without a wait.
-    pub fn take(&mut self, way: &Way) {
-        if let Way::Bare(bare) = way {
-            self.n += bare.read_now(&mut self.bytes[self.n..]).unwrap_or(0);
+    /// Takes what has come of it, as far as that is told without a wait. Whether the peer has ended its direction.
+    pub fn take(&mut self, way: &Way) -> bool {
+        let Way::Bare(bare) = way else { return false };
+        match bare.read_now(&mut self.bytes[self.n..]) {
+            Ok(more) => {
+                self.n += more;
+                more == 0
+            }
+            Err(_) => false,
         }
     }
 
@@ -288,14 +344,14 @@ pub(super) async fn hear(
             biased;
             () = server.draining.begun() => return Heard::Ended,
             () = waits.evicted.cancelled() => return Heard::Silent,
-            read = timeout_at(deadline, ear.read(&mut opening.bytes[opening.n..])) => read,
+            read = until(waits.alarm, deadline, ear.read(&mut opening.bytes[opening.n..])) => read,
         };
         match read {
-            Ok(Ok(0) | Err(_)) if opening.n > 0 => return Heard::Ended,
+            Some(Ok(0) | Err(_)) if opening.n > 0 => return Heard::Ended,
             // The connection sees to it.
-            Ok(Ok(0) | Err(_)) => return Heard::Session(BytesMut::new()),
-            Ok(Ok(more)) => opening.n += more,
-            Err(_) => return Heard::Silent,
+            Some(Ok(0) | Err(_)) => return Heard::Session(BytesMut::new()),
+            Some(Ok(more)) => opening.n += more,
+            None => return Heard::Silent,
         }
     }
 }

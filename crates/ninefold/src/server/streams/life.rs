@@ -17,12 +17,13 @@ use super::conveying::{self, Conduit};
 use super::copying::Backing;
 use super::descriptor::{self, Descriptor};
 use super::kernel_lease::{Pledge, WORTH, may_be_leased};
-use super::lending::Lenders;
+use super::lending::{self, Lenders};
 use super::moving::{self, Copies};
 use super::pace::Pace;
 use super::places::Place;
 use super::table::{Ended, Entry, Hold};
 use super::{StreamLimits, copying};
+use crate::server::alarm::{Alarm, until};
 use crate::server::conduit::Seen;
 use crate::server::dispatch::{Handle, outlive, survive};
 use crate::server::{Cx, Server};
@@ -64,12 +65,19 @@ pub(super) struct Bounds {
     server: Arc<Server>,
     /// Locked for a moment.
     pace: Mutex<Pace>,
+    /// Of the task in which it runs among others.
+    alarm: Option<Arc<Alarm>>,
 }
 
 impl Bounds {
     pub fn new(abort: CancellationToken, server: Arc<Server>) -> Bounds {
         let StreamLimits { least, within, .. } = server.streams.limits;
-        Bounds { abort, server, pace: Mutex::new(Pace::new(least, within)) }
+        Bounds { abort, server, pace: Mutex::new(Pace::new(least, within)), alarm: None }
+    }
+
+    /// The same where it runs among others in one task.
+    fn among(self, alarm: Option<&Arc<Alarm>>) -> Bounds {
+        Bounds { alarm: alarm.cloned(), ..self }
     }
 
     fn pace(&self) -> MutexGuard<'_, Pace> {
@@ -131,7 +139,7 @@ impl Bounds {
             let came = tokio::select! {
                 biased;
                 () = self.abort.cancelled() => return Err(aborted()),
-                came = timeout(look, &mut done) => came,
+                came = until(self.alarm.as_deref(), since + look, &mut done) => came,
             };
             let took = since.elapsed();
             self.pace().waited(took);
@@ -143,9 +151,9 @@ impl Bounds {
                 }
             }
             match came {
-                Ok(done) => return Ok(done),
-                Err(_) if waited >= idle => return Err(idled()),
-                Err(_) => self.keep_place()?,
+                Some(done) => return Ok(done),
+                None if waited >= idle => return Err(idled()),
+                None => self.keep_place()?,
             }
         }
     }
@@ -252,13 +260,24 @@ impl Life {
                 server
                     .streams
                     .tasks
-                    .spawn_on(async move { drop(self.run(Err(why), &mut Pledge::default()).await) }, &runtime),
+                    .spawn_on(async move { drop(self.run(Err(why), &mut Pledge::default(), None).await) }, &runtime),
             );
         }
     }
 
-    /// The whole of it, with its data connection, or with what became of that; `pledge`: what lies in that connection.
-    pub async fn run(self: Box<Life>, arrived: Result<Way, Error>, pledge: &mut Pledge) -> Next {
+    /// Whether it is one of those that threads of our own send, but for what they find that they cannot: others in its task hardly notice it.
+    pub fn is_lent(&self, way: &Way) -> bool {
+        let is_long = self.length.is_none_or(|length| length >= lending::LEAST);
+        self.read && is_long && matches!(self.moves, Moves::InKernel(_)) && way.is_tcp()
+    }
+
+    /// The whole of it, with its data connection, or with what became of that; `pledge`: what lies in that connection; `alarm`: of the task in which it runs among others.
+    pub async fn run(
+        self: Box<Life>,
+        arrived: Result<Way, Error>,
+        pledge: &mut Pledge,
+        alarm: Option<&Arc<Alarm>>,
+    ) -> Next {
         let Life {
             server,
             place,
@@ -274,7 +293,7 @@ impl Life {
             more,
             copies_from,
         } = *self;
-        let bounds = Bounds::new(entry.aborted(), server.clone());
+        let bounds = Bounds::new(entry.aborted(), server.clone()).among(alarm);
         // It may have been since it was given to its connection: then nothing is to come of it.
         let arrived = arrived.and_then(|way| if entry.is_aborted() { Err(aborted()) } else { Ok(way) });
         // What ends before its length ends the connection: the peer is to know it by that.

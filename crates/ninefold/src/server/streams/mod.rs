@@ -50,7 +50,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
 pub use descriptor::Descriptor;
-pub(super) use greeting::receive;
+pub(super) use greeting::{receive, receive_among};
 pub(super) use table::OfConnection;
 
 use self::conveying::Conduit;
