@@ -31,6 +31,9 @@ const CONNECTIONS: usize = 16_384;
 /// From the first signal to the end, done or not. Service managers kill after 90 s (systemd) or 10 s (docker stop).
 const DRAIN: Duration = Duration::from_secs(9);
 
+/// What is broken off then has so long to go.
+const PARTING: Duration = Duration::from_millis(500);
+
 pub async fn run(args: Serve, timeout: Option<Duration>) -> anyhow::Result<ExitCode> {
     // From here on a signal drains; one that comes before anything is served ends just as well.
     let mut signals = Signals::catch().context("cannot catch signals")?;
@@ -66,18 +69,25 @@ pub async fn run(args: Serve, timeout: Option<Duration>) -> anyhow::Result<ExitC
     }
     tokio::select! {
         // Only the one connection of --stdio ends by itself.
-        _ = work.join_next() => return Ok(ExitCode::SUCCESS),
+        ended = work.join_next() => {
+            ended.transpose().context("what served a listener has failed")?;
+            return Ok(ExitCode::SUCCESS);
+        }
         () = signals.next() => {}
     }
     info!("draining: {} connections", server.connections());
-    tokio::select! {
-        () = server.drain() => Ok(ExitCode::SUCCESS),
+    let ended = tokio::select! {
+        biased;
+        () = server.drain() => ExitCode::SUCCESS,
+        () = signals.next() => ExitCode::FAILURE,
         () = tokio::time::sleep(DRAIN) => {
             warn!("{} connections were not finished within {} s", server.connections(), DRAIN.as_secs());
-            Ok(ExitCode::FAILURE)
+            ExitCode::FAILURE
         }
-        () = signals.next() => Ok(ExitCode::FAILURE),
-    }
+    };
+    // Whatever is left, the files of Unix sockets are removed.
+    let _ = tokio::time::timeout(PARTING, work.shutdown()).await;
+    Ok(ended)
 }
 
 /// Everything that is exported.

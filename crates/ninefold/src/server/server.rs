@@ -61,11 +61,14 @@ impl Server {
         self.connections.track_future(streams::receive(self.clone(), stream.into(), peer, self.next_id()))
     }
 
-    /// Accepts from `listener` and serves who comes, as many connections at a time as `slots` has permits; streams on connections of their own do not count. Then who comes waits.
-    /// When the server [drains](Self::drain), or `slots` is closed, the listener is closed; the future ends when all data connections that it has are. Sessions have tasks of
-    /// their own. Must be spawned or awaited on a tokio runtime; dropped before its end it breaks off the data connections.
+    /// Accepts from `listener` and serves who comes. Each connection takes one of the permits of `slots`, which several listeners can share, until it ends, or is known for one that carries
+    /// a stream; where there is none nobody is accepted. A listener at which nobody is holds one too.
     ///
-    /// To [`serve`](Self::serve) each connection in a task of its own is the same, and costs more: the short streams of a client share a task here.
+    /// When the server [drains](Self::drain) the listener is closed; the future ends when all connections that it has are. Sessions have tasks of their own. Must be spawned or awaited on a
+    /// tokio runtime; dropped before its end it breaks off the streams that it has.
+    ///
+    /// To [`serve`](Self::serve) each connection in a task of its own is the same, and costs more: who comes by TCP is greeted in one task here, and streams that threads of the server
+    /// send stay in it.
     pub fn serve_all(
         self: &Arc<Self>,
         listener: Listener,
@@ -96,7 +99,8 @@ impl Server {
     }
 
     /// Ends gracefully: no new requests are started, those begun are answered, waits are cancelled, files
-    /// clunked, streams ended, connections closed. Returns when all are gone; the caller bounds it.
+    /// clunked, streams ended, listeners that it [serves](Self::serve_all) and connections closed. Returns when all are gone, for which the futures that serve them must go on
+    /// being polled, or be dropped; the caller bounds it.
     pub async fn drain(&self) {
         self.draining.begin();
         self.connections.close();

@@ -63,10 +63,22 @@ impl Bed {
         Bed::serving(server, dir)
     }
 
+    /// A server that is given each connection by itself.
+    pub fn one_by_one(self) -> Bed {
+        let (listener, address) = listener();
+        let server = self.server.clone();
+        tokio::spawn(async move {
+            loop {
+                let (stream, peer) = listener.accept().await;
+                tokio::spawn(server.serve(stream, peer));
+            }
+        });
+        Bed { address, ..self }
+    }
+
     /// With a server of one's own.
     pub fn serving(server: Arc<Server>, dir: tempfile::TempDir) -> Bed {
-        let listener = futures_now(Listener::bind(&"9p://127.0.0.1:0".parse().unwrap()));
-        let address = listener.local_address().unwrap().to_string().trim_start_matches("9p://").parse().unwrap();
+        let (listener, address) = listener();
         tokio::spawn(server.serve_all(listener, any_number()));
         Bed { server, address, dir }
     }
@@ -150,6 +162,12 @@ impl Bed {
         })
         .await;
     }
+}
+
+pub fn listener() -> (Listener, SocketAddr) {
+    let listener = futures_now(Listener::bind(&"9p://127.0.0.1:0".parse().unwrap()));
+    let address = listener.socket_address().unwrap();
+    (listener, address)
 }
 
 /// A future that is ready at once.

@@ -56,7 +56,7 @@ async fn carry_on(server: Arc<Server>, arrived: Result<Way, Error>, peer: Peer, 
 
 /// The same among others in one task, which has the alarm, for as long as that costs no thread much. Then it goes on in a task of its own.
 pub(super) async fn carry_among(server: Arc<Server>, way: Way, peer: Peer, life: Box<Life>, alarm: Arc<Alarm>) {
-    let costs_little = |life: &Life, way: &Result<Way, Error>| way.as_ref().is_ok_and(|way| life.is_lent(way));
+    let costs_little = |life: &Life, way: &Result<Way, Error>| way.as_ref().is_ok_and(|way| life.may_be_lent(way));
     let left = carry_while(costs_little, &server, Ok(way), &peer, life, Pledge::default(), Some(&alarm)).await;
     if let Some((arrived, life, pledge)) = left {
         let goes_on = carry_on(server.clone(), arrived, peer, life, pledge);

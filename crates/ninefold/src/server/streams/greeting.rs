@@ -145,7 +145,6 @@ pub(in crate::server) async fn receive_among(
             }));
         }
         Greeted::Stream(way, life) => {
-            let _tracked = server.streams.tasks.token();
             drop((slot, counted));
             data_connection::carry_among(server, way, peer, life, alarm).await;
         }
@@ -271,7 +270,7 @@ pub(super) struct Opening {
 }
 
 impl Opening {
-    /// Takes what has come of it, as far as that is told without a wait. Whether the peer has ended its direction.
+    /// Takes what has come of it, as far as that is told without a wait. Whether the peer has ended its direction, and nothing came.
     pub fn take(&mut self, way: &Way) -> bool {
         let Way::Bare(bare) = way else { return false };
         match bare.read_now(&mut self.bytes[self.n..]) {

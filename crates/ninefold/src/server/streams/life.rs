@@ -80,6 +80,11 @@ impl Bounds {
         Bounds { alarm: alarm.cloned(), ..self }
     }
 
+    /// Whether it has others in its task, which it must not hold up.
+    pub fn are_of_one_among_others(&self) -> bool {
+        self.alarm.is_some()
+    }
+
     fn pace(&self) -> MutexGuard<'_, Pace> {
         self.pace.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -265,10 +270,11 @@ impl Life {
         }
     }
 
-    /// Whether it is one of those that threads of our own send, but for what they find that they cannot: others in its task hardly notice it.
-    pub fn is_lent(&self, way: &Way) -> bool {
+    /// Whether threads of our own may send it ([`lending`]), so that others in its task hardly notice it.
+    pub fn may_be_lent(&self, way: &Way) -> bool {
+        let Moves::InKernel(file) = &self.moves else { return false };
         let is_long = self.length.is_none_or(|length| length >= lending::LEAST);
-        self.read && is_long && matches!(self.moves, Moves::InKernel(_)) && way.is_tcp()
+        self.read && is_long && !file.is_slow() && way.is_tcp()
     }
 
     /// The whole of it, with its data connection, or with what became of that; `pledge`: what lies in that connection; `alarm`: of the task in which it runs among others.

@@ -169,7 +169,15 @@ pub(super) async fn to_peer(
             bare.send_rest();
             bare.fill_segments();
             // Advice is free to be refused.
-            let _ = fadvise(file.fd(), offset, length.and_then(NonZeroU64::new), Advice::Sequential);
+            let file = file.clone();
+            let advise = move || {
+                let _ = fadvise(file.fd(), offset, length.and_then(NonZeroU64::new), Advice::Sequential);
+                Ok(())
+            };
+            match bounds.are_of_one_among_others() {
+                true => Answer::blocking(advise).wait().await?,
+                false => advise()?,
+            }
         }
         let socket = bare.watch().map_err(|error| of_peer(&error))?;
         let told = match is_full {
@@ -204,17 +212,20 @@ pub(super) async fn to_peer(
         if at >= cached_to && !by_memory && !file.is_slow() && is_cached(&**file, at, at + want as u64) {
             cached_to = at + want as u64;
         }
-        let is_here = at < cached_to;
+        // What was in memory a moment ago may have left it.
+        let is_here = at < cached_to && !bounds.are_of_one_among_others();
         let count = if is_here { want.min((cached_to - at) as usize) } else { want };
         let sent = if is_here {
             send(file, &socket, told, at, count, &mut copied)
         } else {
-            if at + AHEAD / 2 > asked_to && !by_memory && !file.is_slow() {
-                let _ = fadvise(file.fd(), asked_to.max(at), NonZeroU64::new(AHEAD), Advice::WillNeed);
-                asked_to = asked_to.max(at) + AHEAD;
-            }
+            let asks = at + AHEAD / 2 > asked_to && !by_memory && !file.is_slow();
+            let asks_from = asks.then_some(asked_to.max(at));
+            asked_to = asks_from.map_or(asked_to, |from| from + AHEAD);
             let (file, socket, mut taken) = (file.clone(), socket.clone(), copied.take());
             let send = Answer::blocking(move || {
+                if let Some(from) = asks_from {
+                    let _ = fadvise(file.fd(), from, NonZeroU64::new(AHEAD), Advice::WillNeed);
+                }
                 let sent = send(&file, &socket, told, at, count, &mut taken);
                 Ok((sent, taken))
             });
