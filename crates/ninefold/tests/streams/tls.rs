@@ -8,7 +8,7 @@ use ninefold::server::{Limits, StreamLimits};
 use ninefold::transport::{Address, Identity, Listener, Stream, dial};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
-use crate::bed::{Bed, Session, all, noise, opening, soon};
+use crate::bed::{Bed, Session, all, any_number, noise, opening, soon};
 
 const MIB: usize = 1 << 20;
 
@@ -17,13 +17,7 @@ async fn sealed(bed: &Bed) -> Address {
     let identity = Identity::kept(&bed.path("identity")).unwrap();
     let listener = Listener::bind_tls(&"9ps://127.0.0.1:0".parse().unwrap(), identity).await.unwrap();
     let address = listener.local_address().unwrap();
-    let server = bed.server.clone();
-    tokio::spawn(async move {
-        loop {
-            let (stream, peer) = listener.accept().await;
-            tokio::spawn(server.serve(stream, peer));
-        }
-    });
+    tokio::spawn(bed.server.serve_all(listener, any_number()));
     address
 }
 

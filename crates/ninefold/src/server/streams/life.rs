@@ -76,7 +76,7 @@ impl Bounds {
     }
 
     /// The same where it runs among others in one task.
-    fn among(self, alarm: Option<&Arc<Alarm>>) -> Bounds {
+    pub fn among(self, alarm: Option<&Arc<Alarm>>) -> Bounds {
         Bounds { alarm: alarm.cloned(), ..self }
     }
 

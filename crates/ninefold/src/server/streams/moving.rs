@@ -633,7 +633,74 @@ fn take_copied(file: &File, (socket, told): (&Socket, bool), at: u64, want: usiz
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+    use std::thread::{self, ThreadId};
+
+    use tokio::io::AsyncReadExt;
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio_util::sync::CancellationToken;
+
     use super::*;
+    use crate::server::Server;
+    use crate::server::alarm::Alarm;
+
+    /// A file that is said to lie in memory, whose first reading takes long all the same, and the threads that moved it.
+    struct Sticks(std::fs::File, Mutex<Vec<ThreadId>>);
+
+    impl Descriptor for Sticks {
+        fn fd(&self) -> BorrowedFd<'_> {
+            let is_first = {
+                let mut threads = self.1.lock().unwrap();
+                threads.push(thread::current().id());
+                threads.len() == 1
+            };
+            if is_first {
+                thread::sleep(Duration::from_millis(40));
+            }
+            self.0.as_fd()
+        }
+
+        fn as_user(&self, call: &mut dyn FnMut() -> Result<(), Error>) -> Result<(), Error> {
+            call()
+        }
+
+        fn is_slow(&self) -> bool {
+            false
+        }
+
+        fn is_in_memory(&self) -> bool {
+            true
+        }
+    }
+
+    #[tokio::test]
+    async fn what_a_thread_gives_back_because_it_took_long_is_not_sent_in_a_task_that_has_others() {
+        const LENGTH: usize = 16 << 20;
+        let server = Server::builder().build();
+        for alarm in [None, Some(Arc::new(Alarm::default()))] {
+            let file = rustix::fs::memfd_create("f", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+            let file = std::fs::File::from(file);
+            file.set_len(LENGTH as u64).unwrap();
+            let sticks = Arc::new(Sticks(file, Mutex::default()));
+            let bounds = Bounds::new(CancellationToken::new(), server.clone()).among(alarm.as_ref());
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let (near, far) = tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), listener.accept());
+            let (bare, mut far) = (Bare::Watched(Arc::new(Socket::Tcp(near.unwrap()))), far.unwrap().0);
+            let (file, mut pledge): (File, _) = (sticks.clone(), Pledge::default());
+            let how = (Copies::None, false);
+            let sends = to_peer(&file, bare, 0, Some(LENGTH as u64), how, &mut pledge, &bounds);
+            let takes = async {
+                let mut came = vec![1; LENGTH];
+                far.read_exact(&mut came).await.unwrap();
+                assert!(came.iter().all(|byte| *byte == 0));
+            };
+            let (sent, ()) = tokio::join!(sends, takes);
+            assert_eq!(sent.unwrap().1.count, LENGTH as u64);
+            let threads = sticks.1.lock().unwrap();
+            assert_ne!(threads[0], thread::current().id(), "it was lent");
+            assert_eq!(threads.contains(&thread::current().id()), alarm.is_none());
+        }
+    }
 
     #[test]
     fn pages_are_what_comes_before_copies() {
