@@ -629,7 +629,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_end_whose_thread_is_held_up_is_told_when_somebody_asks_for_a_thread_or_looks_what_moves() {
-        let server = server(Duration::from_secs(8));
+        let server = server(Duration::from_secs(24));
         let lenders = &server.streams.lenders;
         assert!(lenders.returns.begin());
         let lender = lenders.lender().unwrap().0.clone();
