@@ -28,7 +28,7 @@ use crate::signals::Signals;
 /// Connections at a time; over it, accepting waits. Each costs a descriptor beside those of its open files.
 const CONNECTIONS: usize = 16_384;
 
-/// From the first signal to the end, done or not. Service managers kill after 90 s (systemd) or 10 s (docker stop).
+/// From the first signal until what is left is broken off. Service managers kill after 90 s (systemd) or 10 s (docker stop).
 const DRAIN: Duration = Duration::from_secs(9);
 
 /// What is broken off then has so long to go.
@@ -70,7 +70,8 @@ pub async fn run(args: Serve, timeout: Option<Duration>) -> anyhow::Result<ExitC
     tokio::select! {
         // Only the one connection of --stdio ends by itself.
         ended = work.join_next() => {
-            ended.transpose().context("what served a listener has failed")?;
+            part(work).await;
+            ended.transpose().context("what served has failed")?;
             return Ok(ExitCode::SUCCESS);
         }
         () = signals.next() => {}
@@ -85,9 +86,13 @@ pub async fn run(args: Serve, timeout: Option<Duration>) -> anyhow::Result<ExitC
             ExitCode::FAILURE
         }
     };
-    // Whatever is left, the files of Unix sockets are removed.
-    let _ = tokio::time::timeout(PARTING, work.shutdown()).await;
+    part(work).await;
     Ok(ended)
+}
+
+/// Breaks off what is left. The files of Unix sockets are removed then.
+async fn part(mut work: JoinSet<()>) {
+    let _ = tokio::time::timeout(PARTING, work.shutdown()).await;
 }
 
 /// Everything that is exported.

@@ -64,7 +64,7 @@ impl Server {
     /// Accepts from `listener` and serves who comes. Each connection takes one of the permits of `slots`, which several listeners can share, until it ends, or is known for one that carries
     /// a stream; where there is none nobody is accepted. A listener at which nobody is holds one too.
     ///
-    /// When the server [drains](Self::drain) the listener is closed; the future ends when all connections that it has are. Sessions have tasks of their own. Must be spawned or awaited on a
+    /// When the server [drains](Self::drain) the listener is closed, and behind the next one who comes where `slots` is; the future ends when all connections that it has are. Sessions have tasks of their own. Must be spawned or awaited on a
     /// tokio runtime; dropped before its end it breaks off the streams that it has.
     ///
     /// To [`serve`](Self::serve) each connection in a task of its own is the same, and costs more: who comes by TCP is greeted in one task here, and streams that threads of the server

@@ -11,6 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use crate::bed::{Bed, Session, all, listener, opening, own_opening, soon};
 
@@ -170,7 +171,7 @@ async fn a_server_that_drains_closes_its_listener_at_once_and_its_task_ends_behi
     assert!(all == bytes);
     assert_eq!(s.end(opened.id, 0).await.unwrap().0, 1 << 20);
     // The connection is still there, for another stream.
-    let drains = server.clone();
+    let (drains, began) = (server.clone(), Instant::now());
     let drains = tokio::spawn(async move { drains.drain().await });
     soon("the listener's end", async {
         while TcpStream::connect(address).await.is_ok() {
@@ -178,7 +179,9 @@ async fn a_server_that_drains_closes_its_listener_at_once_and_its_task_ends_behi
         }
     })
     .await;
-    assert!(!serves.is_finished() && !drains.is_finished());
+    let is_over = serves.is_finished() || drains.is_finished();
+    // A peer is waited for half a second.
+    assert!(!is_over || began.elapsed() >= Duration::from_millis(500));
     drop(data);
     soon("the server's end", drains).await.unwrap();
     soon("its listener's task", serves).await.unwrap();

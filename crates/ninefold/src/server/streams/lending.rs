@@ -8,7 +8,7 @@
 //! while to leave it.
 //!
 //! Whether a page lies in memory is asked here and there only, so that a thread may have to wait for a disk all the same. A stream whose turn took long goes back
-//! to its task for good, and a thread that is held up gets no others meanwhile.
+//! to its task for good, or for long where that has others, and a thread that is held up gets no others meanwhile.
 //!
 //! The list of threads is locked before one's inbox, where both are.
 
