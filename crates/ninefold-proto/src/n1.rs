@@ -27,8 +27,13 @@ pub mod stream {
     pub const SHARED: u32 = 8;
     /// The most of those.
     pub const SHARES: u32 = 64;
+    /// With [`MORE`] only: the connection tells the end of a stream that came whole. Behind its last byte come [`TOLD_BYTES`] more, which are the `modrev` of the
+    /// Rstreamend that nobody need ask for then. Behind one that did not come whole nothing comes.
+    pub const TOLD: u32 = 16;
+    /// See [`TOLD`].
+    pub const TOLD_BYTES: usize = 8;
     /// All that are one bit.
-    pub const ALL: u32 = 15;
+    pub const ALL: u32 = 31;
     /// See [`UNLESS_LONG`] and [`SHARED`].
     pub const LONG: u64 = 16 << 20;
     /// With [`COPIED`] and without [`UNLESS_LONG`], of a stream that has a length: the flags from this bit on are how many times [`LAST_UNIT`] of its last bytes are copied, behind pages.

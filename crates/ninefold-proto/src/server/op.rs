@@ -249,6 +249,8 @@ pub enum Op<'a, F> {
         appends: bool,
         /// Another stream may follow on the same connection.
         more: bool,
+        /// The connection is to tell the end, if it comes whole ([`stream::TOLD`](crate::n1::stream::TOLD)).
+        told: bool,
         copied: Copied,
         /// It has that share of a short file, and `length` bytes from `offset` on of a longer one.
         share: Option<Share>,

@@ -50,6 +50,10 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
                 if (more || copied != Copied::No) && !read {
                     return refused(Errno::EINVAL, "MORE and COPIED are of streams that are read");
                 }
+                let told = has(stream::TOLD);
+                if told && !more {
+                    return refused(Errno::EINVAL, "TOLD is of streams with MORE");
+                }
                 if more && length == 0 {
                     return refused(Errno::EINVAL, "a stream with MORE has a length");
                 }
@@ -79,7 +83,7 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
                 let length = (length > 0).then_some(length);
                 let token = (token != StreamToken::default()).then_some(token);
                 Ok(Checked {
-                    op: Op::Stream { file, read, offset, length, appends, more, copied, share, token },
+                    op: Op::Stream { file, read, offset, length, appends, more, told, copied, share, token },
                     after: After::N1(AfterN1::Stream),
                     handles: [Some(id), None],
                     exclusive: false,

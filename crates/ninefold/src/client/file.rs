@@ -1,7 +1,7 @@
 //! A file that is open.
 
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::{Bytes, BytesMut};
 use futures_util::future::{join, try_join_all};
@@ -20,7 +20,7 @@ use super::names::not_there;
 use super::node::{Mode, Node, metadata, set, unexpected};
 use super::nudge::nudging;
 use super::pending::Pending;
-use super::stream::{Granted, Late, Stream};
+use super::stream::{Granted, Grants, Late, Stream};
 
 /// Ends of streams that have room in one group with its guard, the close and the rename.
 const ENDS_MAX: usize = 60;
@@ -41,7 +41,7 @@ pub struct File {
     /// Boxed, as most files never use it.
     pub(super) behind: Box<Behind>,
     /// Streams that were asked for with its open, of the beginning, or with its making.
-    pub(super) granted: Mutex<Vec<Granted>>,
+    granted: Mutex<Grants>,
 }
 
 impl File {
@@ -60,26 +60,39 @@ impl File {
         File { client, fid, qid: *qid, iounit: *iounit, mode: *mode, made: *made, behind, granted }
     }
 
-    /// A stream that was asked for with its open, or its making.
+    fn grants(&self) -> MutexGuard<'_, Grants> {
+        self.granted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A stream that was asked for with its making.
     pub(super) fn grant(&self, granted: Granted) {
-        self.granted.lock().unwrap_or_else(PoisonError::into_inner).push(granted);
+        self.grants().streams.push(granted);
+    }
+
+    /// Those that were asked for with its open.
+    pub(super) fn grant_all(&self, grants: Grants) {
+        *self.grants() = grants;
+    }
+
+    pub(super) fn take_grants(&self) -> Grants {
+        std::mem::take(&mut *self.grants())
     }
 
     /// How many of those there are still.
     pub fn granted(&self) -> usize {
-        self.granted.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.grants().streams.len()
     }
 
     /// That of so many bytes from a place on, if there is one.
     pub(super) fn take_granted(&self, offset: u64, length: u64) -> Option<Granted> {
-        let mut granted = self.granted.lock().unwrap_or_else(PoisonError::into_inner);
+        let granted = &mut self.grants().streams;
         let at = granted.iter().position(|one| (one.offset, one.length) == (offset, length))?;
         Some(granted.remove(at))
     }
 
     /// Gives up streams that were asked for with its open ([`BeginRead::streams`](super::BeginRead)), or its making: for who reads or writes it in another way.
     pub fn give_up_granted(&self) {
-        self.granted.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        drop(self.take_grants());
     }
 
     /// Whether it was made by the call that opened it.

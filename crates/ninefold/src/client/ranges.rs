@@ -24,7 +24,7 @@ mod takeover;
 mod width;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -36,7 +36,8 @@ use tokio_util::task::AbortOnDropHandle;
 use super::client::Client;
 use super::error::{Error, Fault};
 use super::file::File;
-use super::stream::{Granted, Stream, Track};
+use super::metadata::Metadata;
+use super::stream::{Granted, Grants, Stream, Track};
 use crate::transport::tcp_finds_the_rate;
 use line::{Ends, Line};
 use part::{Held, Part, Span};
@@ -144,6 +145,8 @@ pub struct Ranges {
     has_ended: bool,
     /// The file's number when the first began.
     modrev: Option<u64>,
+    /// The file as it was when the streams had begun that bring all of it.
+    looked: Option<Box<Metadata>>,
     /// Data come in messages, of which nobody tells whether the file was changed meanwhile: because there are no streams, or since one
     /// of them brought nothing.
     is_in_band: bool,
@@ -289,6 +292,7 @@ impl File {
             widest: 0,
             has_ended: false,
             modrev: None,
+            looked: None,
             is_in_band: false,
             is_changed: false,
             is_unchanged: false,
@@ -297,11 +301,12 @@ impl File {
         let all = extents.iter().fold(0u64, |all, (offset, end)| all.saturating_add(end.saturating_sub(*offset)));
         ranges.most_copied = round::most_copied(all);
         ranges.queue.extend(extents.iter().filter(|(offset, end)| offset < end));
-        let granted = std::mem::take(&mut *self.granted.lock().unwrap_or_else(PoisonError::into_inner));
+        let Grants { streams: granted, looked } = self.take_grants();
         // Those that lie elsewhere, or are too many, are given up.
         for one in granted.into_iter().take(most) {
             ranges.begin_granted(one);
         }
+        ranges.looked = looked.filter(|_| ranges.queue.is_empty());
         let streams = self.client.streams_for(all, most).max(ranges.streams());
         // By .s nobody is told that another stream comes behind one.
         ranges.in_pieces = streams > 1 && self.client.version().is_n1();
@@ -371,6 +376,12 @@ impl Ranges {
     /// ([`Ranges::is_settled`]).
     pub fn is_settling(&self) -> bool {
         self.copies && self.is_watched() && self.parts.values().all(|part| part.span.pages_left() == 0)
+    }
+
+    /// What the look at the file would tell that is due when it [settles](Ranges::is_settling), where it came with the streams themselves: all of it was asked for with
+    /// the file's open, and looked at behind that.
+    pub fn take_look(&mut self) -> Option<Metadata> {
+        self.looked.take().map(|looked| *looked)
     }
 
     /// Behind the end: whether nothing was changed from the moment from which on only copies came.

@@ -27,7 +27,7 @@ use super::error::{Error, Fault};
 use super::file::File;
 pub(super) use beside::Late;
 use beside::{Ask, Beside, Sharing, give_up};
-pub(super) use granted::{Grant, Granted, Saying};
+pub(super) use granted::{Grant, Granted, Grants, Saying};
 use inband::{Reading, Writing};
 pub(super) use track::Track;
 
@@ -300,7 +300,7 @@ impl Stream {
             return Err(e);
         }
         tracing::debug!("a stream gets a connection of its own: {e}");
-        let (file, modrev, waiting) = (beside.file().share(), beside.modrev(), beside.take_waiting());
+        let (file, modrev, waiting) = (beside.file().share(), beside.modrev(), beside.take_unended());
         if let (None, Some(id)) = (waiting, beside.id()) {
             give_up(&file.client, id).await;
         }

@@ -1,7 +1,7 @@
 //! One timer of the runtime for all that wait in one task.
 //!
 //! A timer that is to ring before all others of a runtime has a thread of it woken, to hear of that; of many that are set one behind another, once for each. Here that
-//! happens when the first of them is set. It stays set when it is not waited for any more: what comes in its place mostly is to ring later.
+//! happens when the first of them is set. It stays set when that is not waited for any more, as long as others wait: what comes in its place mostly is to ring later.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -37,7 +37,11 @@ impl Alarm {
                 while let Some(entry) = waits.first_entry().filter(|entry| entry.key().0 <= now) {
                     due.push(entry.remove());
                 }
-                let Some((&(first, _), _)) = waits.first_key_value() else { break };
+                let Some((&(first, _), _)) = waits.first_key_value() else {
+                    // Else it wakes a thread for nobody.
+                    *timer = None;
+                    break;
+                };
                 let timer = timer.get_or_insert_with(|| Box::pin(sleep_until(first)));
                 if timer.is_elapsed() || timer.deadline() > first {
                     timer.as_mut().reset(first);

@@ -124,9 +124,9 @@ pub(super) fn execute(
         }
         Op::Allocate { file, mode, offset, length } => file.allocate(cx, mode, offset, length).map(unit),
         Op::Seek { file, offset, hole } => seek(cx, file, offset, hole),
-        Op::Stream { file, read, offset, length, appends, more, copied, share, token } => {
+        Op::Stream { file, read, offset, length, appends, more, told, copied, share, token } => {
             let dialect = request.dialect;
-            let ask = streams::Ask { dialect, file, read, offset, length, appends, more, copied, share, token };
+            let ask = streams::Ask { dialect, file, read, offset, length, appends, more, told, copied, share, token };
             streams::open(server, peer, cx, of, ask)
         }
         Op::StreamEnd { id, abort } => streams::end(server, cx, of, id, abort),

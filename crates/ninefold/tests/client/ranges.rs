@@ -240,18 +240,23 @@ async fn drip(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin,
     let mut buffer = vec![0; 64 * 1024];
     let (mut came, mut due) = (0, tokio::time::Instant::now());
     while let Ok(n @ 1..) = from.read(&mut buffer).await {
-        if came + n > slow.holds_at && slow.gate.wait_for(|open| *open).await.is_err() {
-            return;
+        let passes = n.min(slow.holds_at.saturating_sub(came));
+        if passes < n {
+            slow.passed.fetch_add(passes as u64, Ordering::Relaxed);
+            if to.write_all(&buffer[..passes]).await.is_err() || slow.gate.wait_for(|open| *open).await.is_err() {
+                return;
+            }
         }
         if came >= slow.fast {
             due = due.max(tokio::time::Instant::now()) + Duration::from_secs_f64(n as f64 / slow.rate as f64);
             tokio::time::sleep_until(due).await;
         }
-        if to.write_all(&buffer[..n]).await.is_err() {
+        let behind = if passes < n { passes } else { 0 };
+        if to.write_all(&buffer[behind..n]).await.is_err() {
             return;
         }
         came += n;
-        slow.passed.fetch_add(n as u64, Ordering::Relaxed);
+        slow.passed.fetch_add((n - behind) as u64, Ordering::Relaxed);
     }
     let _ = to.shutdown().await;
 }
@@ -441,10 +446,52 @@ async fn the_streams_of_a_long_file_are_asked_for_with_its_open() {
     let mut ranges = begun.file.ranges(0, SIZE as u64, 8);
     gather(&mut ranges, 0, SIZE).await.unwrap();
     assert!(ranges.is_settled());
-    // What a round trip takes by then is not asked, as nothing would come of it but the wait for the answer.
-    assert_eq!(client.stats().messages.get("Tgetattr"), Some(&1));
+    // Before the streams and behind them. What a round trip takes by then is not asked, as nothing would come of it but the wait for the answer.
+    assert_eq!(client.stats().messages.get("Tgetattr"), Some(&2));
+    let looked = ranges.take_look().expect("all of it was asked for with the open");
+    assert!(looked.is_of_same_file(&begun.metadata.unwrap()) && ranges.take_look().is_none());
+    // Their connections told how they ended.
+    assert_eq!(client.stats().messages.get("Tstreamend"), None);
     // The session's own, and those that were opened ahead.
     assert_eq!(scene.made.load(Ordering::Relaxed), 9);
+}
+
+/// A short file of which all shares are as long.
+const SHARE: usize = 100 << 12;
+
+#[tokio::test]
+async fn an_end_that_does_not_come_by_its_connection_is_asked_for() {
+    let (opens, gate) = tokio::sync::watch::channel(false);
+    let held_at = |holds_at| Some(Slow { holds_at, ..Slow::held(gate.clone()) });
+    let far = Way { delay: DELAY, slow: None, one: None, most: u64::MAX };
+    // It ends in the middle of what is told, it brings nothing of that, and it brings nothing for a while before.
+    let cut = Way { most: SHARE as u64 + 3, ..far.clone() };
+    let silent = Way { slow: held_at(SHARE), one: Some(1..9), ..far.clone() };
+    let late = Way { slow: held_at(SHARE / 2), one: Some(1..9), ..far };
+    for (what, way) in [("cut", cut), ("silent", silent), ("late", late)] {
+        let scene = Scene::of(8 * SHARE).await;
+        let address: Address = format!("9p://{}", scene.far_to_connect_by(way).await).parse().unwrap();
+        let (client, begun) = begin(&address, Options::default()).await;
+        let ends = || client.stats().messages.get("Tstreamend").copied().unwrap_or(0);
+        let mut ranges = begun.file.ranges(0, 8 * SHARE as u64, 8);
+        let reads = gather(&mut ranges, 0, 8 * SHARE);
+        let asked = async {
+            while what == "late" && ends() < 8 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            opens.send_replace(what == "late");
+        };
+        let (read, ()) = tokio::join!(reads, asked);
+        read.unwrap();
+        assert!(ranges.is_settled() && !ranges.is_changed(), "{what}");
+        assert_eq!((ends(), asked_of(&scene)), (8, (8, 0)), "{what}");
+    }
+}
+
+/// Streams that were granted, and those of them that failed.
+fn asked_of(scene: &Scene) -> (u64, u64) {
+    let counts = scene.server.stream_counts();
+    (counts.opened, counts.failed)
 }
 
 #[tokio::test]

@@ -57,6 +57,20 @@ async fn a_session_behind_tls_has_streams_there_in_both_directions() {
             assert_eq!(s.end(opened.id, 0).await.unwrap(), (got.len() as u64, opened.modrev), "{aname}");
         }
     }
+    // One behind another, which tell how they ended.
+    let mut s = Session::open(connect(&address).await, "9P2000.L.n1", "host").await;
+    s.open_file(1, "f", 0).await;
+    let mut data = connect(&address).await;
+    for offset in [0, 9] {
+        // MORE, COPIED and TOLD.
+        let opened = s.stream_as(1 | 2 | 16, 1, offset, MIB as u64).await.unwrap();
+        data.write_all(&opening(&opened.token)).await.unwrap();
+        data.flush().await.unwrap();
+        let mut got = vec![0; MIB];
+        soon("the data", data.read_exact(&mut got)).await.unwrap();
+        assert!(got == bytes[offset as usize..][..MIB], "{offset}");
+        assert_eq!(soon("the end", data.read_u64_le()).await.unwrap(), opened.modrev, "{offset}");
+    }
     // In the open nobody gets what the session seals.
     let mut s = Session::open(connect(&address).await, "9P2000.L.n1", "host").await;
     s.open_file(1, "f", 0).await;

@@ -12,6 +12,7 @@ use crate::bed::{Bed, SOON, all, opening, own_opening, soon};
 
 const MORE: u32 = 1;
 const COPIED: u32 = 2;
+const TOLD: u32 = 16;
 const UNLESS_LONG: u32 = 4;
 /// Of Tstreamend.
 const ABORT: u32 = 1;
@@ -63,6 +64,50 @@ async fn streams_come_one_behind_another_on_one_connection() {
         assert_eq!(all(&mut data).await.unwrap(), bytes[3..7]);
         // A session that ended before it would take it along.
         assert_eq!(s.end(opened.id, 0).await, Ok((4, opened.modrev)), "{tree}");
+    }
+    bed.quiet().await;
+    let counts = bed.server.stream_counts();
+    assert_eq!((counts.refused, counts.silent, counts.failed), (0, 0, 0), "{counts:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn behind_a_stream_that_came_whole_its_connection_tells_the_end_where_that_is_asked() {
+    let bed = Bed::new();
+    let bytes = bed.file("f", 9 * MIB as usize);
+    for tree in ["host", "mem"] {
+        let mut s = bed.session("9P2000.L.n1", tree).await;
+        if tree == "mem" {
+            s.create(1, "f").await;
+            let opened = s.stream(1, false, 0, bytes.len() as u64).await.unwrap();
+            bed.data(&opened.token).await.write_all(&bytes).await.unwrap();
+            assert_eq!(s.end(opened.id, 0).await.unwrap().0, bytes.len() as u64);
+        } else {
+            s.open_file(1, "f", 0).await;
+        }
+        let mut data = bed.bare().await;
+        let mut ids = Vec::new();
+        // By threads, by a task, not told, and one whose file ends before.
+        let (end, told) = (bytes.len() as u64, MORE | TOLD);
+        let parts =
+            [(told | COPIED, 0, 4 * MIB), (told, 5, 7), (MORE, 1, 3), (told | COPIED, end - 2, 2), (told, end - 2, 9)];
+        for (flags, offset, length) in parts {
+            let opened = s.stream_as(flags, 1, offset, length).await.unwrap();
+            data.write_all(&opening(&opened.token)).await.unwrap();
+            ids.push(opened);
+        }
+        for ((flags, offset, length), opened) in parts.into_iter().zip(&ids) {
+            let there = length.min(end - offset);
+            assert!(exactly(&mut data, there).await == bytes[offset as usize..][..there as usize], "{tree} {offset}");
+            let told = match flags & TOLD != 0 && there == length {
+                true => Some(soon("the end", data.read_u64_le()).await.unwrap()),
+                false => None,
+            };
+            // Who asks is told the same.
+            let (count, modrev) = s.end(opened.id, 0).await.unwrap();
+            assert!(count == there && told.is_none_or(|told| told == modrev), "{tree} {offset}: {told:?} {modrev}");
+            assert!(flags & COPIED == 0 || modrev == opened.modrev, "{tree} {offset}");
+        }
+        assert!(all(&mut data).await.unwrap().is_empty(), "nothing is told of what did not come whole");
     }
     bed.quiet().await;
     let counts = bed.server.stream_counts();

@@ -344,7 +344,10 @@ impl<'a> Pour<'a> {
         loop {
             if !was_looked_at && ranges.is_settling() {
                 was_looked_at = true;
-                look.set(self.content.facts().fuse());
+                match ranges.take_look() {
+                    Some(looked) => seen = Some(Facts::from(looked)),
+                    None => look.set(self.content.facts().fuse()),
+                }
             }
             let piece = match next.take() {
                 Some(piece) => Some(piece),

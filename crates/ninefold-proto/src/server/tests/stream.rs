@@ -56,27 +56,32 @@ fn a_stream_needs_a_plain_file_that_is_open_for_it() {
     assert!(
         asked.starts_with("Stream {")
             && asked.ends_with(
-                "read: true, offset: 7, length: None, appends: false, more: false, copied: No, share: None, token: None }"
+                "read: true, offset: 7, length: None, appends: false, more: false, told: false, copied: No, share: None, token: None }"
             )
     );
     let asked = op(&mut b, &n1_line(4, 0, 0, 0, 5));
     assert!(
         asked.ends_with(
-            "read: false, offset: 0, length: Some(5), appends: false, more: false, copied: No, share: None, token: None }"
+            "read: false, offset: 0, length: Some(5), appends: false, more: false, told: false, copied: No, share: None, token: None }"
         ),
         "{asked}"
     );
     let asked = op(&mut b, &n1_line(1, stream::MORE | stream::COPIED, 1, 0, 9));
-    assert!(asked.ends_with("more: true, copied: Yes, share: None, token: None }"), "{asked}");
+    assert!(asked.ends_with("more: true, told: false, copied: Yes, share: None, token: None }"), "{asked}");
+    let asked = op(&mut b, &n1_line(1, stream::MORE | stream::TOLD, 1, 0, 9));
+    assert!(asked.ends_with("more: true, told: true, copied: No, share: None, token: None }"), "{asked}");
     let asked = op(&mut b, &n1_line(1, stream::COPIED, 1, 0, 0));
-    assert!(asked.ends_with("more: false, copied: Yes, share: None, token: None }"), "{asked}");
+    assert!(asked.ends_with("more: false, told: false, copied: Yes, share: None, token: None }"), "{asked}");
     let asked = op(&mut b, &n1_line(1, stream::COPIED | stream::UNLESS_LONG, 1, 0, 0));
-    assert!(asked.ends_with("more: false, copied: UnlessLong, share: None, token: None }"), "{asked}");
+    assert!(asked.ends_with("more: false, told: false, copied: UnlessLong, share: None, token: None }"), "{asked}");
     let last = |units: u32| units << stream::LAST_BIT;
     let asked = op(&mut b, &n1_line(1, stream::MORE | stream::COPIED | last(3), 1, 0, 9));
-    assert!(asked.ends_with("more: true, copied: Last(196608), share: None, token: None }"), "{asked}");
+    assert!(asked.ends_with("more: true, told: false, copied: Last(196608), share: None, token: None }"), "{asked}");
     let asked = op(&mut b, &n1_line(1, stream::COPIED | last(stream::LAST_MOST), 1, 0, 1 << 50));
-    assert!(asked.ends_with("more: false, copied: Last(1099511562240), share: None, token: None }"), "{asked}");
+    assert!(
+        asked.ends_with("more: false, told: false, copied: Last(1099511562240), share: None, token: None }"),
+        "{asked}"
+    );
     let shared = |units: u32| stream::MORE | stream::COPIED | stream::UNLESS_LONG | stream::SHARED | last(units);
     for (number, of) in [(0u64, 2), (1, 2), (63, 64)] {
         let asked = op(&mut b, &n1_line(1, shared(of), 1, number * 10, 10));
@@ -92,7 +97,9 @@ fn a_stream_needs_a_plain_file_that_is_open_for_it() {
         (n1_line(3, 0, 0, 0, 0), Errno::EBADF),
         (n1_line(4, 0, 1, 0, 0), Errno::EBADF),
         (n1_line(0, 0, 1, 0, 0), Errno::EBADF),
-        (n1_line(1, 16, 1, 0, 9), Errno::EINVAL),
+        (n1_line(1, 32, 1, 0, 9), Errno::EINVAL),
+        (n1_line(1, stream::TOLD, 1, 0, 9), Errno::EINVAL),
+        (n1_line(1, stream::TOLD | stream::COPIED, 1, 0, 9), Errno::EINVAL),
         (n1_line(1, stream::MORE | stream::UNLESS_LONG, 1, 0, 9), Errno::EINVAL),
         (n1_line(1, stream::COPIED | stream::UNLESS_LONG, 0, 0, 9), Errno::EINVAL),
         (n1_line(1, stream::MORE, 1, 0, 0), Errno::EINVAL),

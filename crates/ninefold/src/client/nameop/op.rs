@@ -3,8 +3,6 @@
 //! A [`NameOp`] is issued behind a walk whose result is not known, and taken when that came to the file; or done to a file that
 //! was walked to before. Either way it does the same. Those on a name in a directory are given the directory's path.
 
-use std::sync::PoisonError;
-
 use bytes::Bytes;
 use futures_util::future::join;
 use ninefold_proto::attr::SetAttr;
@@ -19,7 +17,7 @@ use super::super::file::File;
 use super::super::metadata::{FileType, Metadata};
 use super::super::node::{Mode, Node, metadata, told};
 use super::super::resolve::Follow;
-use super::super::stream::{Grant, Granted, Saying};
+use super::super::stream::{Grant, Granted, Grants, Saying};
 
 /// See the [module](self).
 pub(crate) trait NameOp: Sync {
@@ -594,10 +592,16 @@ pub(crate) struct ReadPromised {
     longer: Option<Promise<()>>,
     read: Promise<Bytes>,
     granted: Vec<(Promise<Grant>, Option<Saying>)>,
+    /// Behind all of those.
+    again: Option<Promise<Metadata>>,
 }
 
-/// Bytes of each stream that is asked for before anybody knows how long the file is, if it is a long one: what takes a connection six round trips.
-const GRANTED: u64 = 1 << 20;
+/// Bytes of each of so many streams that are asked for before anybody knows how long the file is, if it is a long one: at least what takes a connection six round trips, and
+/// as many as such a file has, so that few pieces follow.
+fn granted_bytes(streams: usize) -> u64 {
+    let all = stream::LONG / streams.max(1) as u64;
+    (all / stream::LAST_UNIT * stream::LAST_UNIT).clamp(1 << 20, 4 << 20)
+}
 
 impl Default for BeginRead {
     /// As much as one message holds, of any file.
@@ -648,31 +652,40 @@ impl NameOp for BeginRead {
         };
         let read = chain.read(&spot, 0, self.count).await?;
         let mut granted = Vec::with_capacity(streams);
+        let mut again = None;
         if streams > 0 {
             // None of a file that is read.
-            drop(chain.all_or_stop(streams as u16 + 1).await?);
+            drop(chain.all_or_stop(streams as u16 + 2).await?);
             drop(chain.is_longer(&spot, most).await?);
             let is_ahead = chain.take_say_ahead();
             let shared = stream::SHARED | (streams as u32) << stream::LAST_BIT;
-            let flags = stream::MORE | stream::COPIED | stream::UNLESS_LONG | shared;
+            let flags = stream::MORE | stream::TOLD | stream::COPIED | stream::UNLESS_LONG | shared;
+            let bytes = granted_bytes(streams);
             for number in 0..streams as u64 {
                 let saying = if is_ahead { Some(Saying::begin(spot.client(), Bytes::new())?) } else { None };
                 let token = saying.as_ref().map(|saying| saying.token);
-                granted.push((chain.stream_from(&spot, (number * GRANTED, GRANTED), flags, token).await?, saying));
+                granted.push((chain.stream_from(&spot, (number * bytes, bytes), flags, token).await?, saying));
             }
+            again = Some(chain.stat(&spot).await?);
         }
-        Ok(ReadPromised { spot, opened, metadata, longer, read, granted })
+        Ok(ReadPromised { spot, opened, metadata, longer, read, granted, again })
     }
 
     async fn take(&self, promised: ReadPromised, qid: Qid) -> Result<Begun, Error> {
-        let ReadPromised { spot, opened, metadata, longer, read, granted } = promised;
-        let mut grants = Vec::with_capacity(granted.len());
+        let ReadPromised { spot, opened, metadata, longer, read, granted, again } = promised;
+        let (asked, bytes) = (granted.len(), granted_bytes(granted.len()));
+        let mut grants = Vec::with_capacity(asked);
         for (number, (grant, saying)) in (0..).zip(granted) {
             // Why it is not is told by who asks for another.
             if let Ok(grant) = grant.take().await {
-                grants.push(Granted::new(grant.of_or_share((number * GRANTED, GRANTED))?, saying));
+                grants.push(Granted::new(grant.of_or_share((number * bytes, bytes))?, saying));
             }
         }
+        let is_whole = grants.len() == asked;
+        let again = match again {
+            Some(again) => again.take().await.ok(),
+            None => None,
+        };
         // Before the open, which may be refused to a directory in other words.
         if qid.is_dir() {
             return Err(Errno::EISDIR.into());
@@ -698,7 +711,7 @@ impl NameOp for BeginRead {
             _ => Some(read?),
         };
         let file = spot.into_file(opened, Mode::READ)?;
-        *file.granted.lock().unwrap_or_else(PoisonError::into_inner) = grants;
+        file.grant_all(Grants { streams: grants, looked: again.filter(|_| is_whole).map(Box::new) });
         Ok(Begun { file, data, metadata })
     }
 

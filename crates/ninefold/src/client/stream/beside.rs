@@ -1,7 +1,8 @@
 //! A stream over a data connection of its own: what was asked for, the bytes, and at the end the server's word on how many there were.
 //!
 //! In `.n1` that word is Rstreamend, asked for as soon as the stream is there, so that it costs no round trip: the bytes are counted
-//! against it, and the file's number at the end against the one at the beginning. In `.s` the server says nothing of the end: there the
+//! against it, and the file's number at the end against the one at the beginning. Of a stream behind which others come by its connection the
+//! connection itself tells it, and Rstreamend is asked for only where that is not heard. In `.s` the server says nothing of the end: there the
 //! file's size is asked for. What a server says and sends is believed in neither alone.
 
 use std::future::poll_fn;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use bytes::{BufMut, BytesMut};
+use bytes::{Buf, BufMut, BytesMut};
 use futures_util::future::{Either, select};
 use ninefold_proto::message::Octal;
 use ninefold_proto::n1::{stream, streamend};
@@ -57,6 +58,8 @@ pub(super) struct Beside {
     offset: u64,
     length: Option<u64>,
     end: End,
+    /// Of one whose connection tells the end: what of that has come. None behind it.
+    telling: Option<BytesMut>,
     /// The place of what came by it among the round trips.
     depth: u32,
     began: Instant,
@@ -165,8 +168,17 @@ impl Ask {
         Ask { read, offset, length, copies: 0, late: false, sharing: Sharing::Alone }
     }
 
+    /// Whether its connection tells the end.
+    fn is_told(&self) -> bool {
+        self.read && !matches!(self.sharing, Sharing::Alone)
+    }
+
     fn flags(&self) -> u32 {
-        let more = if matches!(self.sharing, Sharing::Alone) { 0 } else { stream::MORE };
+        let more = match self.sharing {
+            Sharing::Alone => 0,
+            _ if self.is_told() => stream::MORE | stream::TOLD,
+            _ => stream::MORE,
+        };
         let units = self.copies.div_ceil(stream::LAST_UNIT);
         let copied = match units {
             0 => 0,
@@ -193,6 +205,8 @@ enum End {
     Unsaid,
     /// `.n1`: it was not asked for yet; dropped, the stream is given up.
     Unasked { stream: OwnedStream, modrev: u64 },
+    /// `.n1`: its connection tells, behind the last byte; dropped, the stream is given up.
+    Comes { stream: OwnedStream, modrev: u64 },
     /// `.n1`: the stream's number, the file's at its beginning, and the question about its end, unless that was refused before.
     Asked { id: u32, modrev: u64, waiting: Option<Waiting> },
     /// The answer.
@@ -331,7 +345,7 @@ impl Beside {
             }),
         };
         let (lane, mut stream) = (&client.lane, given.stream());
-        let mut carrier = match carrier {
+        let carrier = match carrier {
             Ok(carrier) => carrier,
             Err(e) => {
                 tracing::debug!("no data connection: {e}");
@@ -346,13 +360,12 @@ impl Beside {
                 return Ok(None);
             }
         };
-        if let (Carrier::Turn(turn), Sharing::Behind(_)) = (&mut carrier, &ask.sharing) {
-            turn.waiting = stream.take();
-        }
-        let late = if ask.late { stream.take() } else { None };
-        let (end, depth) = match (named, late) {
+        let (is_late, is_told) = (ask.late, ask.is_told());
+        let unasked = if is_late || is_told { stream.take() } else { None };
+        let (end, depth) = match (named, unasked) {
             // The connection took one round trip, and what comes by it another half.
             (None, _) => (End::Unsaid, lane.depth() + 1),
+            (Some((_, modrev)), Some(stream)) if is_told => (End::Comes { stream, modrev }, lane.depth() + 1),
             (Some((_, modrev)), Some(stream)) => (End::Unasked { stream, modrev }, lane.depth()),
             (Some((id, modrev)), None) => {
                 let waiting =
@@ -364,6 +377,7 @@ impl Beside {
                 (End::Asked { id, modrev, waiting: Some(waiting) }, depth)
             }
         };
+        let telling = matches!(end, End::Comes { .. }).then(BytesMut::new);
         let (file, began) = (file.share(), Instant::now());
         Ok(Some(Beside {
             file,
@@ -372,6 +386,7 @@ impl Beside {
             offset,
             length,
             end,
+            telling,
             depth,
             began,
             moved: 0,
@@ -469,6 +484,7 @@ impl Beside {
                 self.moved += bytes as u64;
                 if let Carrier::Turn(turn) = &mut self.carrier
                     && self.length == Some(self.moved)
+                    && self.telling.is_none()
                 {
                     turn.pass();
                 }
@@ -490,42 +506,86 @@ impl Beside {
     /// Bytes as they come, or the server's word that there will be none.
     async fn arrive(&mut self, buf: &mut impl BufMut) -> Result<usize, Error> {
         self.come_to_turn().await?;
-        let patience = self.patience();
-        let left = self.length.map(|length| length.saturating_sub(self.moved));
-        let Beside { carrier, end, .. } = self;
-        let read = async {
-            tokio::select! {
-                biased;
-                read = carrier.read_buf(buf, left) => Ok(read),
-                e = end.failed() => Err(e),
-            }
-        };
-        match tokio::time::timeout(patience, read).await {
-            Err(_) => Err(Error::TimedOut(patience)),
-            Ok(Err(e)) => Err(of_the_way(e)),
-            Ok(Ok(Ok(bytes))) => Ok(bytes),
-            Ok(Ok(Err(e))) => Err(self.broke(e).await),
+        let most = self.patience();
+        let mut patience = most;
+        // With the last byte comes what is told behind it.
+        let behind = if self.telling.is_some() { stream::TOLD_BYTES as u64 } else { 0 };
+        let left = self.length.map(|length| length.saturating_sub(self.moved) + behind);
+        loop {
+            let is_asked = !matches!(self.end, End::Comes { .. });
+            let step = if is_asked { patience } else { patience.min(STALL) };
+            let Beside { carrier, end, .. } = self;
+            let read = async {
+                tokio::select! {
+                    biased;
+                    read = carrier.read_buf(buf, left) => Ok(read),
+                    e = end.failed() => Err(e),
+                }
+            };
+            return match tokio::time::timeout(step, read).await {
+                // Of one that nobody hears the session may.
+                Err(_) if step < patience => {
+                    patience -= step;
+                    self.ask().await?;
+                    continue;
+                }
+                Err(_) => Err(Error::TimedOut(most)),
+                Ok(Err(e)) => Err(of_the_way(e)),
+                Ok(Ok(Ok(bytes))) => Ok(bytes),
+                Ok(Ok(Err(e))) => Err(self.broke(e).await),
+            };
         }
+    }
+
+    /// Hears the end of one whose connection tells it, all of whose bytes are here; where it does not, the server is asked.
+    async fn hear_end(&mut self) -> Result<(), Error> {
+        let patience = self.patience().min(STALL);
+        let Beside { carrier, telling: Some(telling), .. } = self else { return Ok(()) };
+        let hear = async {
+            while let left @ 1.. = stream::TOLD_BYTES.saturating_sub(telling.len()) {
+                if carrier.read_buf(&mut (&mut *telling).limit(left), Some(left as u64)).await? == 0 {
+                    return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
+                }
+            }
+            Ok(telling.get_u64_le())
+        };
+        let last = match tokio::time::timeout(patience, hear).await {
+            Ok(Ok(last)) => last,
+            Ok(Err(e)) => {
+                tracing::debug!("a stream's connection did not tell its end: {e}");
+                return self.ask().await;
+            }
+            Err(_) => return self.ask().await,
+        };
+        self.telling = None;
+        if let Carrier::Turn(turn) = &mut self.carrier {
+            turn.pass();
+        }
+        let said = End::Said { modrev: self.end.modrev(), answer: Ok((self.moved, last)) };
+        if let End::Comes { stream, .. } = std::mem::replace(&mut self.end, said) {
+            stream.let_go();
+        }
+        Ok(())
     }
 
     /// Waits for the stream before it on its connection, whose waits have bounds of their own.
     async fn come_to_turn(&mut self) -> Result<(), Error> {
         let Beside { carrier: Carrier::Turn(turn), end, .. } = self else { return Ok(()) };
-        let came = tokio::select! {
+        tokio::select! {
             biased;
             came = turn.wait() => came.map_err(|e| Fault::Cut(Arc::new(e)).into()),
             e = end.failed() => Err(of_the_way(e)),
-        };
-        // With the server's answer its number is forgotten.
-        if let (End::Said { .. }, Some(stream)) = (end, turn.waiting.take_if(|_| came.is_err())) {
-            stream.let_go();
         }
-        came
     }
 
-    /// The stream, where its turn has not come and it was not ended: who drops it ends it.
-    pub fn take_waiting(&mut self) -> Option<OwnedStream> {
-        if let Carrier::Turn(turn) = &mut self.carrier { turn.waiting.take() } else { None }
+    /// The stream, where its connection is to tell the end and has not: who drops it ends it.
+    pub fn take_unended(&mut self) -> Option<OwnedStream> {
+        let End::Comes { stream, modrev } = &self.end else { return None };
+        let gone = End::Asked { id: stream.id(), modrev: *modrev, waiting: None };
+        match std::mem::replace(&mut self.end, gone) {
+            End::Comes { stream, .. } => Some(stream),
+            _ => None,
+        }
     }
 
     /// Whether what failed may be what it was to share, or that nobody came for it in time: it was asked for ahead of need.
@@ -550,13 +610,13 @@ impl Beside {
 
     /// Asks the server for the end, where that was put off.
     async fn ask(&mut self) -> Result<(), Error> {
-        let End::Unasked { stream, modrev } = &self.end else { return Ok(()) };
+        let (End::Unasked { stream, modrev } | End::Comes { stream, modrev }) = &self.end else { return Ok(()) };
         let (client, id, modrev) = (&self.file.client, stream.id(), *modrev);
         let request = T::Streamend { id, flags: Octal(0) };
         let waiting = client.handle().begin(request, Default::default(), client.lane.depth()).await?;
         self.depth = waiting.depth();
         let asked = End::Asked { id, modrev, waiting: Some(waiting) };
-        if let End::Unasked { stream, .. } = std::mem::replace(&mut self.end, asked) {
+        if let End::Unasked { stream, .. } | End::Comes { stream, .. } = std::mem::replace(&mut self.end, asked) {
             stream.let_go();
         }
         Ok(())
@@ -690,6 +750,11 @@ impl Beside {
                 _ => Ok(()),
             };
         }
+        if self.length == Some(moved) {
+            self.hear_end().await?;
+        }
+        // What ended before its length tells nothing.
+        self.ask().await?;
         // The server looks at the file when we have acknowledged its end: at once with ours, and not when TCP would by itself.
         if moved > 0
             && let Carrier::Own(connection) = &mut self.carrier
@@ -744,8 +809,8 @@ impl Beside {
 
     /// Ends it at the server, unless that has told its end.
     pub fn give_up(mut self) {
-        // One whose turn has not come ends as its turn is dropped.
-        if let (None, Some(id)) = (self.take_waiting(), self.id()) {
+        // What is told by the connection is ended by who drops it.
+        if let (None, Some(id)) = (self.take_unended(), self.id()) {
             self.file.client.handle().end_stream(id);
         }
     }
@@ -763,7 +828,10 @@ impl End {
     fn modrev(&self) -> u64 {
         match self {
             End::Unsaid => 0,
-            End::Unasked { modrev, .. } | End::Asked { modrev, .. } | End::Said { modrev, .. } => *modrev,
+            End::Unasked { modrev, .. }
+            | End::Comes { modrev, .. }
+            | End::Asked { modrev, .. }
+            | End::Said { modrev, .. } => *modrev,
         }
     }
 
@@ -799,7 +867,7 @@ impl End {
         let answered = async {
             loop {
                 let (id, modrev) = match self {
-                    End::Unsaid | End::Unasked { .. } => return Err(unexpected()),
+                    End::Unsaid | End::Unasked { .. } | End::Comes { .. } => return Err(unexpected()),
                     End::Said { answer, .. } => return answer.clone(),
                     End::Asked { id, modrev, waiting } => {
                         let answer = match waiting {

@@ -16,6 +16,7 @@ use super::track::{PATIENCE, opening};
 use crate::client::client::Client;
 use crate::client::connection::Reply;
 use crate::client::error::{Error, Suspicion};
+use crate::client::metadata::Metadata;
 use crate::client::node::unexpected;
 use crate::client::owned_stream::OwnedStream;
 use crate::client::root::random;
@@ -88,6 +89,14 @@ impl Granted {
         }
         Some(saying.said().await)
     }
+}
+
+/// Those of one file.
+#[derive(Debug, Default)]
+pub(in crate::client) struct Grants {
+    pub streams: Vec<Granted>,
+    /// The file as it was when all of them had begun, where that was looked at. Boxed, as every file has room for it.
+    pub looked: Option<Box<Metadata>>,
 }
 
 /// A token of our own that is said on a data connection, as soon as there is one, while the Tstream that has it is on its way; and behind it the first

@@ -16,7 +16,6 @@ use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{Mutex, oneshot};
 
 use super::gathered::Gathered;
-use crate::client::owned_stream::OwnedStream;
 use crate::transport::Stream as Socket;
 
 /// The longest wait for room for a token: the server takes it when it has come to it, and until then the kernel does.
@@ -47,8 +46,6 @@ pub(super) struct Turn {
     /// Its turn has not come.
     before: Option<oneshot::Receiver<Reading>>,
     next: Option<oneshot::Sender<Reading>>,
-    /// Of one that waits: nobody comes for it if this is dropped.
-    pub waiting: Option<OwnedStream>,
 }
 
 impl Drop for Turn {
@@ -65,7 +62,7 @@ impl Track {
         let (reading, write) = socket.split();
         let (next, end) = oneshot::channel();
         let track = Track { line: Mutex::new(Line { write, end: Some(end) }), is_left: AtomicBool::new(false) };
-        Turn { track: Arc::new(track), reading: Some(reading), before: None, next: Some(next), waiting: None }
+        Turn { track: Arc::new(track), reading: Some(reading), before: None, next: Some(next) }
     }
 
     /// Whether nothing comes by it any more, or behind what it has.
@@ -92,7 +89,7 @@ impl Track {
         }
         let (next, end) = oneshot::channel();
         line.end = Some(end);
-        Ok(Turn { track: self.clone(), reading: None, before: Some(before), next: Some(next), waiting: None })
+        Ok(Turn { track: self.clone(), reading: None, before: Some(before), next: Some(next) })
     }
 }
 
@@ -103,9 +100,6 @@ impl Turn {
             let reading = before.await;
             self.before = None;
             self.reading = Some(reading.map_err(|_| io::ErrorKind::UnexpectedEof)?);
-            if let Some(stream) = self.waiting.take() {
-                stream.let_go();
-            }
         }
         Ok(())
     }

@@ -22,6 +22,7 @@ use super::moving::{self, Copies};
 use super::pace::Pace;
 use super::places::Place;
 use super::table::{Ended, Entry, Hold};
+use super::telling::Telling;
 use super::{StreamLimits, copying};
 use crate::server::alarm::{Alarm, until};
 use crate::server::conduit::Seen;
@@ -55,6 +56,8 @@ pub(super) struct Life {
     pub is_asked_after: bool,
     /// The connection may go on with another stream.
     pub more: bool,
+    /// The connection tells the end, if it came whole.
+    pub told: bool,
     /// From that place in the file on what is sent is to be copied first.
     pub copies_from: Option<u64>,
 }
@@ -297,6 +300,7 @@ impl Life {
             appends,
             is_asked_after,
             more,
+            told,
             copies_from,
         } = *self;
         let bounds = Bounds::new(entry.aborted(), server.clone()).among(alarm);
@@ -460,12 +464,19 @@ impl Life {
         let mut next = Next::Gone;
         let mut place = Some(place);
         let end = match moved {
+            Ok((ended, way)) if goes_on(ended.count) => {
+                let way = match told {
+                    true => Telling::new(ended.modrev).send(way, &bounds).await,
+                    false => Ok(way),
+                };
+                way.map(|way| {
+                    next = Next::Another(way);
+                    ended
+                })
+            }
             Ok((ended, way)) => {
-                let went_on = goes_on(ended.count);
                 if !read {
                     way.close_whole(&bounds).await;
-                } else if went_on {
-                    next = Next::Another(way);
                 } else if (more || lies_in_socket > LITTLE || pledge.is_held())
                     && let Ok(stream) = way.into_stream()
                 {

@@ -33,6 +33,7 @@ mod places;
 mod port;
 mod returns;
 mod table;
+mod telling;
 mod tokens;
 mod waiting;
 
@@ -231,6 +232,8 @@ pub(super) struct Ask {
     pub appends: bool,
     /// The connection may go on with another stream.
     pub more: bool,
+    /// The connection is to tell its end.
+    pub told: bool,
     pub copied: Copied,
     /// Of a short file it has that share.
     pub share: Option<Share>,
@@ -313,7 +316,7 @@ pub(super) fn open(
             }
         };
         let is_asked_after = ask.dialect == Dialect::Linux;
-        let Ask { read, offset, length, more, .. } = ask;
+        let Ask { read, offset, length, more, told, .. } = ask;
         let is_long = || length.is_some_and(|length| attr.size.saturating_sub(LONG) >= offset + length);
         let copies_from = match ask.copied {
             Copied::No => None,
@@ -335,6 +338,7 @@ pub(super) fn open(
             appends,
             is_asked_after,
             more,
+            told,
             copies_from,
         });
         // Before anybody can have ended it.

@@ -69,7 +69,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 /// A socket that took a part of what it was given has no room, and tells when it has. So the call that would only find that out, with as much work as one
 /// that sends, is not made. Where there was another reason nobody tells: after so long it is asked.
-const LOOK_FOR_ROOM: Duration = Duration::from_millis(250);
+pub(super) const LOOK_FOR_ROOM: Duration = Duration::from_millis(250);
 
 /// Bytes in memory of a turn that finds no pipe, or of a file that the kernel does not move.
 const BUFFER: usize = 256 * 1024;
