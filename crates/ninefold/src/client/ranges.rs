@@ -306,7 +306,8 @@ impl File {
         for one in granted.into_iter().take(most) {
             ranges.begin_granted(one);
         }
-        ranges.looked = looked.filter(|_| ranges.queue.is_empty());
+        let are_copies = ranges.parts.values().all(|part| part.span.pages_left() == 0);
+        ranges.looked = looked.filter(|_| ranges.queue.is_empty() && are_copies);
         let streams = self.client.streams_for(all, most).max(ranges.streams());
         // By .s nobody is told that another stream comes behind one.
         ranges.in_pieces = streams > 1 && self.client.version().is_n1();
@@ -378,8 +379,8 @@ impl Ranges {
         self.copies && self.is_watched() && self.parts.values().all(|part| part.span.pages_left() == 0)
     }
 
-    /// What the look at the file would tell that is due when it [settles](Ranges::is_settling), where it came with the streams themselves: all of it was asked for with
-    /// the file's open, and looked at behind that.
+    /// What the look at the file would tell that is due when it [settles](Ranges::is_settling), where it came with the streams themselves: all of it was asked for, as copies,
+    /// with the file's open, and looked at behind that.
     pub fn take_look(&mut self) -> Option<Metadata> {
         self.looked.take().map(|looked| *looked)
     }
@@ -656,7 +657,7 @@ impl Ranges {
         // The first of them will be the first that is taken.
         for number in std::mem::take(&mut line.parts).into_iter().rev() {
             let Some(part) = self.parts.remove(&number) else { continue };
-            // All of it is here, and its end comes with the session's messages.
+            // All of it is here, and so is its end, or the server is asked for that.
             if part.left() == 0 {
                 done.push((number, part));
                 continue;
@@ -691,6 +692,9 @@ impl Ranges {
         if first.0 == first.1 {
             self.queue.pop_front();
         }
+        // Should it be asked for again, it began at another state of the file than what was looked at.
+        let modrev = granted.grant.modrev;
+        self.is_changed |= *self.modrev.get_or_insert(modrev) != modrev;
         // As in all that is [taken](Self::take_piece).
         self.copies |= !granted.is_lent && self.queue.is_empty();
         self.start((granted.offset, end), None, Opening::Granted(granted));

@@ -10,6 +10,7 @@
 //! [`Stream::is_in_band`].
 
 mod beside;
+mod end;
 mod gathered;
 mod granted;
 mod inband;
@@ -25,6 +26,7 @@ use tokio::time::Instant;
 use super::client::Client;
 use super::error::{Error, Fault};
 use super::file::File;
+use super::owned_stream::OwnedStream;
 pub(super) use beside::Late;
 use beside::{Ask, Beside, Sharing, give_up};
 pub(super) use granted::{Grant, Granted, Grants, Saying};
@@ -300,9 +302,18 @@ impl Stream {
             return Err(e);
         }
         tracing::debug!("a stream gets a connection of its own: {e}");
-        let (file, modrev, waiting) = (beside.file().share(), beside.modrev(), beside.take_unended());
-        if let (None, Some(id)) = (waiting, beside.id()) {
-            give_up(&file.client, id).await;
+        let (file, modrev) = (beside.file().share(), beside.modrev());
+        let unended = beside.take_unended();
+        if let Some(id) = beside.id() {
+            match unended {
+                // Its turn has not come: the server may have much to send before it hears that.
+                Some(stream) if beside.is_behind() => drop(stream),
+                // What a server takes at a time may be this one.
+                unended => {
+                    unended.into_iter().for_each(OwnedStream::let_go);
+                    give_up(&file.client, id).await;
+                }
+            }
         }
         let Way::Beside(beside) = &self.way else { return Err(e) };
         let ask = Ask::alone(true, beside.offset(), self.length);

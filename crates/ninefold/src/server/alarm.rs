@@ -120,7 +120,7 @@ mod tests {
     async fn each_is_told_at_its_time_whatever_else_waits_or_waits_no_more() {
         let (alarm, began) = (Arc::new(Alarm::default()), Instant::now());
         let mut all = Together::default();
-        // One that came before its time leaves nothing behind, but for the timer.
+        // One that came before its time leaves nothing behind.
         assert_eq!(until(Some(&alarm), began + 5 * MS, async { 7 }).await, Some(7));
         let given_up = Box::pin(until(Some(&alarm), began + 10 * MS, pending::<()>()));
         let mut given_up = Some(given_up);
@@ -170,6 +170,9 @@ mod tests {
         tokio::time::sleep(120 * MS).await;
         assert!(poll(&mut sooner) && set_to() == began + 200 * MS);
         assert!(!poll(&mut later));
+        drop(later);
+        alarm.poll(&mut Context::from_waker(Waker::noop()));
+        assert!(alarm.table().timer.is_none(), "nobody is left to be woken");
     }
 
     #[tokio::test(start_paused = true)]

@@ -596,8 +596,8 @@ pub(crate) struct ReadPromised {
     again: Option<Promise<Metadata>>,
 }
 
-/// Bytes of each of so many streams that are asked for before anybody knows how long the file is, if it is a long one: at least what takes a connection six round trips, and
-/// as many as such a file has, so that few pieces follow.
+/// Bytes of each of so many streams that are asked for before anybody knows how long the file is, if it is a long one: at least what takes a connection six round trips. Together
+/// no more than such a file has, and four and more of them hardly fewer, so that few pieces follow.
 fn granted_bytes(streams: usize) -> u64 {
     let all = stream::LONG / streams.max(1) as u64;
     (all / stream::LAST_UNIT * stream::LAST_UNIT).clamp(1 << 20, 4 << 20)
@@ -678,7 +678,8 @@ impl NameOp for BeginRead {
         for (number, (grant, saying)) in (0..).zip(granted) {
             // Why it is not is told by who asks for another.
             if let Ok(grant) = grant.take().await {
-                grants.push(Granted::new(grant.of_or_share((number * bytes, bytes))?, saying));
+                let begin = u64::from(number) * bytes;
+                grants.push((number, Granted::new(grant.of_or_share((begin, bytes))?, saying)));
             }
         }
         let is_whole = grants.len() == asked;
@@ -691,12 +692,20 @@ impl NameOp for BeginRead {
             return Err(Errno::EISDIR.into());
         }
         let metadata = told(metadata.take().await)?;
+        // What is told behind its last byte is told from all else by its length alone: so that is as it must be of a file of this size. One that has another by now, or of which
+        // nothing is known, is had by others.
+        let size = metadata.as_ref().map(|metadata| metadata.size);
+        let part = |number: u32| match size? {
+            size if size <= stream::LONG => Some(stream::share(size, number, asked as u32)),
+            _ => Some((u64::from(number) * bytes, bytes)),
+        };
+        grants.retain(|(number, granted)| part(*number) == Some((granted.offset, granted.length)));
+        let mut grants: Vec<_> = grants.into_iter().map(|(_, granted)| granted).collect();
         for granted in &mut grants {
             // What the server goes by. Should the file have had another length by then, who looks at it when the streams tell that it stays as it is sees that it is
-            // not what it was here. Where nothing is known of it, who looks looks behind all of them.
-            let copied_from = |metadata: &Metadata| metadata.size.saturating_sub(stream::LONG);
-            granted.is_lent =
-                metadata.as_ref().is_none_or(|metadata| granted.offset + granted.length <= copied_from(metadata));
+            // not what it was here.
+            let copied_from = size.unwrap_or_default().saturating_sub(stream::LONG);
+            granted.is_lent = granted.offset + granted.length <= copied_from;
         }
         self.takes(metadata.as_ref())?;
         let opened = opened.take().await?;
@@ -738,5 +747,24 @@ impl NameOp for BeginRead {
 
     fn cached(output: Begun) -> Begun {
         Begun { file: output.file.cached(), ..output }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::ranges::AT_ONCE;
+
+    #[test]
+    fn what_is_asked_for_with_an_open_every_long_file_has() {
+        for streams in 2..=AT_ONCE {
+            let bytes = granted_bytes(streams);
+            assert!(
+                (1 << 20..=4 << 20).contains(&bytes) && bytes * streams as u64 <= stream::LONG,
+                "{streams}: {bytes}"
+            );
+            assert!(bytes.is_multiple_of(stream::LAST_UNIT), "{streams}: {bytes}");
+        }
+        assert_eq!([4, 8, 16].map(granted_bytes), [4 << 20, 2 << 20, 1 << 20]);
     }
 }

@@ -2,14 +2,12 @@
 //!
 //! In `.n1` that word is Rstreamend, asked for as soon as the stream is there, so that it costs no round trip: the bytes are counted
 //! against it, and the file's number at the end against the one at the beginning. Of a stream behind which others come by its connection the
-//! connection itself tells it, and Rstreamend is asked for only where that is not heard. In `.s` the server says nothing of the end: there the
+//! connection itself tells that number behind the last byte, and nothing behind one that has fewer; Rstreamend is asked for only where that is not heard. In `.s` the server says nothing of the end: there the
 //! file's size is asked for. What a server says and sends is believed in neither alone.
 
-use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Buf, BufMut, BytesMut};
@@ -22,16 +20,16 @@ use ninefold_proto::{Errno, R, T};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::Instant;
 
+use super::end::End;
 use super::gathered::Gathered;
 use super::granted::{Grant, Granted};
 use super::track::{Track, Turn, opening};
 use crate::client::client::Client;
-use crate::client::connection::{Reply, Waiting};
+use crate::client::connection::Reply;
 use crate::client::dialer::{Dialer, is_at_end, is_silent};
 use crate::client::error::{Error, Fault};
 use crate::client::file::File;
 use crate::client::node::unexpected;
-use crate::client::nudge::nudging;
 use crate::client::owned_stream::OwnedStream;
 use crate::transport::Stream as Socket;
 
@@ -42,9 +40,12 @@ const LAST_WORD: Duration = Duration::from_secs(2);
 /// Round trips that such waits are longer by on a long way.
 const TRIPS: u32 = 4;
 
-/// How long nothing may be taken of what is written before the server is asked how the stream ended, where that was to be asked last: one that nobody
-/// hears is told so.
+/// How long nothing may be taken of what is written, or come of what is read, before the server is asked how the stream ended, where that was to be asked last, or its
+/// connection is to tell it: one that nobody hears is told so.
 const STALL: Duration = Duration::from_secs(2);
+
+/// How long a server lets nothing move on a stream (docs/protocol.md, "Streams"): one that has told the end, and forgotten it, says nothing of what does not come.
+const IDLE: Duration = Duration::from_secs(300);
 
 /// Bytes that a socket may still hold when all was given to it: the default of tcp_wmem's maximum (tcp(7)).
 const IN_SOCKET: u64 = 4 << 20;
@@ -196,21 +197,6 @@ impl Ask {
 #[derive(Clone, Copy, Debug)]
 struct Gone {
     is_changed: bool,
-}
-
-/// What is known of the end.
-#[derive(Debug)]
-enum End {
-    /// `.s`: nobody will say.
-    Unsaid,
-    /// `.n1`: it was not asked for yet; dropped, the stream is given up.
-    Unasked { stream: OwnedStream, modrev: u64 },
-    /// `.n1`: its connection tells, behind the last byte; dropped, the stream is given up.
-    Comes { stream: OwnedStream, modrev: u64 },
-    /// `.n1`: the stream's number, the file's at its beginning, and the question about its end, unless that was refused before.
-    Asked { id: u32, modrev: u64, waiting: Option<Waiting> },
-    /// The answer.
-    Said { modrev: u64, answer: Result<(u64, u64), Error> },
 }
 
 /// What the server gave to a Tstream.
@@ -374,7 +360,7 @@ impl Beside {
                     stream.let_go();
                 }
                 let depth = waiting.depth();
-                (End::Asked { id, modrev, waiting: Some(waiting) }, depth)
+                (End::Asked { id, modrev, waiting: Some(waiting), comes: false }, depth)
             }
         };
         let telling = matches!(end, End::Comes { .. }).then(BytesMut::new);
@@ -507,7 +493,7 @@ impl Beside {
     async fn arrive(&mut self, buf: &mut impl BufMut) -> Result<usize, Error> {
         self.come_to_turn().await?;
         let most = self.patience();
-        let mut patience = most;
+        let mut patience = if self.telling.is_some() { most.min(IDLE + STALL) } else { most };
         // With the last byte comes what is told behind it.
         let behind = if self.telling.is_some() { stream::TOLD_BYTES as u64 } else { 0 };
         let left = self.length.map(|length| length.saturating_sub(self.moved) + behind);
@@ -529,7 +515,7 @@ impl Beside {
                     self.ask().await?;
                     continue;
                 }
-                Err(_) => Err(Error::TimedOut(most)),
+                Err(_) => Err(Error::TimedOut(most.min(IDLE + STALL))),
                 Ok(Err(e)) => Err(of_the_way(e)),
                 Ok(Ok(Ok(bytes))) => Ok(bytes),
                 Ok(Ok(Err(e))) => Err(self.broke(e).await),
@@ -537,9 +523,11 @@ impl Beside {
         }
     }
 
-    /// Hears the end of one whose connection tells it, all of whose bytes are here; where it does not, the server is asked.
+    /// Hears the end of one whose connection tells it, all of whose bytes are here; where it does not, the server is asked. Where that was asked before, what it says goes,
+    /// and what the connection tells is only taken off it for who comes behind.
     async fn hear_end(&mut self) -> Result<(), Error> {
-        let patience = self.patience().min(STALL);
+        let is_awaited = matches!(self.end, End::Comes { .. } | End::Forgotten { .. });
+        let patience = if is_awaited { self.patience().min(STALL) } else { Duration::ZERO };
         let Beside { carrier, telling: Some(telling), .. } = self else { return Ok(()) };
         let hear = async {
             while let left @ 1.. = stream::TOLD_BYTES.saturating_sub(telling.len()) {
@@ -549,21 +537,23 @@ impl Beside {
             }
             Ok(telling.get_u64_le())
         };
-        let last = match tokio::time::timeout(patience, hear).await {
-            Ok(Ok(last)) => last,
-            Ok(Err(e)) => {
+        let heard = tokio::time::timeout(patience, hear).await.unwrap_or(Err(io::ErrorKind::TimedOut.into()));
+        self.telling = None;
+        let last = match heard {
+            Ok(last) => last,
+            Err(e) => {
                 tracing::debug!("a stream's connection did not tell its end: {e}");
                 return self.ask().await;
             }
-            Err(_) => return self.ask().await,
         };
-        self.telling = None;
         if let Carrier::Turn(turn) = &mut self.carrier {
             turn.pass();
         }
-        let said = End::Said { modrev: self.end.modrev(), answer: Ok((self.moved, last)) };
-        if let End::Comes { stream, .. } = std::mem::replace(&mut self.end, said) {
-            stream.let_go();
+        if is_awaited {
+            let said = End::Said { modrev: self.end.modrev(), answer: Ok((self.moved, last)) };
+            if let End::Comes { stream, .. } = std::mem::replace(&mut self.end, said) {
+                stream.let_go();
+            }
         }
         Ok(())
     }
@@ -581,7 +571,7 @@ impl Beside {
     /// The stream, where its connection is to tell the end and has not: who drops it ends it.
     pub fn take_unended(&mut self) -> Option<OwnedStream> {
         let End::Comes { stream, modrev } = &self.end else { return None };
-        let gone = End::Asked { id: stream.id(), modrev: *modrev, waiting: None };
+        let gone = End::Asked { id: stream.id(), modrev: *modrev, waiting: None, comes: false };
         match std::mem::replace(&mut self.end, gone) {
             End::Comes { stream, .. } => Some(stream),
             _ => None,
@@ -612,10 +602,11 @@ impl Beside {
     async fn ask(&mut self) -> Result<(), Error> {
         let (End::Unasked { stream, modrev } | End::Comes { stream, modrev }) = &self.end else { return Ok(()) };
         let (client, id, modrev) = (&self.file.client, stream.id(), *modrev);
+        let comes = matches!(self.end, End::Comes { .. });
         let request = T::Streamend { id, flags: Octal(0) };
         let waiting = client.handle().begin(request, Default::default(), client.lane.depth()).await?;
         self.depth = waiting.depth();
-        let asked = End::Asked { id, modrev, waiting: Some(waiting) };
+        let asked = End::Asked { id, modrev, waiting: Some(waiting), comes };
         if let End::Unasked { stream, .. } | End::Comes { stream, .. } = std::mem::replace(&mut self.end, asked) {
             stream.let_go();
         }
@@ -763,8 +754,11 @@ impl Beside {
         }
         // Nothing at all came perhaps because the connection did not get through: then nobody answers, and there is another way.
         let patience = self.patience();
-        let (sent, modrev) = match self.end.answer(&self.file, Duration::ZERO, patience).await {
+        let answer = self.end.answer(&self.file, Duration::ZERO, patience).await;
+        let (sent, modrev) = match answer {
             Ok(told) => told,
+            // All of it is here, and nobody is left to say what became of the file.
+            Err(_) if matches!(self.end, End::Forgotten { .. }) && self.length == Some(moved) => (moved, 0),
             // The server knows of no end: it was made on the way.
             Err(Error::TimedOut(_)) if moved > 0 => {
                 return Err(Fault::Cut(Arc::new(io::ErrorKind::UnexpectedEof.into())).into());
@@ -824,80 +818,6 @@ impl Beside {
     }
 }
 
-impl End {
-    fn modrev(&self) -> u64 {
-        match self {
-            End::Unsaid => 0,
-            End::Unasked { modrev, .. }
-            | End::Comes { modrev, .. }
-            | End::Asked { modrev, .. }
-            | End::Said { modrev, .. } => *modrev,
-        }
-    }
-
-    /// Waits for a word of the server that it failed; for ever if there is none.
-    async fn failed(&mut self) -> Error {
-        poll_fn(|cx| {
-            if let End::Asked { waiting: Some(waiting), modrev, .. } = self
-                && let Poll::Ready(reply) = Future::poll(std::pin::Pin::new(waiting), cx)
-            {
-                let modrev = *modrev;
-                match said(reply) {
-                    // It takes no more questions that wait: it is asked when the end is there.
-                    Err(Error::Refused(e)) if is_full(e.errno) => self.ask_later(),
-                    answer => *self = End::Said { modrev, answer },
-                }
-            }
-            match self {
-                End::Said { answer: Err(e), .. } => Poll::Ready(e.clone()),
-                _ => Poll::Pending,
-            }
-        })
-        .await
-    }
-
-    fn ask_later(&mut self) {
-        if let End::Asked { waiting, .. } = self {
-            *waiting = None;
-        }
-    }
-
-    /// What the server says to the end, within `patience`, where what it waits for ought to take no more than `rest`.
-    async fn answer(&mut self, file: &File, rest: Duration, patience: Duration) -> Result<(u64, u64), Error> {
-        let answered = async {
-            loop {
-                let (id, modrev) = match self {
-                    End::Unsaid | End::Unasked { .. } | End::Comes { .. } => return Err(unexpected()),
-                    End::Said { answer, .. } => return answer.clone(),
-                    End::Asked { id, modrev, waiting } => {
-                        let answer = match waiting {
-                            Some(waiting) => said(waiting.await),
-                            None => said(file.client.call(T::Streamend { id: *id, flags: Octal(0) }).await),
-                        };
-                        match answer {
-                            Err(Error::Refused(e)) if waiting.is_some() && is_full(e.errno) => (*id, *modrev),
-                            answer => {
-                                *self = End::Said { modrev: *modrev, answer };
-                                continue;
-                            }
-                        }
-                    }
-                };
-                *self = End::Asked { id, modrev, waiting: None };
-            }
-        };
-        match tokio::time::timeout(patience, nudging(&file.client, rest, answered)).await {
-            Ok(answer) => answer,
-            Err(_) => Err(Error::TimedOut(patience)),
-        }
-    }
-}
-
-/// Whether a server refuses what waits, because too much does.
-fn is_full(errno: Errno) -> bool {
-    matches!(errno, Errno::EAGAIN | Errno::ETRYLATER)
-}
-
 /// The server's word that the connection broke is not of the file.
 fn of_the_way(e: Error) -> Error {
     let kind = match &e {
@@ -916,13 +836,6 @@ async fn unless_refused<A, D>(
     match select(pin!(call), pin!(dial)).await {
         Either::Left((reply, dial)) => Ok((reply?, dial.await)),
         Either::Right((dialled, call)) => Ok((call.await?, dialled)),
-    }
-}
-
-fn said(reply: Result<Reply, Error>) -> Result<(u64, u64), Error> {
-    match reply?.message()? {
-        R::Streamend { count, modrev } => Ok((count, modrev)),
-        _ => Err(unexpected()),
     }
 }
 
@@ -966,7 +879,7 @@ mod tests {
         let most = u64::from(stream::LAST_MOST) * unit;
         assert_eq!(ask(most, 2 * most), stream::COPIED | stream::LAST_MOST << stream::LAST_BIT);
         assert_eq!(ask(most + 1, 2 * most), stream::COPIED);
-        assert_eq!(Ask { copies: unit, sharing: Sharing::First, ..Ask::alone(true, 0, Some(9 * unit)) }.flags(), 0x103);
+        assert_eq!(Ask { copies: unit, sharing: Sharing::First, ..Ask::alone(true, 0, Some(9 * unit)) }.flags(), 0x113);
     }
 
     #[test]

@@ -418,30 +418,11 @@ mod tests {
     use std::io;
     use std::os::unix::fs::OpenOptionsExt;
 
+    use super::super::descriptor::Plain;
     use super::*;
 
     /// linux/fcntl.h.
     const F_GETOWN: libc::c_int = 9;
-
-    struct Plain(File);
-
-    impl Descriptor for Plain {
-        fn fd(&self) -> BorrowedFd<'_> {
-            self.0.as_fd()
-        }
-
-        fn as_user(&self, call: &mut dyn FnMut() -> Result<(), Error>) -> Result<(), Error> {
-            call()
-        }
-
-        fn is_slow(&self) -> bool {
-            false
-        }
-
-        fn can_be_leased(&self) -> bool {
-            true
-        }
-    }
 
     /// A file in memory, which every machine's kernel leases, and which nobody has open for writing.
     fn file() -> (tempfile::TempPath, Arc<dyn Descriptor>) {

@@ -21,7 +21,7 @@ use super::lending::{self, Lenders};
 use super::moving::{self, Copies};
 use super::pace::Pace;
 use super::places::Place;
-use super::table::{Ended, Entry, Hold};
+use super::table::{Ended, Entry, Hears, Hold};
 use super::telling::Telling;
 use super::{StreamLimits, copying};
 use crate::server::alarm::{Alarm, until};
@@ -463,14 +463,18 @@ impl Life {
         };
         let mut next = Next::Gone;
         let mut place = Some(place);
+        let mut hears = if is_asked_after { Hears::WhoAsks } else { Hears::Nobody };
         let end = match moved {
             Ok((ended, way)) if goes_on(ended.count) => {
                 let way = match told {
-                    true => Telling::new(ended.modrev).send(way, &bounds).await,
+                    true => Telling::new(ended.modrev).send(way, pledge, &bounds).await,
                     false => Ok(way),
                 };
                 way.map(|way| {
                     next = Next::Another(way);
+                    if told {
+                        hears = Hears::HasBeenTold;
+                    }
                     ended
                 })
             }
@@ -492,7 +496,7 @@ impl Life {
         };
         server.streams.count_end(&peer, end.as_ref().err());
         drop(place);
-        entry.end(end, is_asked_after);
+        entry.end(end, hears);
         next
     }
 }

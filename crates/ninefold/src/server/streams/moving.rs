@@ -273,7 +273,10 @@ fn advise(file: &File, from: u64, length: Option<u64>, advice: Advice) {
 }
 
 /// What `ready` brings; `None` when the pledge is asked back before.
-async fn or_asked_back<T>(pledge: &Pledge, ready: impl Future<Output = io::Result<T>>) -> io::Result<Option<T>> {
+pub(super) async fn or_asked_back<T>(
+    pledge: &Pledge,
+    ready: impl Future<Output = io::Result<T>>,
+) -> io::Result<Option<T>> {
     tokio::select! {
         biased;
         () = pledge.asked_back() => Ok(None),

@@ -19,6 +19,16 @@ pub(in crate::server) struct Ended {
 
 pub(in crate::server) type End = Result<Ended, Error>;
 
+/// Who hears how a stream ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::server) enum Hears {
+    Nobody,
+    /// It is kept until then.
+    WhoAsks,
+    /// Its connection has told it. It is kept for who did not hear that, while there is room.
+    HasBeenTold,
+}
+
 /// One stream, as its connection sees it.
 #[derive(Debug, Default)]
 pub(in crate::server) struct Stream {
@@ -61,6 +71,8 @@ struct Table {
     streams: BTreeMap<u32, Arc<Stream>>,
     /// Those of `streams` that have ended, longest ago first.
     ended: Vec<u32>,
+    /// The same whose ends were told: they make way before all others.
+    told: Vec<u32>,
     /// Files that streams read or write by calls, by their addresses, which the streams keep.
     held: HashMap<usize, Held>,
 }
@@ -99,11 +111,12 @@ impl OfConnection {
             return Err(Error::with_text(Errno::ECANCELED, "the session ends"));
         }
         if table.streams.len() >= self.most {
-            if table.ended.is_empty() {
+            let Table { ended, told, streams, .. } = &mut *table;
+            let make_way = if told.is_empty() { ended } else { told };
+            if make_way.is_empty() {
                 return Err(Error::with_text(Errno::EMFILE, "too many streams of this connection"));
             }
-            let oldest = table.ended.remove(0);
-            table.streams.remove(&oldest);
+            streams.remove(&make_way.remove(0));
         }
         // Not one that is in use: the table is smaller than the numbers are many.
         while table.streams.contains_key(&table.next) {
@@ -113,7 +126,7 @@ impl OfConnection {
         table.next = id.wrapping_add(1);
         let stream = Arc::<Stream>::default();
         table.streams.insert(id, stream.clone());
-        Ok(Entry { of: self.clone(), id, stream, kept: false })
+        Ok(Entry { of: self.clone(), id, stream, hears: Hears::Nobody })
     }
 
     pub fn find(&self, id: u32) -> Option<Arc<Stream>> {
@@ -124,6 +137,7 @@ impl OfConnection {
         let mut table = self.table();
         table.streams.remove(&id);
         table.ended.retain(|ended| *ended != id);
+        table.told.retain(|told| *told != id);
     }
 
     /// Ends all streams and forgets them; `closed`: there will be no others. `false`: there was none that had not ended.
@@ -131,6 +145,7 @@ impl OfConnection {
         let mut table = self.table();
         table.closed |= closed;
         table.ended.clear();
+        table.told.clear();
         let streams = std::mem::take(&mut table.streams);
         drop(table);
         let mut any = false;
@@ -156,8 +171,7 @@ pub(in crate::server) struct Entry {
     of: Arc<OfConnection>,
     id: u32,
     stream: Arc<Stream>,
-    /// Its end was told, and somebody may ask after it.
-    kept: bool,
+    hears: Hears,
 }
 
 impl Entry {
@@ -180,9 +194,9 @@ impl Entry {
         Hold { of: self.of.clone(), file, released: false }
     }
 
-    /// Tells how it ended. `kept`: until somebody asks.
-    pub fn end(mut self, end: End, kept: bool) {
-        self.kept = kept;
+    /// Tells how it ended.
+    pub fn end(mut self, end: End, hears: Hears) {
+        self.hears = hears;
         let _ = self.stream.end.set(end);
     }
 }
@@ -194,10 +208,11 @@ impl Drop for Entry {
         let mut table = self.of.table();
         // Another of this number may be there after a Tversion.
         let is_there = table.streams.get(&self.id).is_some_and(|there| Arc::ptr_eq(there, &self.stream));
-        match self.kept {
-            true if is_there => table.ended.push(self.id),
-            false if is_there => drop(table.streams.remove(&self.id)),
-            _ => {}
+        match self.hears {
+            _ if !is_there => {}
+            Hears::Nobody => drop(table.streams.remove(&self.id)),
+            Hears::WhoAsks => table.ended.push(self.id),
+            Hears::HasBeenTold => table.told.push(self.id),
         }
     }
 }
@@ -255,13 +270,31 @@ mod tests {
         let (one, two) = (of.admit().unwrap(), of.admit().unwrap());
         assert_eq!(of.admit().unwrap_err().errno, Errno::EMFILE);
         let (first, second) = (one.id(), two.id());
-        two.end(Ok(Ended { count: 2, modrev: 1 }), true);
-        one.end(Ok(Ended { count: 1, modrev: 1 }), true);
+        two.end(Ok(Ended { count: 2, modrev: 1 }), Hears::WhoAsks);
+        one.end(Ok(Ended { count: 1, modrev: 1 }), Hears::WhoAsks);
         let three = of.admit().unwrap();
         assert!(of.find(second).is_none() && of.find(three.id()).is_some());
         assert!(matches!(of.find(first).unwrap().ended(), Some(Ok(Ended { count: 1, .. }))));
         of.forget(first);
         assert!(of.admit().is_ok());
+    }
+
+    #[test]
+    fn what_was_told_makes_way_before_what_is_still_to_be_asked_for() {
+        let of = OfConnection::new(3);
+        let all: Vec<_> = (0..3).map(|_| of.admit().unwrap()).collect();
+        let ids: Vec<_> = all.iter().map(Entry::id).collect();
+        for (entry, hears) in all.into_iter().zip([Hears::WhoAsks, Hears::HasBeenTold, Hears::HasBeenTold]) {
+            entry.end(Ok(Ended { count: 1, modrev: 1 }), hears);
+        }
+        let is_there = |ids: &[u32]| ids.iter().map(|id| of.find(*id).is_some()).collect::<Vec<_>>();
+        assert_eq!(is_there(&ids), [true; 3], "who did not hear it may ask");
+        of.forget(ids[1]);
+        let _new = [of.admit().unwrap(), of.admit().unwrap()];
+        assert_eq!(is_there(&ids), [true, false, false]);
+        let _last = of.admit().unwrap();
+        assert_eq!(is_there(&ids), [false; 3]);
+        assert!(of.admit().is_err());
     }
 
     #[test]

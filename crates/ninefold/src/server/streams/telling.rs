@@ -11,43 +11,38 @@ use tokio::io::AsyncWriteExt;
 
 use super::bare::Bare;
 use super::closing::Way;
+use super::kernel_lease::Pledge;
 use super::life::{Bounds, of_peer};
-use super::moving::{LOOK_FOR_ROOM, is_no_matter};
+use super::moving::{LOOK_FOR_ROOM, is_no_matter, or_asked_back};
 
 /// What is told, and how much of it was sent.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Debug)]
 pub(super) struct Telling {
-    /// The file's number at the end; 0 where nobody knows.
-    pub modrev: u64,
+    said: [u8; TOLD_BYTES],
     sent: usize,
 }
 
 impl Telling {
+    /// `modrev`: the file's number at the end; 0 where nobody knows.
     pub fn new(modrev: u64) -> Telling {
-        Telling { modrev, sent: 0 }
-    }
-
-    fn is_said(&self) -> bool {
-        self.sent == TOLD_BYTES
+        Telling { said: modrev.to_le_bytes(), sent: 0 }
     }
 
     /// Sends what the socket has room for.
-    pub fn send_now(&mut self, socket: BorrowedFd<'_>) -> io::Result<()> {
-        while !self.is_said() {
-            let rest = &self.modrev.to_le_bytes()[self.sent..];
-            self.sent += send(socket, rest, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?;
+    fn send_now(&mut self, socket: BorrowedFd<'_>) -> io::Result<()> {
+        while self.sent < TOLD_BYTES {
+            self.sent += send(socket, &self.said[self.sent..], SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?;
         }
         Ok(())
     }
 
-    /// Sends the rest. A way that is not given back is closed by a reset: its peer does not know the end.
-    pub async fn send(mut self, way: Way, bounds: &Bounds) -> Result<Way, Error> {
+    /// Sends all of it. A way that is not given back is closed by a reset: its peer does not know the end, or may have taken what changed on its way.
+    pub async fn send(mut self, way: Way, pledge: &mut Pledge, bounds: &Bounds) -> Result<Way, Error> {
         let mut bare = match way {
             Way::Bare(bare) => bare,
             Way::Stream(mut stream) => {
-                let bytes = self.modrev.to_le_bytes();
                 let say = async {
-                    stream.write_all(&bytes[self.sent..]).await?;
+                    stream.write_all(&self.said).await?;
                     stream.flush().await
                 };
                 bounds.wait(say).await?;
@@ -55,16 +50,21 @@ impl Telling {
             }
         };
         loop {
-            match self.send_now(bare.as_fd()) {
-                Ok(()) => return Ok(Way::Bare(bare)),
-                Err(error) if is_no_matter(&error) => {}
-                Err(error) => return Err(of_peer(&error)),
+            if pledge.is_asked_back() {
+                bare.send_rest();
+                bounds.unless_aborted(pledge.redeem(&bare)).await?;
             }
-            let socket = bare.watch().map_err(|error| of_peer(&error))?;
-            let told = bounds.wait(socket.room(LOOK_FOR_ROOM)).await?;
-            // It is ready no more where it has none after all.
-            let sent = socket.try_write(told, |socket| self.send_now(socket));
-            bare = Bare::Watched(socket);
+            let sent = match self.send_now(bare.as_fd()) {
+                Err(error) if is_no_matter(&error) => {
+                    let socket = bare.watch().map_err(|error| of_peer(&error))?;
+                    let told = bounds.wait(or_asked_back(pledge, socket.room(LOOK_FOR_ROOM))).await?;
+                    // It is ready no more where it has none after all.
+                    let sent = told.map(|told| socket.try_write(told, |socket| self.send_now(socket)));
+                    bare = Bare::Watched(socket);
+                    sent.unwrap_or(Err(error))
+                }
+                sent => sent,
+            };
             match sent {
                 Ok(()) => return Ok(Way::Bare(bare)),
                 Err(error) if is_no_matter(&error) => {}
@@ -76,15 +76,20 @@ impl Telling {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::OpenOptions;
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
+    use std::os::unix::fs::OpenOptionsExt;
+    use std::sync::Arc;
     use std::time::Duration;
 
     use ninefold_proto::Errno;
+    use tokio::time::timeout;
     use tokio_util::sync::CancellationToken;
 
+    use super::super::descriptor::{Descriptor, Plain};
     use super::*;
-    use crate::server::Server;
+    use crate::server::{Server, StreamLimits};
 
     /// A connection that has no room, and what lies in it.
     fn full() -> (TcpStream, TcpStream, usize) {
@@ -110,8 +115,9 @@ mod tests {
         let server = Server::builder().build();
         let bounds = Bounds::new(CancellationToken::new(), server);
         let (near, mut far, sent) = full();
-        let telling =
-            tokio::spawn(async move { Telling::new(7 << 40).send(Way::Bare(Bare::Unwatched(near)), &bounds).await });
+        let telling = tokio::spawn(async move {
+            Telling::new(7 << 40).send(Way::Bare(Bare::Unwatched(near)), &mut Pledge::default(), &bounds).await
+        });
         tokio::time::sleep(Duration::from_millis(20)).await;
         assert!(!telling.is_finished());
         let mut came = vec![0; sent + TOLD_BYTES];
@@ -128,8 +134,9 @@ mod tests {
             let abort = CancellationToken::new();
             let bounds = Bounds::new(abort.clone(), server.clone());
             let (near, far, _) = full();
-            let telling =
-                tokio::spawn(async move { Telling::new(7).send(Way::Bare(Bare::Unwatched(near)), &bounds).await });
+            let telling = tokio::spawn(async move {
+                Telling::new(7).send(Way::Bare(Bare::Unwatched(near)), &mut Pledge::default(), &bounds).await
+            });
             tokio::time::sleep(Duration::from_millis(20)).await;
             if is_aborted {
                 abort.cancel();
@@ -140,5 +147,32 @@ mod tests {
             let Err(error) = telling.await.unwrap() else { panic!("nobody was told") };
             assert_eq!(error.errno == Errno::ECANCELED, is_aborted, "{error}");
         }
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_room_lets_another_write_the_file_and_its_peer_take_nothing_of_that() {
+        let limits = StreamLimits { kernel_leases: true, all_ways_copy: true, ..StreamLimits::default() };
+        let server = Server::builder().streams(limits).build();
+        let bounds = Bounds::new(CancellationToken::new(), server.clone());
+        let path = tempfile::NamedTempFile::new_in("/dev/shm").unwrap().into_temp_path();
+        let file: Arc<dyn Descriptor> = Arc::new(Plain(std::fs::File::open(&path).unwrap()));
+        let (near, mut far, _) = full();
+        let way = Way::Bare(Bare::Unwatched(near));
+        way.close_by_reset();
+        let Way::Bare(bare) = &way else { unreachable!() };
+        let mut pledge = Pledge::default();
+        assert!(pledge.covers(&server, &file, bare).await);
+        let mut telling = Box::pin(Telling::new(7).send(way, &mut pledge, &bounds));
+        assert!(timeout(Duration::from_millis(20), telling.as_mut()).await.is_err());
+        let ask = || {
+            OpenOptions::new().write(true).custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed()).open(&path)
+        };
+        assert_eq!(ask().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        let ended = timeout(Duration::from_secs(30), telling).await.expect("it is not waited for long");
+        assert_eq!(ended.err().expect("it takes nothing").errno, Errno::ETIMEDOUT);
+        let reset = far.read_to_end(&mut Vec::new()).unwrap_err();
+        assert_eq!(reset.kind(), io::ErrorKind::ConnectionReset);
+        drop((pledge, file));
+        assert!(ask().is_ok());
     }
 }
