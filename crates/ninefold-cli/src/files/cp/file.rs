@@ -1,7 +1,7 @@
 //! One plain file, from its source to its destination.
 
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use ninefold::client::FileType;
@@ -28,6 +28,9 @@ const TAIL: u64 = 1 << 20;
 
 /// Ends of what is there that are compared, where it has gaps: one for each of 16 streams.
 const RUNS: usize = 16;
+
+/// How long a file that was changed while it was copied is left alone before it is copied as it is by then.
+const STILL: Duration = Duration::from_secs(1);
 
 /// What became of a file.
 pub enum Copied {
@@ -121,6 +124,8 @@ pub async fn copy(cx: &Cx<'_>, mut item: Item, slot: &Slot) -> Result<Copied, Tr
     let result = match result {
         // It is copied as it is by now. One that does not hold still is told, and so is one that has less: it may be about to be written anew.
         Err(failure) if matches!(failure.trouble.cause, Cause::Changed(_)) && !failure.in_place && !cx.strict => {
+            // Who changed it may be in the middle of that, and the kernel tells the time of a write at its beginning only.
+            tokio::time::sleep(STILL).await;
             // One that cannot be looked at any more changed, too.
             let now = content.facts().await.ok().filter(|now| now.size >= facts.size);
             match now {
