@@ -492,8 +492,8 @@ impl Beside {
     /// Bytes as they come, or the server's word that there will be none.
     async fn arrive(&mut self, buf: &mut impl BufMut) -> Result<usize, Error> {
         self.come_to_turn().await?;
-        let most = self.patience();
-        let mut patience = if self.telling.is_some() { most.min(IDLE + STALL) } else { most };
+        let most = if self.telling.is_some() { self.patience().min(IDLE + STALL) } else { self.patience() };
+        let mut patience = most;
         // With the last byte comes what is told behind it.
         let behind = if self.telling.is_some() { stream::TOLD_BYTES as u64 } else { 0 };
         let left = self.length.map(|length| length.saturating_sub(self.moved) + behind);
@@ -515,7 +515,7 @@ impl Beside {
                     self.ask().await?;
                     continue;
                 }
-                Err(_) => Err(Error::TimedOut(most.min(IDLE + STALL))),
+                Err(_) => Err(Error::TimedOut(most)),
                 Ok(Err(e)) => Err(of_the_way(e)),
                 Ok(Ok(Ok(bytes))) => Ok(bytes),
                 Ok(Ok(Err(e))) => Err(self.broke(e).await),
