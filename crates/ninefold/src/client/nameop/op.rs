@@ -600,7 +600,7 @@ pub(crate) struct ReadPromised {
 /// no more than such a file has, and four and more of them hardly fewer, so that few pieces follow.
 fn granted_bytes(streams: usize) -> u64 {
     let all = stream::LONG / streams.max(1) as u64;
-    (all / stream::LAST_UNIT * stream::LAST_UNIT).clamp(1 << 20, 4 << 20)
+    (all / stream::LAST_UNIT * stream::LAST_UNIT).clamp(1 << 20, 15 << 18)
 }
 
 impl Default for BeginRead {
@@ -760,11 +760,11 @@ mod tests {
         for streams in 2..=AT_ONCE {
             let bytes = granted_bytes(streams);
             assert!(
-                (1 << 20..=4 << 20).contains(&bytes) && bytes * streams as u64 <= stream::LONG,
+                (1 << 20..=15 << 18).contains(&bytes) && bytes * streams as u64 <= stream::LONG,
                 "{streams}: {bytes}"
             );
             assert!(bytes.is_multiple_of(stream::LAST_UNIT), "{streams}: {bytes}");
         }
-        assert_eq!([4, 8, 16].map(granted_bytes), [4 << 20, 2 << 20, 1 << 20]);
+        assert_eq!([4, 8, 16].map(granted_bytes), [15 << 18, 2 << 20, 1 << 20]);
     }
 }

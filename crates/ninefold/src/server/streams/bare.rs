@@ -65,7 +65,7 @@ impl Bare {
     }
 
     /// The socket, where it is one of TCP.
-    fn tcp(&self) -> Option<BorrowedFd<'_>> {
+    pub fn tcp(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Bare::Watched(socket) => match &**socket {
                 Socket::Tcp(tcp) => Some(tcp.as_fd()),

@@ -31,7 +31,7 @@ const COMES: usize = 4096;
 const SOME: usize = 64 * 1024;
 
 /// Time between two looks whether a pledge is still needed.
-pub(super) const MOMENT: Duration = Duration::from_secs(1);
+const MOMENT: Duration = Duration::from_secs(1);
 
 /// What carries the bytes of a stream.
 pub(super) enum Way {
@@ -137,7 +137,7 @@ impl Way {
 /// Ends a connection on which nothing more is sent. With a pledge it is closed by an end when its peer has taken all, for which it is waited as long as that takes some of it in
 /// `longest`, and else reset; `hurry` tells how long at most from then on. Without one see [`let_have`].
 pub(super) async fn let_end(
-    stream: Stream,
+    stream: &mut Stream,
     pledge: &mut Pledge,
     step: Duration,
     longest: Duration,
@@ -151,12 +151,12 @@ pub(super) async fn let_end(
 
 /// Takes what comes until the peer has ended its direction too: a socket that is closed while something lies in it unread is reset, and the peer loses what it has not taken
 /// yet. So that is waited for while the peer takes some of it in each `step`, `longest` in all, and not behind `hurry`.
-async fn let_have(mut stream: Stream, step: Duration, longest: Duration, hurry: impl Future<Output = Duration>) {
-    by_end(&stream);
-    let ends = tcp_of(&stream).and_then(|tcp| Some((tcp.local_addr().ok()?, tcp.peer_addr().ok()?)));
+async fn let_have(stream: &mut Stream, step: Duration, longest: Duration, hurry: impl Future<Output = Duration>) {
+    by_end(stream);
+    let ends = tcp_of(stream).and_then(|tcp| Some((tcp.local_addr().ok()?, tcp.peer_addr().ok()?)));
     let ended = async {
         stream.shutdown().await?;
-        tokio::io::copy(&mut (&mut stream).take(UNREAD), &mut tokio::io::sink()).await
+        tokio::io::copy(&mut (&mut *stream).take(UNREAD), &mut tokio::io::sink()).await
     };
     let taken = async {
         let (began, mut least) = (Instant::now(), u64::MAX);
@@ -180,7 +180,7 @@ async fn let_have(mut stream: Stream, step: Duration, longest: Duration, hurry: 
 
 /// The same of a connection whose peer must have taken all before it is closed, or be reset.
 async fn let_redeem(
-    mut stream: Stream,
+    stream: &mut Stream,
     pledge: &mut Pledge,
     step: Duration,
     longest: Duration,
@@ -197,7 +197,7 @@ async fn let_redeem(
     let (mut began, mut enough) = (Instant::now(), usize::MAX);
     let (mut came, mut unread, mut is_open) = (vec![0; COMES], UNREAD, true);
     loop {
-        let Some(tcp) = tcp_of(&stream) else { return };
+        let Some(tcp) = tcp_of(stream) else { return };
         pledge.end_if_taken(tcp);
         // What fails leaves it to be reset.
         let redeemed = match patience {
@@ -239,11 +239,11 @@ async fn let_redeem(
     }
     match patience.is_none() && is_open {
         true => let_have(stream, step, longest, hurry).await,
-        false => by_end(&stream),
+        false => by_end(stream),
     }
 }
 
-fn tcp_of(stream: &Stream) -> Option<&TcpStream> {
+pub(super) fn tcp_of(stream: &Stream) -> Option<&TcpStream> {
     match stream {
         Stream::Tcp(socket) => Some(socket),
         Stream::Tls(sealed) => sealed.tcp(),

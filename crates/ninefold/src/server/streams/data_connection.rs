@@ -10,10 +10,11 @@ use ninefold_proto::{Errno, Error};
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 
-use super::closing::{MOMENT, Way};
+use super::closing::Way;
 use super::greeting::{Ear, Heard, Opening, Waits, claim, hear};
 use super::kernel_lease::Pledge;
 use super::life::{Life, Next, aborted, of_peer};
+use super::origin::Origin;
 use super::places::Place;
 use super::port::Port;
 use super::{StreamLimits, closing};
@@ -25,6 +26,9 @@ use crate::transport::{Peer, Stream};
 /// both together no longer than a service has to end.
 const FAREWELL: Duration = Duration::from_millis(500);
 const PARTING: Duration = Duration::from_secs(5);
+
+/// How often it is looked whether a peer has taken what is sent under a pledge, by who waits for something else of it. Who wants the file meanwhile asks for it.
+const LOOK: Duration = Duration::from_secs(5);
 
 /// A peer that takes nothing for so long, of what lies in a socket, is not waited for.
 const STEP: Duration = Duration::from_secs(1);
@@ -88,11 +92,11 @@ async fn carry_while(
             },
             Next::Parts(stream) => {
                 let waits = Waits::begin(server, peer, alarm.map(|alarm| &**alarm));
-                end(server, stream, &mut pledge, waits).await;
+                end(server, stream, &mut pledge, peer, waits).await;
                 return None;
             }
             Next::IsTaken(stream, place) => {
-                let_take(server, stream, &mut pledge, place).await;
+                let_take(server, stream, &mut pledge, peer, place).await;
                 return None;
             }
             Next::Gone => return None,
@@ -120,7 +124,7 @@ async fn next(
         Some(heard) => (heard, way),
         None => {
             way.pause(pledge);
-            if is_at_its_end && can_be_left(&way, pledge) {
+            if is_at_its_end && can_be_left(server, &way, pledge, peer) {
                 return None;
             }
             let deadline = Instant::now() + idle;
@@ -150,7 +154,7 @@ async fn next(
             }
         }
         Heard::Session(bytes) if bytes.is_empty() => {
-            if can_be_left(&way, pledge) {
+            if can_be_left(server, &way, pledge, peer) {
                 return None;
             }
         }
@@ -168,15 +172,16 @@ async fn next(
     }
     end_if_taken(&way, pledge);
     way.pause(pledge);
-    end(server, way.into_stream().ok()?, pledge, waits).await;
+    end(server, way.into_stream().ok()?, pledge, peer, waits).await;
     None
 }
 
 /// Whether nothing more is to be done for a connection that is paused.
-fn can_be_left(way: &Way, pledge: &mut Pledge) -> bool {
+fn can_be_left(server: &Server, way: &Way, pledge: &mut Pledge, peer: &Peer) -> bool {
     if !way.can_be_left() {
         return false;
     }
+    has_sent(server, peer, way.unwatched());
     if pledge.is_held() {
         end_if_taken(way, pledge);
         if pledge.is_held() {
@@ -185,6 +190,13 @@ fn can_be_left(way: &Way, pledge: &mut Pledge) -> bool {
         way.close_by_end();
     }
     true
+}
+
+/// The peer has taken what it had to, or is about to: how fast that was is known to the connections that it has next.
+fn has_sent(server: &Server, peer: &Peer, tcp: Option<&impl AsFd>) {
+    if let Some(tcp) = tcp {
+        server.streams.rates.has_sent(Origin::of(peer), tcp.as_fd());
+    }
 }
 
 fn end_if_taken(way: &Way, pledge: &mut Pledge) {
@@ -207,7 +219,7 @@ async fn redeeming<T>(
         tokio::select! {
             biased;
             came = &mut waits => return Some(came),
-            _ = until(alarm, Instant::now() + MOMENT, pledge.asked_back()) => {}
+            _ = until(alarm, Instant::now() + LOOK, pledge.asked_back()) => {}
         }
         match &outlet {
             Some(outlet) => pledge.end_if_taken(outlet),
@@ -231,19 +243,22 @@ async fn redeeming<T>(
 /// Parts with a data connection whose last stream went well, and in which tokens of others may lie. It is closed by an end, when its peer has taken
 /// all, or takes none of it for as long as one may say nothing, or takes as long as on a stream on which nothing moves. Until then it has a place among
 /// those that say nothing, and makes way as they do.
-async fn end(server: &Server, stream: Stream, pledge: &mut Pledge, waits: Waits<'_>) {
+async fn end(server: &Server, mut stream: Stream, pledge: &mut Pledge, peer: &Peer, waits: Waits<'_>) {
     let hurry = async {
         tokio::select! {
             () = waits.evicted.cancelled() => Duration::ZERO,
             patience = drained(server) => patience,
         }
     };
-    closing::let_end(stream, pledge, server.limits.handshake, server.streams.limits.idle, hurry).await;
+    closing::let_end(&mut stream, pledge, server.limits.handshake, server.streams.limits.idle, hurry).await;
+    has_sent(server, peer, closing::tcp_of(&stream));
 }
 
 /// The end of a connection behind its only stream: that one's place is free when the peer has taken it, or takes nothing. With a pledge that is as long as on a stream on which nothing moves.
-async fn let_take(server: &Server, stream: Stream, pledge: &mut Pledge, place: Place) {
-    closing::let_end(stream, pledge, STEP, server.streams.limits.idle, drained(server)).await;
+async fn let_take(server: &Server, mut stream: Stream, pledge: &mut Pledge, peer: &Peer, place: Place) {
+    closing::let_end(&mut stream, pledge, STEP, server.streams.limits.idle, drained(server)).await;
+    has_sent(server, peer, closing::tcp_of(&stream));
+    drop(stream);
     drop(place);
 }
 

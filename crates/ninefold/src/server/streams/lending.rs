@@ -33,13 +33,13 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::calls::round_trip;
 use super::copied::Copied;
 use super::descriptor::Descriptor;
 use super::kernel_lease::KernelLease;
 use super::life::{Bounds, of_peer};
 use super::moving::{Copies, Lent, SENT, TURN, cannot_move, is_cached, is_no_matter, send_some, tail_of};
 use super::returns::Returns;
+use super::send_buffer::Leaves;
 
 /// Bytes that are worth handing a socket over and back: some milliseconds of a fast link.
 pub(super) const LEAST: u64 = 256 * 1024;
@@ -62,9 +62,11 @@ const SHORT: Duration = Duration::from_millis(20);
 /// A thread whose turn takes so long is held up.
 const HELD_UP: Duration = Duration::from_millis(50);
 
-/// The end of what was sent is told within such a part of a round trip, and no more than so much, as the peer hardly has all of it before; at once where that is less than
-/// the kernel tells apart (epoll_wait(2)). Later where the thread is held up meanwhile, until somebody asks for a thread, or looks what moves.
+/// The end of what was sent is told within such a part of a round trip, as the peer hardly has all of it before, or of the time that it still takes to leave the socket, as nothing
+/// that is sent behind it leaves before; and no more than so much; at once where that is less than the kernel tells apart (epoll_wait(2)). Later where the thread is held up
+/// meanwhile, until somebody asks for a thread, or looks what moves.
 const OF_TRIP: u32 = 4;
+const OF_REST: u32 = 2;
 const MOMENTS: std::ops::RangeInclusive<Duration> = Duration::from_millis(2)..=Duration::from_millis(20);
 
 /// Turns one behind another in which a socket that says that it has room takes nothing, behind which somebody else is to find out why.
@@ -514,20 +516,24 @@ impl Job {
         }
     }
 
-    /// How long who waits for it need not hear of its end, by what a round trip to its peer takes: not at all where anything is to be done by then. An error is
-    /// the connection's.
-    fn patience(&self, trip: impl FnOnce(BorrowedFd<'_>) -> io::Result<Duration>) -> Result<Duration, Error> {
+    /// How long who waits for it need not hear of its end, by what a round trip to its peer takes and how long the rest of it needs to leave: not at all where anything is to be
+    /// done by then. An error is the connection's.
+    fn patience(&self, leaves: impl FnOnce(BorrowedFd<'_>) -> io::Result<Leaves>) -> Result<Duration, Error> {
         let is_over = self.lent.at == self.end && !self.lent.is_held_up && !self.is_asked_back();
         if !is_over || !self.is_handed_out {
             return Ok(Duration::ZERO);
         }
-        match recv(&self.socket, &mut [0; 1], RecvFlags::DONTWAIT | RecvFlags::PEEK) {
-            Err(Os::AGAIN | Os::INTR) => {}
-            // Another stream's token, or the peer's end.
-            Ok(_) => return Ok(Duration::ZERO),
+        let goes_on = match recv(&self.socket, &mut [0; 1], RecvFlags::DONTWAIT | RecvFlags::PEEK) {
+            Err(Os::AGAIN | Os::INTR) => false,
+            // Its peer has ended it.
+            Ok((0, _)) => return Ok(Duration::ZERO),
+            // Another stream's token.
+            Ok(_) => true,
             Err(error) => return Err(of_peer(&error.into())),
-        }
-        let moment = trip(self.socket.as_fd()).map_or(Duration::ZERO, |trip| trip / OF_TRIP);
+        };
+        let moment = leaves(self.socket.as_fd()).map_or(Duration::ZERO, |Leaves { trip, rest }| {
+            (rest / OF_REST).max(if goes_on { Duration::ZERO } else { trip / OF_TRIP })
+        });
         if moment < *MOMENTS.start() {
             return Ok(Duration::ZERO);
         }
@@ -537,7 +543,7 @@ impl Job {
     }
 
     fn end(self, untold: &mut Untold<'_>, result: Result<(), Error>) {
-        let (result, patience) = match result.and_then(|()| self.patience(round_trip)) {
+        let (result, patience) = match result.and_then(|()| self.patience(Leaves::of)) {
             Ok(patience) => (Ok(()), patience),
             Err(error) => (Err(error), Duration::ZERO),
         };
@@ -671,9 +677,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_end_can_wait_for_a_part_of_a_round_trip_where_nothing_is_to_be_done() {
-        let far = |ms| move |_: BorrowedFd<'_>| Ok(Duration::from_millis(ms));
+    async fn an_end_can_wait_for_a_part_of_a_round_trip_or_of_what_is_left_where_nothing_is_to_be_done() {
         let millis = Duration::from_millis;
+        let leaves = |trip, rest| move |_: BorrowedFd<'_>| Ok(Leaves { trip: millis(trip), rest: millis(rest) });
+        let far = |ms| leaves(ms, 0);
         let (lenders, file) = (Lenders::default(), file());
         let job = async |at, is_handed_out| {
             let (socket, far) = pair().await;
@@ -705,6 +712,9 @@ mod tests {
         for (trip, patience) in [(0, 0), (7, 0), (8, 2), (40, 10), (80, 20), (500, 20)] {
             assert_eq!(over.patience(far(trip)).unwrap(), millis(patience), "{trip}");
         }
+        for (rest, patience) in [(3, 2), (4, 2), (30, 15), (900, 20)] {
+            assert_eq!(over.patience(leaves(8, rest)).unwrap(), millis(patience), "{rest}");
+        }
         assert_eq!(over.patience(|_| Err(Os::INVAL.into())).unwrap(), Duration::ZERO);
         // It is short of its end, or nobody hands it out, or it took long.
         assert_eq!(job(9, true).await.0.patience(far(40)).unwrap(), Duration::ZERO);
@@ -712,12 +722,13 @@ mod tests {
         let (mut slow, _peer) = job(10, true).await;
         slow.lent.is_held_up = true;
         assert_eq!(slow.patience(far(40)).unwrap(), Duration::ZERO);
-        // Another stream's token has come, or the peer's end, or a reset.
+        // Another stream's token has come, which waits for what is before it only, or the peer's end, or a reset.
         peer.write_all(b"t").await.unwrap();
         until(|| over.patience(far(40)).unwrap().is_zero()).await;
+        assert_eq!(over.patience(leaves(40, 30)).unwrap(), millis(15));
         let (ended, peer) = job(10, true).await;
         drop(peer);
-        until(|| ended.patience(far(40)).unwrap().is_zero()).await;
+        until(|| ended.patience(leaves(40, 30)).unwrap().is_zero()).await;
         let (reset, peer) = job(10, true).await;
         let peer = peer.into_std().unwrap();
         rustix::net::sockopt::set_socket_linger(&peer, Some(Duration::ZERO)).unwrap();

@@ -19,6 +19,7 @@ use super::descriptor::{self, Descriptor};
 use super::kernel_lease::{Pledge, WORTH, may_be_leased};
 use super::lending::{self, Lenders};
 use super::moving::{self, Copies};
+use super::origin::Origin;
 use super::pace::Pace;
 use super::places::Place;
 use super::table::{Ended, Entry, Hears, Hold};
@@ -350,6 +351,10 @@ impl Life {
                             let is_worth_it = copies != Copies::None && may_be_leased(&server, &*file) && is_long();
                             let is_covered = is_worth_it && pledge.covers(&server, &file, &bare).await;
                             let how = (copies, is_covered);
+                            if let Some(tcp) = bare.tcp().filter(|_| copies != Copies::End || is_covered) {
+                                let comes = length.unwrap_or_else(|| left_of(&*file, offset));
+                                server.streams.rates.make_room(Origin::of(&peer), tcp, comes);
+                            }
                             let (bare, sent) =
                                 moving::to_peer(&file, bare, offset, length, how, pledge, &bounds).await?;
                             is_kept = is_covered && pledge.is_held();
@@ -495,6 +500,9 @@ impl Life {
             Err(error) => Err(error),
         };
         server.streams.count_end(&peer, end.as_ref().err());
+        if read && end.is_err() {
+            server.streams.rates.has_failed(Origin::of(&peer));
+        }
         drop(place);
         entry.end(end, hears);
         next
