@@ -10,6 +10,7 @@ mod kernel_leases;
 mod limits;
 mod namespace;
 mod old;
+mod send_buffer;
 mod shares;
 mod slow;
 mod tls;

@@ -195,7 +195,7 @@ fn can_be_left(server: &Server, way: &Way, pledge: &mut Pledge, peer: &Peer) -> 
 /// The peer has taken what it had to, or is about to: how fast that was is known to the connections that it has next.
 fn has_sent(server: &Server, peer: &Peer, tcp: Option<&impl AsFd>) {
     if let Some(tcp) = tcp {
-        server.streams.rates.has_sent(Origin::of(peer), tcp.as_fd());
+        server.streams.send_buffers.has_sent(Origin::of(peer), tcp.as_fd());
     }
 }
 

@@ -31,6 +31,7 @@ use tracing::debug;
 use super::bare::{Bare, ends, untaken};
 use super::calls::command;
 use super::descriptor::Descriptor;
+use super::send_buffer::Room;
 use crate::server::Server;
 use crate::server::ways::Ways;
 
@@ -300,39 +301,42 @@ async fn listen(mut asks: Signal, to: Listens) {
 }
 
 /// What a connection must keep until its peer has taken all that lies in it: a lease of a file whose pages do. Until then it is closed by a reset
-/// ([`closing`](super::closing)), so that nobody takes for whole what may have changed on its way.
+/// ([`closing`](super::closing)), so that nobody takes for whole what may have changed on its way. And until it is closed what it has of the room that all share.
 #[derive(Debug, Default)]
-pub(super) struct Pledge(Option<Arc<KernelLease>>);
+pub(super) struct Pledge {
+    lease: Option<Arc<KernelLease>>,
+    pub room: Room,
+}
 
 impl Pledge {
     pub fn is_held(&self) -> bool {
-        self.0.is_some()
+        self.lease.is_some()
     }
 
     /// For who sends pages meanwhile.
     pub fn lease(&self) -> Option<Arc<KernelLease>> {
-        self.0.clone()
+        self.lease.clone()
     }
 
     /// Whether what is sent of this file, which [may be leased](may_be_leased), is kept from change: by the pledge that there is, or a new one.
     pub async fn covers(&mut self, server: &Arc<Server>, file: &Arc<dyn Descriptor>, bare: &Bare) -> bool {
         self.end_if_taken(bare);
-        match &self.0 {
+        match &self.lease {
             Some(lease) => lease.is_of(&**file) && !lease.is_asked_back(),
             None => {
-                self.0 = KernelLease::take(server, file, bare).await;
+                self.lease = KernelLease::take(server, file, bare).await;
                 self.is_held()
             }
         }
     }
 
     pub fn is_asked_back(&self) -> bool {
-        self.0.as_ref().is_some_and(|lease| lease.is_asked_back())
+        self.lease.as_ref().is_some_and(|lease| lease.is_asked_back())
     }
 
     /// Waits until somebody wants to change the file; for ever where there is no pledge.
     pub async fn asked_back(&self) {
-        match &self.0 {
+        match &self.lease {
             Some(lease) => lease.asked_back.cancelled().await,
             None => std::future::pending().await,
         }
@@ -340,8 +344,8 @@ impl Pledge {
 
     /// It is over where the peer has taken all, in time.
     pub fn end_if_taken(&mut self, outlet: &impl AsFd) {
-        if self.0.as_ref().is_some_and(|lease| !lease.is_overdue()) && untaken(outlet.as_fd()) == Some(0) {
-            self.0 = None;
+        if self.lease.as_ref().is_some_and(|lease| !lease.is_overdue()) && untaken(outlet.as_fd()) == Some(0) {
+            self.lease = None;
         }
     }
 
@@ -360,7 +364,7 @@ impl Pledge {
 
     /// It is over: its connection is closed, by a reset.
     pub fn end(&mut self) {
-        self.0 = None;
+        self.lease = None;
     }
 
     /// Waits until the peer has taken all; then it is over. An error where who asked for the lease would wait for too long: the connection is to be reset.
@@ -370,7 +374,7 @@ impl Pledge {
 
     /// The same, where nobody may have asked for it, for no longer than `longest`.
     pub async fn redeem_within(&mut self, longest: Duration, outlet: &impl AsFd) -> Result<(), Error> {
-        let Some(lease) = &self.0 else { return Ok(()) };
+        let Some(lease) = &self.lease else { return Ok(()) };
         let (outlet, longest) = (outlet.as_fd(), Instant::now() + longest);
         // However many such waits there were since it was asked for.
         let until = lease.asked_at.get().map_or(longest, |&asked| longest.min(asked + PATIENCE));
@@ -386,7 +390,7 @@ impl Pledge {
                 "another program waits to write the file, and the peer has not taken what was sent of it",
             ));
         }
-        self.0 = None;
+        self.lease = None;
         Ok(())
     }
 }

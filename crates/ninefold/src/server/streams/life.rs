@@ -353,7 +353,7 @@ impl Life {
                             let how = (copies, is_covered);
                             if let Some(tcp) = bare.tcp().filter(|_| copies != Copies::End || is_covered) {
                                 let comes = length.unwrap_or_else(|| left_of(&*file, offset));
-                                server.streams.rates.make_room(Origin::of(&peer), tcp, comes);
+                                server.streams.send_buffers.make_room(Origin::of(&peer), tcp, comes, &mut pledge.room);
                             }
                             let (bare, sent) =
                                 moving::to_peer(&file, bare, offset, length, how, pledge, &bounds).await?;
@@ -501,7 +501,7 @@ impl Life {
         };
         server.streams.count_end(&peer, end.as_ref().err());
         if read && end.is_err() {
-            server.streams.rates.has_failed(Origin::of(&peer));
+            server.streams.send_buffers.has_failed(Origin::of(&peer));
         }
         drop(place);
         entry.end(end, hears);

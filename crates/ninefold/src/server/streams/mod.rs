@@ -61,7 +61,7 @@ use self::kernel_lease::KernelLeases;
 use self::lending::Lenders;
 use self::life::{Life, Moves};
 use self::places::{Place, Places};
-use self::send_buffer::Rates;
+use self::send_buffer::SendBuffers;
 use self::tokens::Tokens;
 use super::dispatch::{Handle, outlive, survive};
 use super::throttle::Throttle;
@@ -144,7 +144,7 @@ pub(super) struct Streams {
     lenders: Lenders,
     ways: Arc<Ways>,
     kernel_leases: KernelLeases,
-    rates: Rates,
+    send_buffers: SendBuffers,
     opened: AtomicU64,
     completed: AtomicU64,
     failed: AtomicU64,
@@ -167,7 +167,7 @@ impl Streams {
             lenders: Lenders::default(),
             kernel_leases: KernelLeases::new(ways.clone()),
             ways,
-            rates: Rates::default(),
+            send_buffers: SendBuffers::default(),
             opened: AtomicU64::new(0),
             completed: AtomicU64::new(0),
             failed: AtomicU64::new(0),
