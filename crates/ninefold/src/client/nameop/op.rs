@@ -596,11 +596,14 @@ pub(crate) struct ReadPromised {
     again: Option<Promise<Metadata>>,
 }
 
-/// Bytes of each of so many streams that are asked for before anybody knows how long the file is, if it is a long one: at least what takes a connection six round trips. Together
-/// no more than such a file has, and four and more of them hardly fewer, so that few pieces follow.
+/// Bytes of the shortest and the longest stream that is asked for before anybody knows how long the file is, if it is a long one: what takes a connection six round trips, and what a
+/// connection of Linux takes at once at most (4 MiB with the kernel's own records).
+const GRANTED: std::ops::RangeInclusive<u64> = 1 << 20..=15 << 18;
+
+/// Bytes of each of so many of them. Together no more than a long file has, and five and more of them hardly fewer, so that few pieces follow.
 fn granted_bytes(streams: usize) -> u64 {
     let all = stream::LONG / streams.max(1) as u64;
-    (all / stream::LAST_UNIT * stream::LAST_UNIT).clamp(1 << 20, 15 << 18)
+    (all / stream::LAST_UNIT * stream::LAST_UNIT).clamp(*GRANTED.start(), *GRANTED.end())
 }
 
 impl Default for BeginRead {
@@ -759,10 +762,7 @@ mod tests {
     fn what_is_asked_for_with_an_open_every_long_file_has() {
         for streams in 2..=AT_ONCE {
             let bytes = granted_bytes(streams);
-            assert!(
-                (1 << 20..=15 << 18).contains(&bytes) && bytes * streams as u64 <= stream::LONG,
-                "{streams}: {bytes}"
-            );
+            assert!(GRANTED.contains(&bytes) && bytes * streams as u64 <= stream::LONG, "{streams}: {bytes}");
             assert!(bytes.is_multiple_of(stream::LAST_UNIT), "{streams}: {bytes}");
         }
         assert_eq!([4, 8, 16].map(granted_bytes), [15 << 18, 2 << 20, 1 << 20]);

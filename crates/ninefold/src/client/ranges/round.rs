@@ -15,8 +15,8 @@ const PART: f64 = 0.75;
 const SHORT: u64 = 8;
 
 /// The same of the first round: of what takes so few round trips the connections still grow alike. 200 MB at 150 ms came in the same time by one round as by two, for a twentieth
-/// less of the server's.
-const SHORT_AT_FIRST: u64 = 10;
+/// less of the server's; 50 MB at 15 ms and 100 MB at 50 ms with 18 as with 10, for a sixth less.
+const SHORT_AT_FIRST: u64 = 18;
 
 /// Of a long file one byte in so many is copied at most, or so many bytes where that is more: a copy costs the server some three times what a page does, so that it spends a twentieth of its
 /// time on them. Where fewer are copied than come while the file is looked at, the end of that is waited for: of 200 MB at 150 ms each megabyte that was not copied took 8 ms

@@ -27,16 +27,32 @@ pub(super) fn unacknowledged(tcp: BorrowedFd<'_>) -> io::Result<usize> {
 pub(super) struct Pace {
     /// What a round trip takes, smoothed.
     pub trip: Duration,
-    /// Bytes a second that it sends: those that it may have on the way, in each round trip.
+    /// Bytes that may be on the way.
+    pub window: u64,
+    /// Bytes a second that its peer has taken lately; 0 where that is not known.
     pub rate: u64,
+    /// Bytes that its peer has taken.
+    pub taken: u64,
 }
 
-/// How fast a TCP connection is (tcp(7), TCP_INFO).
+/// How fast a TCP connection is (tcp(7), TCP_INFO). What an older kernel does not tell is 0.
 pub(super) fn pace(tcp: BorrowedFd<'_>) -> io::Result<Pace> {
-    let info = info(tcp)?;
-    let window = u64::from(info.tcpi_snd_cwnd) * u64::from(info.tcpi_snd_mss);
-    let rate = window.saturating_mul(1_000_000) / u64::from(info.tcpi_rtt).max(1);
-    Ok(Pace { trip: Duration::from_micros(info.tcpi_rtt.into()), rate })
+    let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
+    let mut size = size_of_val(&info) as libc::socklen_t;
+    let (fd, to) = (tcp.as_raw_fd(), info.as_mut_ptr().cast());
+    // SAFETY: the descriptor is open, and the kernel writes no more than `size` bytes.
+    let result = unsafe { libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, to, &raw mut size) };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it has numbers only, of which all bytes are set, if to 0.
+    let info = unsafe { info.assume_init() };
+    Ok(Pace {
+        trip: Duration::from_micros(info.tcpi_rtt.into()),
+        window: u64::from(info.tcpi_snd_cwnd) * u64::from(info.tcpi_snd_mss),
+        rate: info.tcpi_delivery_rate,
+        taken: info.tcpi_bytes_acked,
+    })
 }
 
 /// Bytes that lie in a TCP connection and have not left it for the first time (linux/sockios.h).
@@ -48,45 +64,34 @@ pub(super) fn unsent(tcp: BorrowedFd<'_>) -> io::Result<u64> {
     if result < 0 { Err(io::Error::last_os_error()) } else { u64::try_from(bytes).map_err(io::Error::other) }
 }
 
-fn info(tcp: BorrowedFd<'_>) -> io::Result<libc::tcp_info> {
-    let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
-    let mut size = size_of_val(&info) as libc::socklen_t;
-    let (fd, to) = (tcp.as_raw_fd(), info.as_mut_ptr().cast());
-    // SAFETY: the descriptor is open, and the kernel writes no more than `size` bytes.
-    let result = unsafe { libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, to, &raw mut size) };
-    if result < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: it has numbers only, of which all bytes are set, if to 0.
-    Ok(unsafe { info.assume_init() })
-}
-
-/// Whether the kernel leaves a socket's buffers as they were set (asm-generic/socket.h); since Linux 5.14.
+/// Which of a socket's buffers the kernel leaves as they were set (asm-generic/socket.h); since Linux 5.14.
 const SO_BUF_LOCK: libc::c_int = 72;
 
-/// The kernel makes a socket's buffers larger or smaller again as it thinks fit, from what they were set to on.
-pub(super) fn let_buffers_grow(socket: BorrowedFd<'_>) -> io::Result<()> {
-    let neither: libc::c_int = 0;
-    let (fd, from) = (socket.as_raw_fd(), (&raw const neither).cast());
-    let size = size_of_val(&neither) as libc::socklen_t;
+/// Of SO_BUF_LOCK: what is to be sent.
+pub(super) const SEND: libc::c_int = 1;
+
+/// Which of a socket's buffers somebody has set; the kernel makes the others larger or smaller as it thinks fit.
+pub(super) fn buffer_lock(socket: BorrowedFd<'_>) -> io::Result<libc::c_int> {
+    let mut locked: libc::c_int = 0;
+    let mut size = size_of_val(&locked) as libc::socklen_t;
+    let (fd, to) = (socket.as_raw_fd(), (&raw mut locked).cast());
+    // SAFETY: the descriptor is open, and the kernel writes an int where one is.
+    let result = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, SO_BUF_LOCK, to, &raw mut size) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(locked) }
+}
+
+/// Only those are left as they were set.
+pub(super) fn set_buffer_lock(socket: BorrowedFd<'_>, locked: libc::c_int) -> io::Result<()> {
+    let (fd, from) = (socket.as_raw_fd(), (&raw const locked).cast());
+    let size = size_of_val(&locked) as libc::socklen_t;
     // SAFETY: the descriptor is open, and the kernel reads an int where one is.
     let result = unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, SO_BUF_LOCK, from, size) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 #[cfg(test)]
-pub(super) fn is_send_buffer_locked(socket: BorrowedFd<'_>) -> io::Result<bool> {
-    let mut locked: libc::c_int = 0;
-    let mut size = size_of_val(&locked) as libc::socklen_t;
-    let (fd, to) = (socket.as_raw_fd(), (&raw mut locked).cast());
-    // SAFETY: the descriptor is open, and the kernel writes an int where one is.
-    let result = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, SO_BUF_LOCK, to, &raw mut size) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(locked & 1 != 0) }
-}
-
-#[cfg(test)]
 mod tests {
-    use std::io::Write;
+    use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
     use std::os::fd::AsFd;
 
@@ -95,12 +100,35 @@ mod tests {
     #[test]
     fn the_pace_is_told_of_a_connection_and_of_nothing_else() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let Pace { trip, rate } = pace(near.as_fd()).unwrap();
-        assert!(!trip.is_zero() && trip < Duration::from_secs(10), "{trip:?}");
-        // Ten segments of 536 bytes at least (RFC 6928, RFC 9293).
-        assert!(rate >= 5360 / 10, "{rate}");
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut far, _) = listener.accept().unwrap();
+        let begun = pace(near.as_fd()).unwrap();
+        assert!(!begun.trip.is_zero() && begun.trip < Duration::from_secs(10), "{begun:?}");
+        // Ten segments of 536 bytes at least (RFC 6928, RFC 9293); what was acknowledged so far is the connection's beginning.
+        assert!(begun.window >= 5360 && begun.taken <= 1, "{begun:?}");
+        near.write_all(&[1; 100_000]).unwrap();
+        far.read_exact(&mut [0; 100_000]).unwrap();
+        // What is acknowledged is known here soon.
+        let looks = std::iter::repeat_with(|| {
+            std::thread::sleep(Duration::from_millis(1));
+            pace(near.as_fd()).unwrap()
+        });
+        let taken = looks.take(10_000).find(|pace| pace.taken >= 100_000).expect("the acknowledgement");
+        assert!(taken.rate > 0 && taken.taken <= 100_001, "{taken:?}");
         assert!(pace(std::io::stdin().as_fd()).is_err() && unsent(std::io::stdin().as_fd()).is_err());
+    }
+
+    #[test]
+    fn a_buffer_that_was_set_is_left_so_until_it_is_said_not_to_be() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        assert_eq!(buffer_lock(near.as_fd()).unwrap(), 0);
+        rustix::net::sockopt::set_socket_send_buffer_size(&near, 65536).unwrap();
+        rustix::net::sockopt::set_socket_recv_buffer_size(&near, 65536).unwrap();
+        assert_eq!(buffer_lock(near.as_fd()).unwrap(), SEND | 2);
+        set_buffer_lock(near.as_fd(), 2).unwrap();
+        assert_eq!(buffer_lock(near.as_fd()).unwrap(), 2);
+        assert!(buffer_lock(rustix::stdio::stdin()).is_err() && set_buffer_lock(rustix::stdio::stdin(), 0).is_err());
     }
 
     #[test]

@@ -243,6 +243,40 @@ async fn let_redeem(
     }
 }
 
+/// Behind [`let_end`], of a connection that was given [room](super::send_buffer): its peer is to have taken most of what lies in it before others get that. One that takes nothing of it in a
+/// `step`, or not all in `longest`, or has to make way, has it closed by a reset. Behind `drains` nobody waits.
+pub(super) async fn let_leave(
+    tcp: Option<&TcpStream>,
+    step: Duration,
+    longest: Duration,
+    makes_way: impl Future<Output = ()>,
+    drains: impl Future<Output = ()>,
+) {
+    let taking = async {
+        let (began, mut least) = (Instant::now(), usize::MAX);
+        loop {
+            let left = tcp.and_then(|tcp| untaken(tcp.as_fd())).unwrap_or(0);
+            if left <= SOME {
+                return true;
+            }
+            if left >= least || began.elapsed() >= longest {
+                return false;
+            }
+            least = left;
+            sleep(step).await;
+        }
+    };
+    let is_left = tokio::select! {
+        biased;
+        () = drains => true,
+        () = makes_way => false,
+        is_left = taking => is_left,
+    };
+    if !is_left {
+        linger(tcp, Some(Duration::ZERO));
+    }
+}
+
 pub(super) fn tcp_of(stream: &Stream) -> Option<&TcpStream> {
     match stream {
         Stream::Tcp(socket) => Some(socket),

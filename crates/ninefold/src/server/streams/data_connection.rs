@@ -10,6 +10,7 @@ use ninefold_proto::{Errno, Error};
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 
+use super::bare::untaken;
 use super::closing::Way;
 use super::greeting::{Ear, Heard, Opening, Waits, claim, hear};
 use super::kernel_lease::Pledge;
@@ -28,7 +29,10 @@ const FAREWELL: Duration = Duration::from_millis(500);
 const PARTING: Duration = Duration::from_secs(5);
 
 /// How often it is looked whether a peer has taken what is sent under a pledge, by who waits for something else of it. Who wants the file meanwhile asks for it.
-const LOOK: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_secs(2);
+
+/// Bytes that may lie in a connection that was given room for more when it is closed.
+const LITTLE: usize = 64 * 1024;
 
 /// A peer that takes nothing for so long, of what lies in a socket, is not waited for.
 const STEP: Duration = Duration::from_secs(1);
@@ -178,7 +182,9 @@ async fn next(
 
 /// Whether nothing more is to be done for a connection that is paused.
 fn can_be_left(server: &Server, way: &Way, pledge: &mut Pledge, peer: &Peer) -> bool {
-    if !way.can_be_left() {
+    // What lies in a connection that was given room for it is waited for.
+    let has_little = || !pledge.room.is_held() || way.unwatched().and_then(|tcp| untaken(tcp.as_fd())) <= Some(LITTLE);
+    if !way.can_be_left() || !has_little() {
         return false;
     }
     has_sent(server, peer, way.unwatched());
@@ -205,7 +211,7 @@ fn end_if_taken(way: &Way, pledge: &mut Pledge) {
     }
 }
 
-/// What comes of `waits`; meanwhile the pledge ends, when it is asked back or a moment is over. `None` where it is asked back and the peer takes nothing: the connection is to
+/// What comes of `waits`; meanwhile the pledge ends, when it is asked back or [`LOOK`] is over. `None` where it is asked back and the peer takes nothing: the connection is to
 /// be closed. `outlet` is its descriptor, or a copy, where one could be had. `ends`: without a pledge it is closed by an end.
 async fn redeeming<T>(
     waits: impl Future<Output = T>,
@@ -250,14 +256,26 @@ async fn end(server: &Server, mut stream: Stream, pledge: &mut Pledge, peer: &Pe
             patience = drained(server) => patience,
         }
     };
-    closing::let_end(&mut stream, pledge, server.limits.handshake, server.streams.limits.idle, hurry).await;
+    let StreamLimits { idle, .. } = server.streams.limits;
+    closing::let_end(&mut stream, pledge, server.limits.handshake, idle, hurry).await;
     has_sent(server, peer, closing::tcp_of(&stream));
+    if pledge.room.is_held() {
+        let (tcp, drains) = (closing::tcp_of(&stream), server.draining.begun());
+        closing::let_leave(tcp, STEP, idle, waits.evicted.cancelled(), drains).await;
+    }
+    // Before its place is free.
+    drop(stream);
 }
 
 /// The end of a connection behind its only stream: that one's place is free when the peer has taken it, or takes nothing. With a pledge that is as long as on a stream on which nothing moves.
 async fn let_take(server: &Server, mut stream: Stream, pledge: &mut Pledge, peer: &Peer, place: Place) {
-    closing::let_end(&mut stream, pledge, STEP, server.streams.limits.idle, drained(server)).await;
+    let StreamLimits { idle, .. } = server.streams.limits;
+    closing::let_end(&mut stream, pledge, STEP, idle, drained(server)).await;
     has_sent(server, peer, closing::tcp_of(&stream));
+    if pledge.room.is_held() {
+        let (tcp, drains) = (closing::tcp_of(&stream), server.draining.begun());
+        closing::let_leave(tcp, STEP, idle, std::future::pending(), drains).await;
+    }
     drop(stream);
     drop(place);
 }

@@ -69,6 +69,9 @@ const OF_TRIP: u32 = 4;
 const OF_REST: u32 = 2;
 const MOMENTS: std::ops::RangeInclusive<Duration> = Duration::from_millis(2)..=Duration::from_millis(20);
 
+/// What is told without a wait.
+const AT_ONCE: (Duration, bool) = (Duration::ZERO, false);
+
 /// Turns one behind another in which a socket that says that it has room takes nothing, behind which somebody else is to find out why.
 const VAIN: u8 = 2;
 
@@ -332,13 +335,16 @@ fn start(returns: Arc<Returns<Done>>) -> io::Result<Arc<Lender>> {
 /// Ends that are still to be told. Dropped, it has them told.
 struct Untold<'a> {
     lender: &'a Lender,
+    /// Another stream waits behind one of them.
+    is_waited_for: bool,
     /// When they are to be.
     due: Option<Instant>,
 }
 
 impl Untold<'_> {
     /// Another one, that can wait for so long.
-    fn put(&mut self, to: oneshot::Sender<Done>, what: Done, patience: Duration) {
+    fn put(&mut self, to: oneshot::Sender<Done>, what: Done, (patience, is_waited_for): (Duration, bool)) {
+        self.is_waited_for |= is_waited_for;
         self.lender.returns.put(to, what);
         let due = Instant::now() + patience;
         self.due = Some(self.due.map_or(due, |before| before.min(due)));
@@ -348,6 +354,7 @@ impl Untold<'_> {
     }
 
     fn tell(&mut self) {
+        self.is_waited_for = false;
         if self.due.take().is_some() {
             self.lender.returns.ring();
         }
@@ -373,7 +380,7 @@ impl Drop for Untold<'_> {
 /// The thread: until its server is gone.
 fn run(poll: &OwnedFd, lender: &Lender) {
     let _ends = Ends(lender);
-    let mut untold = Untold { lender, due: None };
+    let mut untold = Untold { lender, is_waited_for: false, due: None };
     let mut jobs: HashMap<u64, Job> = HashMap::new();
     let mut next = 0;
     let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS);
@@ -420,7 +427,10 @@ fn run(poll: &OwnedFd, lender: &Lender) {
                 untold.tell();
             } else if let Some(job) = jobs.get_mut(&number) {
                 // A turn may take long.
-                untold.wait(false);
+                match untold.is_waited_for {
+                    true => untold.tell(),
+                    false => drop(untold.wait(false)),
+                }
                 lender.turn_began.store(now(), Ordering::Relaxed);
                 // A file server's failure is none of the others'.
                 let ended = catch_unwind(AssertUnwindSafe(|| job.turn()));
@@ -517,16 +527,16 @@ impl Job {
     }
 
     /// How long who waits for it need not hear of its end, by what a round trip to its peer takes and how long the rest of it needs to leave: not at all where anything is to be
-    /// done by then. An error is the connection's.
-    fn patience(&self, leaves: impl FnOnce(BorrowedFd<'_>) -> io::Result<Leaves>) -> Result<Duration, Error> {
+    /// done by then. And whether another stream waits behind it. An error is the connection's.
+    fn patience(&self, leaves: impl FnOnce(BorrowedFd<'_>) -> io::Result<Leaves>) -> Result<(Duration, bool), Error> {
         let is_over = self.lent.at == self.end && !self.lent.is_held_up && !self.is_asked_back();
         if !is_over || !self.is_handed_out {
-            return Ok(Duration::ZERO);
+            return Ok(AT_ONCE);
         }
         let goes_on = match recv(&self.socket, &mut [0; 1], RecvFlags::DONTWAIT | RecvFlags::PEEK) {
             Err(Os::AGAIN | Os::INTR) => false,
             // Its peer has ended it.
-            Ok((0, _)) => return Ok(Duration::ZERO),
+            Ok((0, _)) => return Ok(AT_ONCE),
             // Another stream's token.
             Ok(_) => true,
             Err(error) => return Err(of_peer(&error.into())),
@@ -535,17 +545,17 @@ impl Job {
             (rest / OF_REST).max(if goes_on { Duration::ZERO } else { trip / OF_TRIP })
         });
         if moment < *MOMENTS.start() {
-            return Ok(Duration::ZERO);
+            return Ok(AT_ONCE);
         }
         // What waits to fill a segment does not wait for who is told.
         let _ = set_tcp_nodelay(&self.socket, true);
-        Ok(moment.min(*MOMENTS.end()))
+        Ok((moment.min(*MOMENTS.end()), goes_on))
     }
 
     fn end(self, untold: &mut Untold<'_>, result: Result<(), Error>) {
         let (result, patience) = match result.and_then(|()| self.patience(Leaves::of)) {
             Ok(patience) => (Ok(()), patience),
-            Err(error) => (Err(error), Duration::ZERO),
+            Err(error) => (Err(error), AT_ONCE),
         };
         let Job { file, socket, lent, lease, done, is_handed_out, .. } = self;
         // Before it is told: who waits has others, and closes the last one where that may take long.
@@ -577,11 +587,11 @@ mod tests {
         let lenders = Lenders::default();
         assert!(lenders.returns.begin());
         let lender = start(lenders.returns.clone()).unwrap();
-        let mut untold = Untold { lender: &lender, due: None };
+        let mut untold = Untold { lender: &lender, is_waited_for: false, due: None };
         assert!(untold.wait(false).is_none() && untold.wait(true).is_none());
         let end = |untold: &mut Untold<'_>, patience| {
             let (to, gets) = oneshot::channel();
-            untold.put(to, Err(Errno::EIO.into()), patience);
+            untold.put(to, Err(Errno::EIO.into()), (patience, false));
             gets
         };
         let told = async |gets: oneshot::Receiver<Done>| drop(timeout(SOON, gets).await.unwrap().unwrap());
@@ -614,10 +624,10 @@ mod tests {
         let lenders = Lenders::default();
         assert!(lenders.returns.begin());
         let lender = lenders.lender().unwrap().0.clone();
-        let mut untold = Untold { lender: &lender, due: None };
+        let mut untold = Untold { lender: &lender, is_waited_for: false, due: None };
         let mut end = || {
             let (to, gets) = oneshot::channel();
-            untold.put(to, Err(Errno::EIO.into()), HOUR);
+            untold.put(to, Err(Errno::EIO.into()), (HOUR, false));
             gets
         };
         let mut gives_up = end();
@@ -710,25 +720,25 @@ mod tests {
         };
         let (over, mut peer) = job(10, true).await;
         for (trip, patience) in [(0, 0), (7, 0), (8, 2), (40, 10), (80, 20), (500, 20)] {
-            assert_eq!(over.patience(far(trip)).unwrap(), millis(patience), "{trip}");
+            assert_eq!(over.patience(far(trip)).unwrap().0, millis(patience), "{trip}");
         }
         for (rest, patience) in [(3, 2), (4, 2), (30, 15), (900, 20)] {
-            assert_eq!(over.patience(leaves(8, rest)).unwrap(), millis(patience), "{rest}");
+            assert_eq!(over.patience(leaves(8, rest)).unwrap().0, millis(patience), "{rest}");
         }
-        assert_eq!(over.patience(|_| Err(Os::INVAL.into())).unwrap(), Duration::ZERO);
+        assert_eq!(over.patience(|_| Err(Os::INVAL.into())).unwrap().0, Duration::ZERO);
         // It is short of its end, or nobody hands it out, or it took long.
-        assert_eq!(job(9, true).await.0.patience(far(40)).unwrap(), Duration::ZERO);
-        assert_eq!(job(10, false).await.0.patience(far(40)).unwrap(), Duration::ZERO);
+        assert_eq!(job(9, true).await.0.patience(far(40)).unwrap().0, Duration::ZERO);
+        assert_eq!(job(10, false).await.0.patience(far(40)).unwrap().0, Duration::ZERO);
         let (mut slow, _peer) = job(10, true).await;
         slow.lent.is_held_up = true;
-        assert_eq!(slow.patience(far(40)).unwrap(), Duration::ZERO);
+        assert_eq!(slow.patience(far(40)).unwrap().0, Duration::ZERO);
         // Another stream's token has come, which waits for what is before it only, or the peer's end, or a reset.
         peer.write_all(b"t").await.unwrap();
-        until(|| over.patience(far(40)).unwrap().is_zero()).await;
-        assert_eq!(over.patience(leaves(40, 30)).unwrap(), millis(15));
+        until(|| over.patience(far(40)).unwrap().0.is_zero()).await;
+        assert_eq!(over.patience(leaves(40, 30)).unwrap(), (millis(15), true));
         let (ended, peer) = job(10, true).await;
         drop(peer);
-        until(|| ended.patience(leaves(40, 30)).unwrap().is_zero()).await;
+        until(|| ended.patience(leaves(40, 30)).unwrap().0.is_zero()).await;
         let (reset, peer) = job(10, true).await;
         let peer = peer.into_std().unwrap();
         rustix::net::sockopt::set_socket_linger(&peer, Some(Duration::ZERO)).unwrap();

@@ -351,9 +351,12 @@ impl Life {
                             let is_worth_it = copies != Copies::None && may_be_leased(&server, &*file) && is_long();
                             let is_covered = is_worth_it && pledge.covers(&server, &file, &bare).await;
                             let how = (copies, is_covered);
-                            if let Some(tcp) = bare.tcp().filter(|_| copies != Copies::End || is_covered) {
+                            // Without a Tstreamend nobody waits until it is taken. And as much as it holds is copied at the end of one that is to tell whether the file was changed.
+                            let is_copied_at_its_end = copies == Copies::End && !is_covered;
+                            if let Some(tcp) = bare.tcp().filter(|_| is_asked_after && !is_copied_at_its_end) {
                                 let comes = length.unwrap_or_else(|| left_of(&*file, offset));
-                                server.streams.send_buffers.make_room(Origin::of(&peer), tcp, comes, &mut pledge.room);
+                                let origin = Origin::of(&peer);
+                                server.streams.send_buffers.make_room(origin, tcp, comes, &mut pledge.room);
                             }
                             let (bare, sent) =
                                 moving::to_peer(&file, bare, offset, length, how, pledge, &bounds).await?;
@@ -500,8 +503,8 @@ impl Life {
             Err(error) => Err(error),
         };
         server.streams.count_end(&peer, end.as_ref().err());
-        if read && end.is_err() {
-            server.streams.send_buffers.has_failed(Origin::of(&peer));
+        if end.is_err() {
+            server.streams.send_buffers.has_failed(Origin::of(&peer), &pledge.room);
         }
         drop(place);
         entry.end(end, hears);
