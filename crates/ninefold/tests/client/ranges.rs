@@ -666,15 +666,16 @@ async fn who_changes_pages_that_are_on_the_way_is_told_of() {
 #[tokio::test]
 async fn a_piece_whose_token_grew_too_old_in_line_comes_by_a_connection_of_its_own() {
     let streams = StreamLimits { token: Duration::from_millis(600), ..StreamLimits::default() };
-    let scene = Scene::with(LONGER, streams).await;
+    let size = LONGER + 2 * LONG;
+    let scene = Scene::with(size, streams).await;
     // The first is asked for when 8 MB of the one before it are left, and the second with it or later, of which no socket holds more than 4 MB (tcp(7), tcp_wmem). All of it by one piece of each
-    // would take more than ten round trips.
+    // would take more than eighteen round trips.
     let (set, gate) = tokio::sync::watch::channel(true);
     let slow = Slow { rate: 25_000_000, holds_at: 0, ..Slow::held(gate) };
     let way = Way { delay: 2 * DELAY, slow: Some(slow), one: None, most: u64::MAX };
     let client = client(scene.by(way).await, Version::N1).await;
     let file = open(&client).await;
-    let mut ranges = file.ranges(0, LONGER as u64, 2);
+    let mut ranges = file.ranges(0, size as u64, 2);
     let too_old = async {
         while asked(&client) <= 2 {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -685,7 +686,7 @@ async fn a_piece_whose_token_grew_too_old_in_line_comes_by_a_connection_of_its_o
         }
         set.send(true).unwrap();
     };
-    let (gathered, too_old) = tokio::join!(gather(&mut ranges, 0, LONGER), timeout(SOON, too_old));
+    let (gathered, too_old) = tokio::join!(gather(&mut ranges, 0, size), timeout(SOON, too_old));
     too_old.expect("a token that grew too old");
     gathered.unwrap();
 }
