@@ -28,7 +28,7 @@ const UNREAD: u64 = 64 * 1024;
 const COMES: usize = 4096;
 
 /// A peer that takes fewer bytes in a time takes none: as of a stream (`StreamLimits::least`), a byte now and then keeps no place.
-const SOME: usize = 64 * 1024;
+pub(super) const SOME: usize = 64 * 1024;
 
 /// Time between two looks whether a pledge is still needed.
 const MOMENT: Duration = Duration::from_secs(1);
@@ -247,8 +247,7 @@ async fn let_redeem(
 /// `step`, or not all in `longest`, or has to make way, has it closed by a reset. Behind `drains` nobody waits.
 pub(super) async fn let_leave(
     tcp: Option<&TcpStream>,
-    step: Duration,
-    longest: Duration,
+    (step, longest): (Duration, Duration),
     makes_way: impl Future<Output = ()>,
     drains: impl Future<Output = ()>,
 ) {
@@ -306,4 +305,53 @@ fn by_end(stream: &Stream) {
 pub(super) fn linger(socket: Option<impl AsFd>, time: Option<Duration>) {
     // A socket on which it cannot be set is gone already.
     let _ = socket.map(|socket| set_socket_linger(socket, time));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use rustix::net::sockopt::socket_linger;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(60);
+    const TIMES: (Duration, Duration) = (Duration::from_millis(300), SOON);
+
+    /// A connection in which a megabyte lies, and its peer.
+    async fn full() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(64 << 10).unwrap();
+        let (far, near) = tokio::join!(socket.connect(listener.local_addr().unwrap()), listener.accept());
+        let (mut near, far) = (near.unwrap().0, far.unwrap());
+        timeout(SOON, near.write_all(&[1; 1 << 20])).await.expect("room for it").unwrap();
+        (near, far)
+    }
+
+    async fn leaves(near: &TcpStream, makes_way: impl Future<Output = ()>, drains: impl Future<Output = ()>) -> bool {
+        timeout(SOON, let_leave(Some(near), TIMES, makes_way, drains)).await.expect("its end");
+        socket_linger(near).unwrap().is_none()
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_takes_what_it_was_given_room_for_is_waited_for_and_another_is_reset() {
+        let (near, mut far) = full().await;
+        let reads = tokio::spawn(async move {
+            let mut got = vec![0; 1 << 20];
+            far.read_exact(&mut got).await.unwrap();
+            far
+        });
+        assert!(leaves(&near, pending(), pending()).await);
+        assert!(untaken(near.as_fd()).unwrap() <= SOME);
+        drop(reads.await.unwrap());
+        let (near, _far) = full().await;
+        assert!(!leaves(&near, pending(), pending()).await, "it takes nothing");
+        let (near, _far) = full().await;
+        assert!(!leaves(&near, async {}, pending()).await, "it makes way");
+        let (near, _far) = full().await;
+        assert!(leaves(&near, pending(), async {}).await, "the server ends, and the kernel gives it the rest");
+    }
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ninefold_proto::{Errno, Error};
+use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 
@@ -30,9 +31,6 @@ const PARTING: Duration = Duration::from_secs(5);
 
 /// How often it is looked whether a peer has taken what is sent under a pledge, by who waits for something else of it. Who wants the file meanwhile asks for it.
 const LOOK: Duration = Duration::from_secs(2);
-
-/// Bytes that may lie in a connection that was given room for more when it is closed.
-const LITTLE: usize = 64 * 1024;
 
 /// A peer that takes nothing for so long, of what lies in a socket, is not waited for.
 const STEP: Duration = Duration::from_secs(1);
@@ -183,11 +181,10 @@ async fn next(
 /// Whether nothing more is to be done for a connection that is paused.
 fn can_be_left(server: &Server, way: &Way, pledge: &mut Pledge, peer: &Peer) -> bool {
     // What lies in a connection that was given room for it is waited for.
-    let has_little = || !pledge.room.is_held() || way.unwatched().and_then(|tcp| untaken(tcp.as_fd())) <= Some(LITTLE);
-    if !way.can_be_left() || !has_little() {
+    let left = || way.unwatched().and_then(|tcp| untaken(tcp.as_fd())).unwrap_or(0);
+    if !way.can_be_left() || pledge.room.is_held() && left() > closing::SOME {
         return false;
     }
-    has_sent(server, peer, way.unwatched());
     if pledge.is_held() {
         end_if_taken(way, pledge);
         if pledge.is_held() {
@@ -195,6 +192,7 @@ fn can_be_left(server: &Server, way: &Way, pledge: &mut Pledge, peer: &Peer) -> 
         }
         way.close_by_end();
     }
+    has_sent(server, peer, way.unwatched());
     true
 }
 
@@ -256,28 +254,28 @@ async fn end(server: &Server, mut stream: Stream, pledge: &mut Pledge, peer: &Pe
             patience = drained(server) => patience,
         }
     };
-    let StreamLimits { idle, .. } = server.streams.limits;
-    closing::let_end(&mut stream, pledge, server.limits.handshake, idle, hurry).await;
+    closing::let_end(&mut stream, pledge, server.limits.handshake, server.streams.limits.idle, hurry).await;
     has_sent(server, peer, closing::tcp_of(&stream));
-    if pledge.room.is_held() {
-        let (tcp, drains) = (closing::tcp_of(&stream), server.draining.begun());
-        closing::let_leave(tcp, STEP, idle, waits.evicted.cancelled(), drains).await;
-    }
+    let_leave(server, closing::tcp_of(&stream), pledge, waits.evicted.cancelled()).await;
     // Before its place is free.
     drop(stream);
 }
 
 /// The end of a connection behind its only stream: that one's place is free when the peer has taken it, or takes nothing. With a pledge that is as long as on a stream on which nothing moves.
 async fn let_take(server: &Server, mut stream: Stream, pledge: &mut Pledge, peer: &Peer, place: Place) {
-    let StreamLimits { idle, .. } = server.streams.limits;
-    closing::let_end(&mut stream, pledge, STEP, idle, drained(server)).await;
+    closing::let_end(&mut stream, pledge, STEP, server.streams.limits.idle, drained(server)).await;
     has_sent(server, peer, closing::tcp_of(&stream));
-    if pledge.room.is_held() {
-        let (tcp, drains) = (closing::tcp_of(&stream), server.draining.begun());
-        closing::let_leave(tcp, STEP, idle, std::future::pending(), drains).await;
-    }
-    drop(stream);
+    // What is left of those that were given room is bounded by that.
     drop(place);
+    let_leave(server, closing::tcp_of(&stream), pledge, std::future::pending()).await;
+}
+
+/// Has the peer take what it was given room for, if it was.
+async fn let_leave(server: &Server, tcp: Option<&TcpStream>, pledge: &Pledge, makes_way: impl Future<Output = ()>) {
+    if pledge.room.is_held() {
+        let (step, longest) = (server.limits.handshake, server.streams.limits.idle);
+        closing::let_leave(tcp, (step, longest), makes_way, server.draining.begun()).await;
+    }
 }
 
 /// The server has waited long enough behind its end, but for those that must have taken all: how long for these.

@@ -431,7 +431,7 @@ mod tests {
     #[test]
     fn how_fast_a_connection_was_is_known_when_it_has_sent_enough_and_when_one_with_room_failed() {
         let (buffers, now) = (known(0), Instant::now());
-        let (mut near, mut far) = pair();
+        let ((mut near, mut far), mut sent) = (pair(), 0);
         let mut send = |bytes: u64| {
             let all = vec![1; bytes as usize];
             std::thread::scope(|scope| {
@@ -439,7 +439,12 @@ mod tests {
                 far.read_exact(&mut vec![0; bytes as usize]).unwrap();
             });
             // What is acknowledged is known here soon.
-            std::thread::sleep(Duration::from_millis(100));
+            sent += bytes;
+            let looks = std::iter::repeat_with(|| {
+                std::thread::sleep(Duration::from_millis(1));
+                calls::pace(near.as_fd()).unwrap().taken
+            });
+            assert!(looks.take(10_000).any(|taken| taken >= sent), "the acknowledgement");
             buffers.has_sent(origin(1), near.as_fd());
             lately(&buffers, origin(1), now)
         };
