@@ -3,7 +3,6 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io::Write;
-use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -72,14 +71,14 @@ impl Servers {
         address: &Address,
         op: impl AsyncFn(&Client) -> Result<T, Error>,
     ) -> Result<(Client, Result<T, Error>), Failure> {
-        self.first_by_streams(address, 0..=0, op).await
+        self.first_by_streams(address, 0, op).await
     }
 
-    /// The same of an operation that asks for streams at once: for the most if the way is long, and in any case for the least.
+    /// The same of an operation that asks for streams at once: for so many if the way is long, and else for one.
     pub async fn first_by_streams<T>(
         &self,
         address: &Address,
-        streams: RangeInclusive<usize>,
+        streams: usize,
         op: impl AsyncFn(&Client) -> Result<T, Error>,
     ) -> Result<(Client, Result<T, Error>), Failure> {
         let key = (address.place.clone(), address.aname.clone(), address.dialect);
@@ -96,8 +95,7 @@ impl Servers {
             clients.borrow_mut().insert(key.clone(), Ok(client.clone()));
             op(client).await
         };
-        let options =
-            Options { streams_at_once: *streams.end(), streams_least: *streams.start(), ..self.options.clone() };
+        let options = Options { streams_at_once: streams, ..self.options.clone() };
         let done = Client::first(address, options, known).await;
         let mut clients = clients.borrow_mut();
         done.map_err(|e| {

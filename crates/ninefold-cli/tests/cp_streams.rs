@@ -3,11 +3,14 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
+
+use ninefold::proto::dialect::Version;
+use ninefold::proto::{Errno, R, Tag};
 
 mod support;
 
@@ -146,6 +149,220 @@ fn carry(mut from: TcpStream, mut to: TcpStream, mut most: usize) {
         }
     }
     let _ = to.shutdown(std::net::Shutdown::Write);
+}
+
+#[test]
+fn the_one_stream_of_a_file_comes_with_its_open_and_tells_its_end_by_its_connection() {
+    let (share, here) = (Share::new(), tempfile::tempdir().unwrap());
+    // All of it, or its beginning, with the open.
+    for (size, streams) in [(6 << 20, 1), (40 << 20, 2)] {
+        let content = noise(size, 13);
+        share.make("f", &content);
+        let (from, to) = (format!("{}/f", share.place()), here.path().join("f"));
+        let down = stats(&["cp", "--streams", "1", &from, to.to_str().unwrap()]);
+        assert!(fs::read(&to).unwrap() == content);
+        assert_eq!((count(&down, "Tstream"), count(&down, "Tstreamend")), (streams, 0), "{down}");
+        // The file's name, before the open and behind it; of a long one when only copies are to come.
+        assert_eq!(count(&down, "Tgetattr"), 2 + u64::from(streams > 1), "{down}");
+        fs::remove_file(&to).unwrap();
+    }
+    // What is written where it stands goes in order, and is asked for when it is read.
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let from = format!("{}/f", share.place());
+    let (code, _, said) = run(&["cp", &from, "/dev/null", "--stats", file.path().to_str().unwrap()]);
+    assert!(code == Some(0) && said.contains("in place"), "{said}");
+    let down = serde_json::from_slice(&fs::read(file.path()).unwrap()).unwrap();
+    assert_eq!((count(&down, "Tstream"), count(&down, "Tguard")), (1, 1), "{down}");
+}
+
+/// A copy with statistics to what is written where it stands, which is told.
+fn stats_in_place(from: &str, to: &str) -> serde_json::Value {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let (code, _, said) = run(&["cp", from, to, "--stats", file.path().to_str().unwrap()]);
+    assert!(code == Some(0) && said.contains("written in place") && said.lines().count() == 1, "{to}: {said}");
+    serde_json::from_slice(&fs::read(file.path()).unwrap()).unwrap()
+}
+
+#[test]
+fn what_is_written_where_it_stands_gets_all_of_a_file_in_order_by_one_stream() {
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    let (share, here) = (Share::new(), tempfile::tempdir().unwrap());
+    let [fifo, link, one, two] = ["fifo", "link", "one", "two"].map(|name| here.path().join(name));
+    mknodat(CWD, &fifo, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+    std::os::unix::fs::symlink("fifo", &link).unwrap();
+    let far = format!("9p://{}", far(share.address(), usize::MAX));
+    // One stream would come with the open, of all of it or its beginning, or several.
+    for (place, size) in [(share.place(), 3 << 20), (share.place(), 20 << 20), (&far, 3 << 20)] {
+        let content = noise(size, 14);
+        share.make("f", &content);
+        let from = format!("{place}/f");
+        for to in [&fifo, &link] {
+            let path = fifo.clone();
+            let reader = std::thread::spawn(move || fs::read(path).unwrap());
+            let down = stats_in_place(&from, to.to_str().unwrap());
+            assert!(reader.join().unwrap() == content, "{to:?} from {place}");
+            // Nothing was asked for but what it is read by.
+            assert_eq!((count(&down, "Tstream"), count(&down, "Tguard")), (1, 1), "{to:?}: {down}");
+        }
+        let down = stats_in_place(&from, "/dev/null");
+        assert_eq!((count(&down, "Tstream"), count(&down, "Tguard")), (1, 1), "{down}");
+        let printed = ninefold(&["cp", &from, "/dev/stdout"]).stdin(Stdio::null()).output().unwrap();
+        assert!(printed.status.success() && printed.stdout == content, "a pipe without a name, from {place}");
+        // A file that others have by other names, which had less, or more.
+        for length in [0, 30 << 20] {
+            fs::write(&one, noise(length, 15)).unwrap();
+            fs::hard_link(&one, &two).unwrap();
+            stats_in_place(&from, one.to_str().unwrap());
+            assert!(fs::read(&two).unwrap() == content, "from {place}");
+            fs::remove_file(&two).unwrap();
+            fs::remove_file(&one).unwrap();
+        }
+    }
+    // They are what they were, and nothing is beside them.
+    assert!(fs::symlink_metadata(&fifo).unwrap().file_type().is_fifo() && fs::read_link(&link).unwrap() == *"fifo");
+    assert_eq!(fs::read_dir(here.path()).unwrap().count(), 2);
+}
+
+#[test]
+fn what_one_stream_brought_of_a_copy_that_is_killed_is_a_beginning_and_has_no_record() {
+    let (share, here) = (Share::new(), tempfile::tempdir().unwrap());
+    let to = here.path().join("f");
+    // All of it came with its open, or its beginning.
+    for size in [12 << 20, 40 << 20] {
+        let content = noise(size, 16);
+        share.make("f", &content);
+        let wire = Wire::new(share.address(), Way::ToClient, Duration::ZERO);
+        wire.at(At::Bytes(300_000), || Some(Cut::Silence));
+        let from = format!("9p://{}/f", wire.address());
+        let mut command = ninefold(&["cp", "--streams", "1", &from, to.to_str().unwrap()]);
+        let mut copy = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let part = until("a temporary file", || {
+            let part = fs::read_dir(here.path()).unwrap().next()?.unwrap();
+            (part.metadata().unwrap().len() > 100_000).then(|| part.path())
+        });
+        copy.kill().unwrap();
+        copy.wait().unwrap();
+        let there = fs::read(&part).unwrap();
+        assert!(there.len() < size && there == content[..there.len()], "{} bytes of {size}", there.len());
+        wire.heal(share.address());
+        let resumed = stats(&["cp", "--resume", &from, to.to_str().unwrap()]);
+        assert!(fs::read(&to).unwrap() == content, "{resumed}");
+        assert!(!part.exists() && wire.passed().0 < size as u64, "another one was begun");
+        fs::remove_file(&to).unwrap();
+    }
+}
+
+#[test]
+fn a_lone_stream_that_is_cut_leaves_no_file() {
+    let (share, here) = (Share::new(), tempfile::tempdir().unwrap());
+    for size in [12 << 20, 40 << 20] {
+        share.make("f", noise(size, 17));
+        let event = Event::new(Way::ToClient, 1 << 20, 0, true, || {});
+        let from = format!("9p://{}/f", event.before(share.address()));
+        let (code, _, said) = run(&["cp", "--streams", "1", &from, here.path().join("f").to_str().unwrap()]);
+        // Sockets may hold all of what was asked for first: then the server has sent it, as far as it knows.
+        let is_told = ["the connection of its data is lost", "bytes that the server sent"]
+            .iter()
+            .any(|words| said.contains(words));
+        assert!(code == Some(1) && is_told, "{said}");
+        assert_eq!(fs::read_dir(here.path()).unwrap().count(), 0, "{said}");
+    }
+}
+
+#[test]
+fn what_comes_out_of_order_where_there_is_no_record_leaves_no_file() {
+    const RSTREAM: u8 = 161;
+    const TSTREAMEND: u8 = 162;
+    // What comes with the open of a long file.
+    const FIRST: usize = 15 << 18;
+    let (share, here) = (Share::new(), tempfile::tempdir().unwrap());
+    let content = Arc::new(noise(40 << 20, 19));
+    share.make("f", &*content);
+    // It breaks when more was asked for behind it, as the server says that nobody took it for too long. So the rest of it comes by another
+    // connection, and what was asked for by a third.
+    let mut asked = None;
+    let granted = Arc::new(AtomicUsize::new(0));
+    let counted = granted.clone();
+    let session = meddle(share.address(), move |way, frame| {
+        counted.fetch_add(usize::from(kind(frame) == RSTREAM), Ordering::Relaxed);
+        let tag = Tag(u16::from_le_bytes([frame[5], frame[6]]));
+        if kind(frame) == TSTREAMEND && asked.is_none() {
+            // `size[4] Tstreamend tag[2] id[4] flags[4]`: to end it is all that the server does at once.
+            frame[11] = 1;
+            asked = Some(tag);
+        } else if way == Way::ToClient && asked == Some(tag) {
+            frame.clear();
+            R::Lerror { ecode: Errno::ETIMEDOUT.0, retry_ms: 0, text: b"" }.encode(tag, Version::N1, frame);
+            asked = Some(Tag::NONE);
+        }
+        true
+    });
+    let (server, bytes) = (share.address(), content.clone());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let place = listener.local_addr().unwrap();
+    let third = Arc::new(AtomicUsize::new(0));
+    let is_there = third.clone();
+    std::thread::spawn(move || {
+        for (number, near) in listener.incoming().enumerate() {
+            let near = near.unwrap();
+            let far = TcpStream::connect(if number == 0 { session } else { server }).unwrap();
+            let (mut up, mut up_to) = (near.try_clone().unwrap(), far.try_clone().unwrap());
+            std::thread::spawn(move || std::io::copy(&mut up, &mut up_to));
+            let (bytes, third, granted) = (bytes.clone(), third.clone(), granted.clone());
+            std::thread::spawn(move || {
+                let (mut far, mut near) = (far, near);
+                let mut some = vec![0; 64 << 10];
+                if number == 1 {
+                    while granted.load(Ordering::Relaxed) < 2 {
+                        far.read_exact(&mut some).and_then(|()| near.write_all(&some)).unwrap();
+                        std::thread::sleep(Duration::from_millis(2));
+                    }
+                } else if number > 1 {
+                    far.read_exact(&mut some).unwrap();
+                    if some != bytes[FIRST..FIRST + some.len()] {
+                        // Late.
+                        return std::thread::sleep(2 * support::PATIENCE);
+                    }
+                    third.fetch_add(1, Ordering::Relaxed);
+                    near.write_all(&some).unwrap();
+                }
+                if number != 1 {
+                    let _ = std::io::copy(&mut far, &mut near);
+                }
+                // Nothing comes any more, nor an end.
+                std::thread::sleep(2 * support::PATIENCE);
+            });
+        }
+    });
+    let to = here.path().join("f");
+    let (code, _, said) = run(&["cp", "--streams", "1", &format!("9p://{place}/f"), to.to_str().unwrap()]);
+    assert_eq!((code, is_there.load(Ordering::Relaxed)), (Some(1), 1), "{said}");
+    assert!(said.contains("the connection of its data is lost"), "{said}");
+    assert_eq!(fs::read_dir(here.path()).unwrap().count(), 0, "{said}");
+}
+
+#[test]
+fn what_a_lone_stream_brings_of_a_file_that_changes_meanwhile_is_copied_as_it_was_or_as_it_is() {
+    let (share, here) = (Share::new(), tempfile::tempdir().unwrap());
+    let to = here.path().join("f");
+    for size in [12 << 20, 40 << 20] {
+        for is_cut in [false, true] {
+            let file = share.make("f", noise(size, 18));
+            let (before, changed) = (fs::read(&file).unwrap(), file.clone());
+            let event = Event::new(Way::ToClient, 1 << 20, 0, false, move || match is_cut {
+                false => change(&changed),
+                true => fs::File::options().write(true).open(&changed).unwrap().set_len(2 << 20).unwrap(),
+            });
+            let from = format!("9p://{}/f", event.before(share.address()));
+            let (code, _, said) = run(&["cp", "--streams", "1", &from, to.to_str().unwrap()]);
+            assert!(code == Some(0) || is_cut && said.contains("changed meanwhile"), "{said}");
+            match fs::read(&to) {
+                Ok(copied) => assert!(code == Some(0) && (copied == before || copied == fs::read(&file).unwrap())),
+                Err(_) => assert!(code == Some(1) && fs::read_dir(here.path()).unwrap().count() == 0, "{said}"),
+            }
+            let _ = fs::remove_file(&to);
+        }
+    }
 }
 
 #[test]

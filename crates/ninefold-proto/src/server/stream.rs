@@ -61,8 +61,8 @@ impl<F: Clone, P: Bulk + From<Vec<u8>>, B: AsRef<[u8]> + Clone + From<Vec<u8>>> 
                     Some(_) if !more || copied != Copied::UnlessLong => {
                         return refused(Errno::EINVAL, "SHARED is of streams with MORE, COPIED and UNLESS_LONG");
                     }
-                    Some(of) if !(2..=stream::SHARES).contains(&of) => {
-                        return refused(Errno::EINVAL, "a file is shared among 2 to 64 streams");
+                    Some(of) if !(1..=stream::SHARES).contains(&of) => {
+                        return refused(Errno::EINVAL, "a file is shared among 1 to 64 streams");
                     }
                     Some(of) if !offset.is_multiple_of(length) || offset / length >= u64::from(of) => {
                         return refused(Errno::EINVAL, "a share's offset is its number times its length");

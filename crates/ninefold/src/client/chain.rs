@@ -227,11 +227,11 @@ impl Chain {
         if may { streams.min(AT_ONCE) } else { 0 }
     }
 
-    /// By how many streams of at most `most` a long file should be read, as far as its connection tells how long the way is; and opens
-    /// connections for them. 0 where one is enough, or that costs more than a connection.
+    /// By how many streams of at most `most` a long file should be read, as far as is known before the attach how long the way is; and opens
+    /// connections for them. 0 where there are to be none, or that costs more than a connection of TCP.
     pub(super) fn prepare_streams(&self, most: usize) -> usize {
         let dialer = self.client.handle().dialer();
-        let streams = if dialer.is_sealed() { 0 } else { Width::at_once(dialer.took(), most) };
+        let streams = if dialer.is_tcp() { Width::at_once(dialer.trip(), most) } else { 0 };
         self.client.prepare_streams(streams);
         streams
     }

@@ -448,7 +448,7 @@ pub(super) struct Prelude {
     pub bytes_received: u64,
     /// How long it took to make the connection, where that is known.
     pub dialled_in: Duration,
-    /// How long the version took, or what a connection took the last time where that is not waited for; the same.
+    /// How long the version took, or what a round trip took the last time where that is not waited for; the same.
     pub answered_in: Duration,
 }
 

@@ -116,7 +116,7 @@ impl Beside {
     pub fn dial(address: &Address, first: SocketAddr, options: &Options, known: &Entry) -> Option<Beside> {
         let is_open = matches!(address.place, Place::Tcp { .. });
         let streams = if options.streams && is_open { options.streams_at_once } else { 0 };
-        let connections = Width::at_once(known.trip, streams).max(options.streams_least.min(streams));
+        let connections = Width::at_once(known.trip, streams);
         let dial = || AbortOnDropHandle::new(tokio::spawn(Target::Tcp(first).dial()));
         let dialled: Vec<_> = std::iter::repeat_with(dial).take(connections).collect();
         (connections > 0).then(|| Beside { address: first, since: Instant::now(), dialled })
@@ -179,6 +179,11 @@ impl Dialer {
     /// Whether this is asked for the first time: what is then asked for ahead was dialled for that, and is in nobody's way.
     pub fn take_first_use(&self) -> bool {
         !self.is_used.swap(true, Ordering::Relaxed)
+    }
+
+    /// Whether they are of TCP in the open, where a server sees at once that one has gone.
+    pub fn is_tcp(&self) -> bool {
+        matches!(self.target, Some(Target::Tcp(_)))
     }
 
     /// Whether each has TLS to agree on.

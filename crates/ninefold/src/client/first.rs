@@ -78,7 +78,10 @@ impl Client {
             match early {
                 Early::Done(client, done) => {
                     if let Some(memory) = memory {
-                        let offer = (client.version(), client.handle().dialer().took());
+                        // Behind a relay a connection tells little. What the server did meanwhile, before its first answer, is no part of it.
+                        let took = client.handle().dialer().took();
+                        let trip = client.handle().dialer().trip().min(client.attach_took()).max(took);
+                        let offer = (client.version(), trip);
                         memory.learn(address, known, (client.version(), client.msize()), offer).await;
                     }
                     return Ok((client, done));
@@ -107,7 +110,7 @@ impl Client {
         // Beside the operation: a disk must not hold it up.
         let learn = async {
             if let (Some(memory), Some(offered)) = (memory, offered) {
-                let offer = (offered, client.handle().dialer().took());
+                let offer = (offered, client.handle().dialer().trip());
                 memory.learn(address, known, (client.version(), client.msize()), offer).await;
             }
         };

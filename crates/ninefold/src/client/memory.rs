@@ -1,7 +1,7 @@
 //! What servers agreed on the last time, in a file of the user's cache directory.
 //!
 //! [`Memory::recall`] before a connection, [`Memory::learn`] when it is made, [`Memory::forget`] when what was recalled did
-//! not hold. The file is JSON: of each place a version, an msize, the offer that brought them, how long a connection took, and a time; nothing
+//! not hold. The file is JSON: of each place a version, an msize, the offer that brought them, how long a round trip took, and a time; nothing
 //! else, and no secret. It is replaced whole. One that is broken, that another user owns or that others may write to is as none; a
 //! failure to write is none; a disk that hangs is waited for no longer than [`PATIENCE`].
 
@@ -57,7 +57,7 @@ pub(super) struct Entry {
     pub msize: u32,
     /// The offer that was taken: one that is not the best was taken when better ones were refused.
     pub offer: Version,
-    /// How long a connection took: about a round trip. Zero where nobody knows.
+    /// How long a round trip took: a connection, or the first answer by it where that took longer, as behind a relay. Zero where nobody knows.
     pub trip: Duration,
     /// Seconds since 1970: when it was learned.
     at: u64,
@@ -137,7 +137,7 @@ impl Memory {
         (fits && !known.is_over(now())).then_some(known)
     }
 
-    /// A server agreed on a version and an msize, to an offer, by a connection that took `trip`; `known` was recalled before.
+    /// A server agreed on a version and an msize, to an offer, over a way on which a round trip took `trip`; `known` was recalled before.
     pub(super) async fn learn(
         &self,
         address: &Address,

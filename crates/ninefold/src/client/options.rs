@@ -44,11 +44,9 @@ pub struct Options {
     /// A [`Stream`](super::Stream) may have a connection of its own; else all data go in messages.
     pub streams: bool,
     /// Streams of a long file that the first operation is about ([`Client::first`](super::Client::first),
-    /// [`BeginRead::streams`](super::BeginRead::streams)): at a server that is remembered to be far, connections for them are dialled beside
-    /// the first one. 0: none.
+    /// [`BeginRead::streams`](super::BeginRead::streams)): at a server that is remembered, connections for them are dialled beside
+    /// the first one: one where it is near. 0: none.
     pub streams_at_once: usize,
-    /// Of those, so many are dialled at a server that is near, too: for an operation that is known to move more than a message holds.
-    pub streams_least: usize,
 }
 
 impl Default for Options {
@@ -70,7 +68,6 @@ impl Default for Options {
             clunks_held_back: false,
             streams: true,
             streams_at_once: 0,
-            streams_least: 0,
         }
     }
 }

@@ -53,6 +53,11 @@ const LEAST: u64 = 1 << 20;
 /// with the room of all that have ended. What it sends too much before it knows the way is lost to all of them.
 const TRIPS: u32 = 20;
 
+/// Round trips that what is left must take for the question what one takes by now: three of them, each of which wakes a server that has other things in its caches, and what more
+/// connections bring comes some ten behind that. 100 MB at 15 ms, which are 53, came as soon without it (1 Gbit/s, where more of them bring nothing); on a way with loss what is left
+/// takes many more, as its rate is what it is.
+const TRIPS_TO_ASK: u32 = 60;
+
 /// The shortest and the longest piece of several.
 const PIECE: std::ops::RangeInclusive<u64> = 512 << 10..=64 << 20;
 
@@ -109,7 +114,9 @@ pub struct Ranges {
     next: usize,
     /// What no stream has begun with, from where to where.
     queue: VecDeque<(u64, u64)>,
-    /// It goes in pieces, one behind another on each connection.
+    /// One stream may come behind another on each connection.
+    on_tracks: bool,
+    /// They do: it goes in pieces.
     in_pieces: bool,
     /// Of as many bytes each.
     even: Option<u64>,
@@ -271,6 +278,7 @@ impl File {
             done: Vec::new(),
             next: 0,
             queue: VecDeque::new(),
+            on_tracks: false,
             in_pieces: false,
             even: None,
             round: Round::default(),
@@ -310,7 +318,8 @@ impl File {
         ranges.looked = looked.filter(|_| ranges.queue.is_empty() && are_copies);
         let streams = self.client.streams_for(all, most).max(ranges.streams());
         // By .s nobody is told that another stream comes behind one.
-        ranges.in_pieces = streams > 1 && self.client.version().is_n1();
+        ranges.on_tracks = self.client.version().is_n1();
+        ranges.in_pieces = streams > 1 && ranges.on_tracks;
         // What is come to the end of while all connections still grow is parted evenly.
         let left = ranges.queued();
         if left <= 2 * streams as u64 * least_piece(trip, streams as u64) {
@@ -345,7 +354,7 @@ impl Ranges {
 
     /// The next piece for one of so many streams.
     fn take_piece(&mut self, streams: usize) -> Option<Piece> {
-        let all = self.queued();
+        let (all, are_several) = (self.queued(), self.queue.len() > 1);
         let settling = (self.width.rate().max(FAST) * self.trip.as_secs_f64() * SETTLING) as u64;
         let first = self.queue.front_mut()?;
         let mut cut = Cut { length: first.1 - first.0, copies: 0 };
@@ -361,6 +370,12 @@ impl Ranges {
                 let rest = Rest { all, first: cut.length, settling, most_copied: self.most_copied };
                 cut = self.round.cut(rest, self.copies, streams, (least, most));
             }
+        } else if self.on_tracks && !self.is_in_band {
+            cut.copies = match self.copies {
+                true => cut.length,
+                false if are_several => 0,
+                false => settling.min(self.most_copied).min(cut.length),
+            };
         }
         let piece = Piece { from: first.0, to: first.0 + cut.length, copies: cut.copies };
         first.0 = piece.to;
@@ -391,9 +406,9 @@ impl Ranges {
     }
 
     /// Whether every stream so far began at a file of the same number, which tells of changes from then on. It ceases to be so where the
-    /// bytes of one of them come in messages.
+    /// bytes of one of them come in messages, and behind an error.
     pub fn is_watched(&self) -> bool {
-        self.modrev.is_some_and(|modrev| modrev != 0) && !self.is_in_band && !self.is_changed
+        self.modrev.is_some_and(|modrev| modrev != 0) && !self.is_in_band && !self.is_changed && self.failed.is_none()
     }
 
     /// Whether the file is known to have been changed since the first stream began: what came is of several states of it. What is not
@@ -431,6 +446,7 @@ impl Ranges {
             self.lines.clear();
             self.done.clear();
             self.queue.clear();
+            self.looked = None;
         }
         result
     }
@@ -703,7 +719,7 @@ impl Ranges {
     /// By a connection of its own, or behind the parts of one that there is.
     fn begin(&mut self, piece: Piece, line: Option<usize>) {
         let behind = line.and_then(|line| self.lines.get(&line)).and_then(|line| line.track.clone());
-        let opening = match self.in_pieces && !self.is_in_band {
+        let opening = match self.on_tracks && !self.is_in_band {
             true => Opening::OnTrack { behind, copies: piece.copies },
             false => Opening::Alone,
         };
@@ -853,21 +869,21 @@ impl Ranges {
         self.even.is_none() && (!self.queue.is_empty() || self.parts.values().any(is_worth_it))
     }
 
-    /// Whether what is left takes so little that one more connection than there were would be the last to have its piece.
-    fn is_near_the_end(&self) -> bool {
+    /// Whether what is left takes so few round trips: of [`TRIPS`] one more connection than there were would be the last to have its piece.
+    fn ends_within(&self, trips: u32) -> bool {
         let left = self.parts.values().fold(self.queued(), |left, part| left.saturating_add(part.left()));
-        self.width.ends_within(left, self.trip * TRIPS)
+        self.width.ends_within(left, self.trip * trips)
     }
 
     /// Begins with what no stream has begun with, then parts the range that has most left, while more streams are wanted than there are. Near the end there are no more than
     /// there were, and of what goes in pieces none is parted, which would end later than whole: who is slow by then is for [`takeover`], until all are so slow that it is no end.
     fn widen(&mut self) {
         let mut wanted = if self.is_in_band { 1 } else { self.width.at(Instant::now()).max(1) };
-        let is_near_the_end = (self.staying() < wanted || self.width.is_asking()) && self.is_near_the_end();
+        let is_near_the_end = (self.staying() < wanted || self.width.is_asking()) && self.ends_within(TRIPS);
         if is_near_the_end {
             wanted = wanted.min(self.widest.max(1));
         }
-        if !self.can_widen() || is_near_the_end {
+        if !self.can_widen() || is_near_the_end || self.width.is_asking() && self.ends_within(TRIPS_TO_ASK) {
             // Nor does the end of the session then wait for the answer, or that it was given up.
             self.asked = None;
             self.width.asks_later();
@@ -895,7 +911,8 @@ impl Ranges {
             let most = self.parts.iter_mut().filter(is_worth_it).max_by_key(|(_, part)| part.left());
             let Some((_, most)) = most else { return };
             let other = most.span.part();
-            let copies = other.end - if self.copies { other.next } else { other.lent_to };
+            // It has pages to come: nobody has looked at the file since only copies come.
+            let copies = other.end - other.lent_to;
             self.begin(Piece { from: other.next, to: other.end, copies }, None);
         }
     }

@@ -1,6 +1,7 @@
-//! Connections for streams that are dialled together with the session's own, at a server that is remembered to be far.
+//! Connections for streams that are dialled together with the session's own, at a server that is remembered.
 
 use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ninefold::client::{BeginRead, Client, Follow, Memory, Options};
@@ -10,14 +11,14 @@ use ninefold::transport::Address;
 use tokio::time::timeout;
 
 use crate::ranges::client as another;
-use crate::ranges::{SIZE, SOON, Scene, asked, far_listener, gather};
+use crate::ranges::{LONG, SIZE, SOON, Scene, asked, asked_of, begin_by, far_listener, gather};
 use crate::road::{Part, Road};
 
 /// A way that is long enough for any number of streams, in the memory's unit.
 const FAR: u64 = 1000;
 
 /// A memory in a directory, by which a server of ours is at `place`, and as far as that.
-async fn remember(server: SocketAddr, place: SocketAddr, trip: u64) -> (tempfile::TempDir, Options) {
+pub async fn remember(server: SocketAddr, place: SocketAddr, trip: u64) -> (tempfile::TempDir, Options) {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("servers");
     let options = Options { memory: Some(Memory::in_file(&file)), streams_at_once: 8, ..Options::default() };
@@ -30,7 +31,7 @@ async fn remember(server: SocketAddr, place: SocketAddr, trip: u64) -> (tempfile
     (dir, options)
 }
 
-async fn until(what: &str, is_so: impl Fn() -> bool) {
+pub async fn until(what: &str, is_so: impl Fn() -> bool) {
     let wait = async {
         while !is_so() {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -40,14 +41,14 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
 }
 
 #[tokio::test]
-async fn as_many_are_dialled_as_streams_are_wanted_and_none_where_the_way_is_short_or_streams_are_not() {
+async fn as_many_are_dialled_as_streams_are_wanted_one_where_the_way_is_short_and_none_where_streams_are_not() {
     let wants = |streams_at_once: usize, streams: bool| Options { streams_at_once, streams, ..Options::default() };
     for (wanted, trip, connections) in [
         (wants(8, true), FAR, 9),
         (wants(3, true), FAR, 4),
         (wants(0, true), FAR, 1),
         (wants(8, false), FAR, 1),
-        (wants(8, true), 0, 1),
+        (wants(8, true), 0, 2),
     ] {
         let scene = Scene::of(10).await;
         let road = Road::to(scene.address).await;
@@ -113,4 +114,57 @@ async fn streams_of_a_read_that_is_given_up_before_it_is_known_to_have_begun_are
     }
     road.open(Part::Tells);
     until("no stream", || scene.server.streams() == 0).await;
+}
+
+#[tokio::test]
+async fn one_stream_alone_comes_with_the_open_and_the_rest_behind_it_by_its_connection() {
+    // A short file, the one stream's share; a long one; one that is no longer than a message is worth.
+    for (size, streams) in [(SIZE, 1), (LONG, 2), (100_000, 0)] {
+        let scene = Scene::of(size).await;
+        let address = Address::tcp(scene.counted().await);
+        let (client, begun) = begin_by(1, &address, Options::default()).await;
+        assert_eq!((begun.data.is_some(), asked_of(&scene)), (streams == 0, (streams.min(1), 0)), "{size}");
+        assert_eq!(client.stats().round_trips, 2, "the version, and all else");
+        if streams == 0 {
+            continue;
+        }
+        let mut ranges = begun.file.ranges(0, size as u64, 1);
+        gather(&mut ranges, 0, size).await.unwrap();
+        assert!(ranges.is_settled() && !ranges.is_changed(), "{size}");
+        assert_eq!(ranges.take_look().is_some(), streams == 1, "all of a short one was asked for");
+        assert_eq!(asked(&client), streams, "{size}");
+        // The session's own, and one.
+        assert_eq!(scene.made.load(Ordering::Relaxed), 2, "{size}");
+        assert_eq!(client.stats().messages.get("Tstreamend"), None);
+    }
+}
+
+#[tokio::test]
+async fn at_a_server_that_is_remembered_to_be_far_they_come_with_the_open_by_connections_that_were_dialled_with_the_sessions()
+ {
+    let scene = Scene::new().await;
+    let (near, far) = (scene.address, scene.far_to_connect().await);
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("servers");
+    let options = Options { memory: Some(Memory::in_file(&file)), streams_at_once: 8, ..Options::default() };
+    Client::connect(&format!("9p://{near}").parse().unwrap(), options.clone()).await.unwrap();
+    // As if it had been that server, and as far as it is.
+    let learned = std::fs::read_to_string(&file).unwrap();
+    let mut edited: serde_json::Value = serde_json::from_str(&learned).unwrap();
+    edited["servers"][0]["place"] = format!("9p://{far}").into();
+    edited["servers"][0]["trip"] = 1000.into();
+    std::fs::write(&file, edited.to_string()).unwrap();
+    let made = scene.made.load(Ordering::Relaxed);
+    let how = BeginRead { most: 1 << 20, streams: 8, ..BeginRead::default() };
+    let begin = async |client: &Client| client.begin_read_as("/f", how).await;
+    let address = format!("9p://{far}").parse().unwrap();
+    let (client, begun) = timeout(SOON, Client::first(&address, options, begin)).await.expect("an open").unwrap();
+    let begun = begun.unwrap();
+    assert_eq!((asked(&client), client.stats().round_trips), (8, 1));
+    let mut ranges = begun.file.ranges(0, SIZE as u64, 8);
+    gather(&mut ranges, 0, SIZE).await.unwrap();
+    assert!(ranges.is_settled());
+    assert_eq!(scene.made.load(Ordering::Relaxed) - made, 9);
+    let counts = scene.server.stream_counts();
+    assert_eq!((counts.failed, counts.refused), (0, 0));
 }

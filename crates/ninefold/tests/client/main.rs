@@ -14,6 +14,7 @@ mod fake;
 mod files;
 mod giving_up;
 mod listing;
+mod lone;
 mod making;
 mod naming;
 mod negotiation;

@@ -1,12 +1,14 @@
 //! A way to a server whose parts can be shut: what a session asks, what it is told, and what goes by data connections.
 
+use std::io::Cursor;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::BytesMut;
 use ninefold::proto::n1::stream;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, Chain};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
@@ -82,20 +84,33 @@ impl Road {
     }
 }
 
-async fn join(mut near: TcpStream, server: SocketAddr, open: Open) {
-    let far = TcpStream::connect(server).await.unwrap();
-    near.set_nodelay(true).unwrap();
-    far.set_nodelay(true).unwrap();
-    // By what it says first a connection is one or the other.
-    let mut first = [0; 8];
-    if near.read_exact(&mut first).await.is_err() {
-        return;
+/// A connection that came, and the one behind it.
+pub struct Joined {
+    /// By what it says first a connection is a stream's or a session's: they are dialled together.
+    pub is_data: bool,
+    pub asks: Chain<Cursor<[u8; 8]>, OwnedReadHalf>,
+    pub told: OwnedWriteHalf,
+    pub far: (OwnedReadHalf, OwnedWriteHalf),
+}
+
+impl Joined {
+    /// To the server; `None`: it ended before it said what it is.
+    pub async fn new(mut near: TcpStream, server: SocketAddr) -> Option<Joined> {
+        let far = TcpStream::connect(server).await.unwrap();
+        near.set_nodelay(true).unwrap();
+        far.set_nodelay(true).unwrap();
+        let mut first = [0; 8];
+        near.read_exact(&mut first).await.ok()?;
+        let is_data = [stream::PREFACE, stream::PREFACE_OWN].contains(&first);
+        let (asks, told) = near.into_split();
+        Some(Joined { is_data, asks: Cursor::new(first).chain(asks), told, far: far.into_split() })
     }
-    let is_data = [stream::PREFACE, stream::PREFACE_OWN].contains(&first);
+}
+
+async fn join(near: TcpStream, server: SocketAddr, open: Open) {
+    let Some(Joined { is_data, asks, told, far }) = Joined::new(near, server).await else { return };
     let (there, back) = if is_data { (open.data.clone(), open.data) } else { (open.asks, open.tells) };
-    let ((near_read, near_write), (far_read, far_write)) = (near.into_split(), far.into_split());
-    let up = pass((&first[..]).chain(near_read), far_write, there);
-    tokio::join!(up, pass(far_read, near_write, back));
+    tokio::join!(pass(asks, far.1, there), pass(far.0, told, back));
 }
 
 async fn pass(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin, mut open: watch::Receiver<bool>) {

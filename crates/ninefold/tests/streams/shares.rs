@@ -26,15 +26,22 @@ async fn each_has_an_even_part_of_a_short_file_and_what_it_asks_for_of_a_long_on
     let bed = Bed::new();
     // By the kernel, and by the tree's own reads.
     for tree in ["host", "mem"] {
-        for (len, of, is_shared) in
-            [(8192, 2, true), (300_000, 8, true), (SHORT, 3, true), (SHORT + 1, 3, false), (40 << 20, 16, false)]
-        {
+        for (len, of, is_shared) in [
+            (4096, 1, true),
+            (SHORT, 1, true),
+            (SHORT + 1, 1, false),
+            (8192, 2, true),
+            (300_000, 8, true),
+            (SHORT, 3, true),
+            (SHORT + 1, 3, false),
+            (40 << 20, 16, false),
+        ] {
             let bytes = bed.file("f", len);
             let mut s = bed.session("9P2000.L.n1", tree).await;
             match tree {
                 "host" => s.open_file(1, "f", 0).await,
                 _ => {
-                    s.create(1, &format!("f{len}")).await;
+                    s.create(1, &format!("f{len}.{of}")).await;
                     let opened = s.stream(1, false, 0, len as u64).await.unwrap();
                     bed.data(&opened.token).await.write_all(&bytes).await.unwrap();
                     assert_eq!(s.end(opened.id, 0).await.unwrap().0, len as u64);
@@ -67,7 +74,7 @@ async fn each_has_an_even_part_of_a_short_file_and_what_it_asks_for_of_a_long_on
 async fn a_file_too_short_for_so_many_has_no_shares_and_keeps_no_place() {
     let bed = Bed::new();
     let mut s = bed.session("9P2000.L.n1", "host").await;
-    for (len, of) in [(0, 2), (4095, 2), (8191, 2), (8 * 4096 - 1, 8)] {
+    for (len, of) in [(0, 1), (4095, 1), (0, 2), (4095, 2), (8191, 2), (8 * 4096 - 1, 8)] {
         bed.file("f", len);
         s.open_file(1, "f", 0).await;
         for number in 0..u64::from(of) {

@@ -86,7 +86,7 @@ impl Ahead {
             let (located, file) = client.locate_or_make(&address.path, &draft).await?;
             Ok((located, file.map(|file| (file, streams))))
         };
-        let begun = world.servers.first_by_streams(address, 1..=self.streams, begin).await;
+        let begun = world.servers.first_by_streams(address, self.streams, begin).await;
         let left = left.into_inner();
         match (begun, left) {
             (Ok((_, Ok((located, Some((file, streams)))))), Some(left)) => {

@@ -1,6 +1,7 @@
 //! Where things are copied to: [`Dest`], a directory here or on a server, and [`Sink`], a file of it being written.
 
 use std::ffi::CString;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -9,6 +10,7 @@ use bytes::Bytes;
 use ninefold::client::{Client, Stream};
 use ninefold::proto::Errno;
 use ninefold::proto::attr::Time;
+use rustix::fs::{AtFlags, FileType, statat};
 
 use super::digest::Digest;
 use super::facts::Facts;
@@ -210,6 +212,15 @@ pub enum At {
 }
 
 impl Slot {
+    /// Whether a plain file is made there, on this machine, as far as a look tells: nothing has the name, or one that would be replaced.
+    pub async fn gets_a_file_here(&self) -> bool {
+        let At::Entry(Dest::Here(dir), name) = &self.at else { return false };
+        let (dir, name) = (dir.clone(), name.clone());
+        let look = move || Ok(statat(dir.as_fd(), name.as_slice(), AtFlags::empty()).ok());
+        let there = off(look).await.ok().flatten();
+        there.is_none_or(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile)
+    }
+
     /// Whether it is a server's.
     pub fn is_there(&self) -> bool {
         matches!(self.at, At::Entry(Dest::There(_), _))

@@ -108,6 +108,11 @@ struct Given {
     numbers: Vec<u64>,
 }
 
+/// Whether what comes by so many streams has a record of what is there. What one brings is in order: how much there is tells all of it.
+fn has_record(begun: &Begun, most: usize) -> bool {
+    most > 1 || begun.blocks.is_some()
+}
+
 impl<'a> Pour<'a> {
     /// `granted`: streams that it was given before, if it was.
     pub fn new(
@@ -225,11 +230,13 @@ impl<'a> Pour<'a> {
             let (size, most) = (self.facts.size, self.cx.streams);
             let passed = match (self.content, &mut *sink) {
                 (Content::There { file, first }, Sink::Here(here)) => match grant(file.streams_for(size, most)) {
-                    // One stream is in order, and can be gone on with.
-                    None if begun.blocks.is_none() => None,
+                    // One stream is in order, and can be gone on with. One that was asked for with the open brings the file's beginning.
+                    None if begun.blocks.is_none() && file.granted() == 0 => None,
                     granted => {
                         let most = granted.as_ref().map_or(1, |granted| granted.streams);
-                        here.mark().await.map_err(self.cannot_write())?;
+                        if has_record(begun, most) {
+                            here.mark().await.map_err(self.cannot_write())?;
+                        }
                         let passed = self.down(file, first, &mut Writing::Here(here), begun, most).await?;
                         here.seek(passed.bytes).await.map_err(self.cannot_write())?;
                         Some(passed)
@@ -376,6 +383,11 @@ impl<'a> Pour<'a> {
                 return Ok(passed);
             };
             let length = data.len() as u64;
+            if !has_record(begun, most) && offset != passed.bytes {
+                // It broke, and what comes behind it came by another. Without a record no gap may be left.
+                let cut = Fault::Cut(Arc::new(std::io::ErrorKind::UnexpectedEof.into()));
+                return Err(self.cannot_read_there(cut.into()));
+            }
             let wrote = async {
                 writing.seek(offset).await?;
                 self.data(writing, data, offset, skips_from).await

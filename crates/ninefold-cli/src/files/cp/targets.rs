@@ -201,11 +201,11 @@ impl Top {
                 if is_read {
                     // What comes here comes by several streams, unless it is digested on its way. Several files share them, and most are
                     // short.
-                    let is_there = matches!(&slot.at, At::Entry(Dest::There(_), _));
-                    let streams = if is_alone && !is_there && !cx.how.checksum { cx.streams } else { 0 };
+                    let streams =
+                        if is_alone && !cx.how.checksum && slot.gets_a_file_here().await { cx.streams } else { 0 };
                     let how = BeginRead { most: STREAMED, plain: true, streams, ..BeginRead::default() };
                     let begin = async |client: &Client| turn::fork(client).begin_read_as(&address.path, how).await;
-                    if let Ok(begun) = cx.world.servers.first_by_streams(address, 0..=streams, begin).await?.1
+                    if let Ok(begun) = cx.world.servers.first_by_streams(address, streams, begin).await?.1
                         && let Some(item) = Item::begun(source.clone(), begun)
                     {
                         return Top::check(item, &source, slot, comes_second).await;

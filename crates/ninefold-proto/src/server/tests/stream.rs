@@ -83,7 +83,7 @@ fn a_stream_needs_a_plain_file_that_is_open_for_it() {
         "{asked}"
     );
     let shared = |units: u32| stream::MORE | stream::COPIED | stream::UNLESS_LONG | stream::SHARED | last(units);
-    for (number, of) in [(0u64, 2), (1, 2), (63, 64)] {
+    for (number, of) in [(0u64, 1), (0, 2), (1, 2), (63, 64)] {
         let asked = op(&mut b, &n1_line(1, shared(of), 1, number * 10, 10));
         let share = format!("copied: UnlessLong, share: Some(Share {{ number: {number}, of: {of} }}), token: None }}");
         assert!(asked.ends_with(&share), "{asked}");
@@ -114,7 +114,7 @@ fn a_stream_needs_a_plain_file_that_is_open_for_it() {
         (n1_line(1, shared(2), 0, 0, 9), Errno::EINVAL),
         (n1_line(1, shared(2), 1, 0, 0), Errno::EINVAL),
         (n1_line(1, shared(0), 1, 0, 9), Errno::EINVAL),
-        (n1_line(1, shared(1), 1, 0, 9), Errno::EINVAL),
+        (n1_line(1, shared(1), 1, 9, 9), Errno::EINVAL),
         (n1_line(1, shared(65), 1, 0, 9), Errno::EINVAL),
         (n1_line(1, shared(2), 1, 18, 9), Errno::EINVAL),
         (n1_line(1, shared(2), 1, 8, 9), Errno::EINVAL),

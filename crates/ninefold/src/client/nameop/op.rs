@@ -578,9 +578,9 @@ pub struct BeginRead {
     pub most: u64,
     /// Anything but a plain file is `EINVAL`. Its open is not waited for, as that of a FIFO waits for who writes to it.
     pub plain: bool,
-    /// Streams by which a file will be read at most ([`File::ranges`]): they are asked for at once, and connections opened for
-    /// them, where the way is long. Then nothing is read of a file of more than [`BeginRead::SHARED`] bytes either: each stream brings an even share of a
-    /// short one, and the first bytes of a long one. 0: it will not.
+    /// Streams by which a file will be read at most ([`File::ranges`]): over TCP in the open they are asked for at once, and connections opened for
+    /// them: one where the way is short, else several. Of several nothing is read of a file of more than [`BeginRead::SHARED`] bytes either. Each stream brings an even share of a
+    /// short file that is not read, and the first bytes of a long one. 0: it will not.
     pub streams: usize,
 }
 
@@ -645,7 +645,8 @@ impl NameOp for BeginRead {
         let opened = chain.open(&spot, Mode::READ).await?;
         let may_stream = self.most < u64::MAX && chain.may_stream();
         let streams = if may_stream { chain.prepare_streams(self.streams) } else { 0 };
-        let most = if streams > 0 { self.most.min(BeginRead::SHARED) } else { self.most };
+        // One alone brings a short file no sooner than a message, which costs both ends less.
+        let most = if streams > 1 { self.most.min(BeginRead::SHARED) } else { self.most };
         let longer = if may_stream {
             // What the guard says to itself, the requests behind it say too.
             drop(chain.unless(2).await?);

@@ -90,10 +90,9 @@ impl Width {
         }
     }
 
-    /// By how many streams, of at most `most`, a file should be read from its open on, if it is long; 0 where one is enough.
+    /// By how many streams, of at most `most`, a file should be read from its open on, if it is long; 0 where there may be none.
     pub fn at_once(trip: Duration, most: usize) -> usize {
-        let streams = Width::new(trip, most.clamp(1, AT_ONCE), Instant::now()).wanted();
-        if streams > 1 { streams } else { 0 }
+        if most == 0 { 0 } else { Width::new(trip, most.min(AT_ONCE), Instant::now()).wanted() }
     }
 
     pub fn wanted(&self) -> usize {
@@ -255,7 +254,7 @@ mod tests {
         let at_once = |trip, most| Width::at_once(Duration::from_millis(trip), most);
         assert_eq!(
             [(1, 8), (7, 8), (50, 8), (50, 1), (50, 0), (900, 99)].map(|(trip, most)| at_once(trip, most)),
-            [0, 2, 8, 0, 0, 16]
+            [1, 2, 8, 1, 0, 16]
         );
         assert_eq!([0, 1, 7, 15, 50, 300].map(|trip| after(trip, &[])), [1, 1, 2, 4, 8, 8]);
     }

@@ -298,6 +298,13 @@ impl Beside {
             return Ok(None);
         }
         if let (Err(e), true) = (&dialled, is_said) {
+            if e.kind() == io::ErrorKind::TimedOut {
+                // Nor will another one be had, which would take as long.
+                tracing::debug!("no data connection: {e}");
+                drop(granted);
+                file.client.handle().dialer().give_up();
+                return Ok(None);
+            }
             tracing::debug!("a stream is asked for again, as its connection came to nothing: {e}");
             // Before that: what a server takes at a time may be one.
             drop(granted);
@@ -429,7 +436,12 @@ impl Beside {
         let patience = client.options().timeout.unwrap_or(Duration::from_secs(1 << 30));
         // By the connection of one that is behind others bytes have come.
         let is_first = self.read && self.moved == 0 && self.goes_on.is_none() && !self.is_behind;
-        if is_first { patience.min(LAST_WORD + client.attach_took() * TRIPS) } else { patience }
+        if is_first { patience.min(self.last_word()) } else { patience }
+    }
+
+    /// See [`LAST_WORD`].
+    fn last_word(&self) -> Duration {
+        LAST_WORD + self.file.client.attach_took() * TRIPS
     }
 
     /// The next bytes, 0 at the end, which was found to be that of all of it.
@@ -754,6 +766,10 @@ impl Beside {
         }
         // Nothing at all came perhaps because the connection did not get through: then nobody answers, and there is another way.
         let patience = self.patience();
+        // A server that ends it before its length knows why by then. One that does not was not who ended it, and may send on for long to
+        // where nobody takes it.
+        let is_early = self.length.is_some_and(|length| moved < length);
+        let patience = if is_early { patience.min(self.last_word()) } else { patience };
         let answer = self.end.answer(&self.file, Duration::ZERO, patience).await;
         let (sent, modrev) = match answer {
             Ok(told) => told,

@@ -64,6 +64,32 @@ pub(super) fn unsent(tcp: BorrowedFd<'_>) -> io::Result<u64> {
     if result < 0 { Err(io::Error::last_os_error()) } else { u64::try_from(bytes).map_err(io::Error::other) }
 }
 
+/// The number of cachestat(2), the same on all machines (asm-generic/unistd.h) but these.
+const CACHESTAT: Option<libc::c_long> = if cfg!(any(
+    target_arch = "mips",
+    target_arch = "mips64",
+    target_arch = "mips32r6",
+    target_arch = "mips64r6",
+    all(target_arch = "x86_64", target_pointer_width = "32"),
+)) {
+    None
+} else {
+    Some(451)
+};
+
+/// Whether all of these bytes of a file lie in the page cache, or are being read into it (cachestat(2), since Linux 6.5; EPERM of a file that is neither ours nor one we may write to).
+pub(super) fn is_all_cached(file: BorrowedFd<'_>, from: u64, bytes: u64) -> io::Result<bool> {
+    let call = CACHESTAT.ok_or(io::ErrorKind::Unsupported)?;
+    let page = rustix::param::page_size() as u64;
+    let (first, last) = (from / page, (from + bytes).div_ceil(page));
+    // linux/mman.h: struct cachestat_range and struct cachestat, whose first number is that of the pages that are there.
+    let range: [u64; 2] = [from, bytes];
+    let mut told = [0u64; 5];
+    // SAFETY: the descriptor is open; the kernel reads two numbers and writes five, where they are.
+    let result = unsafe { libc::syscall(call, file.as_raw_fd(), &raw const range, &raw mut told, 0 as libc::c_uint) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(told[0] >= last - first) }
+}
+
 /// Which of a socket's buffers the kernel leaves as they were set (asm-generic/socket.h); since Linux 5.14.
 const SO_BUF_LOCK: libc::c_int = 72;
 
@@ -94,6 +120,7 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
     use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
 
     use super::*;
 
@@ -116,6 +143,23 @@ mod tests {
         let taken = looks.take(10_000).find(|pace| pace.taken >= 100_000).expect("the acknowledgement");
         assert!(taken.rate > 0 && taken.taken <= 100_001, "{taken:?}");
         assert!(pace(std::io::stdin().as_fd()).is_err() && unsent(std::io::stdin().as_fd()).is_err());
+    }
+
+    #[test]
+    fn what_was_written_lies_in_memory_and_what_is_no_file_or_not_there_does_not() {
+        // Of an overlay the kernel counts none, as its files' pages are those of others.
+        let file = rustix::fs::memfd_create("f", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        assert_eq!(rustix::io::write(&file, &[1; 100_000]).unwrap(), 100_000);
+        let told = |from, bytes| is_all_cached(file.as_fd(), from, bytes);
+        match told(0, 100_000) {
+            // Before Linux 6.5, or in a box that does not let it through.
+            Err(error) => assert!(matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)), "{error}"),
+            Ok(is) => {
+                assert!(is && told(99_999, 1).unwrap() && told(5000, 90_000).unwrap());
+                assert!(!told(0, 200_000).unwrap() && !told(1 << 30, 1).unwrap());
+                assert!(!is_all_cached(UnixStream::pair().unwrap().0.as_fd(), 0, 1).unwrap_or(false));
+            }
+        }
     }
 
     #[test]

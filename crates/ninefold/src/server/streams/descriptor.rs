@@ -84,26 +84,3 @@ pub(super) fn mix(numbers: &[u64]) -> u64 {
     let bytes = numbers.iter().flat_map(|number| number.to_le_bytes());
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)).max(1)
 }
-
-/// A file that may be leased, and is as fast as any: for tests.
-#[cfg(test)]
-pub(super) struct Plain(pub std::fs::File);
-
-#[cfg(test)]
-impl Descriptor for Plain {
-    fn fd(&self) -> BorrowedFd<'_> {
-        std::os::fd::AsFd::as_fd(&self.0)
-    }
-
-    fn as_user(&self, call: &mut dyn FnMut() -> Result<(), Error>) -> Result<(), Error> {
-        call()
-    }
-
-    fn is_slow(&self) -> bool {
-        false
-    }
-
-    fn can_be_leased(&self) -> bool {
-        true
-    }
-}

@@ -422,7 +422,7 @@ mod tests {
     use std::io;
     use std::os::unix::fs::OpenOptionsExt;
 
-    use super::super::descriptor::Plain;
+    use super::super::plain::Plain;
     use super::*;
 
     /// linux/fcntl.h.
@@ -436,7 +436,7 @@ mod tests {
     }
 
     fn open(path: &tempfile::TempPath) -> Arc<dyn Descriptor> {
-        Arc::new(Plain(File::open(path).unwrap()))
+        Arc::new(Plain::new(File::open(path).unwrap()).leased())
     }
 
     /// Somebody wants to write it, without a wait.

@@ -4,6 +4,8 @@
 //! the processor has done other things meanwhile, and what it takes to wake a worker, and the task on it, has left its caches: that took
 //! as long again as to send. What one of these threads does fits into a few pages of code, and it wakes once for all sockets that have room.
 //!
+//! What is short is [sent by the task](super::at_hand) itself, as far as its socket has room.
+//!
 //! What has come to its end is told together with what does soon: to be woken costs the runtime more than to hear of one end more, and what was given to a socket last takes a
 //! while to leave it.
 //!
@@ -25,7 +27,7 @@ use std::time::{Duration, Instant};
 
 use ninefold_proto::{Errno, Error};
 use rustix::buffer::spare_capacity;
-use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::{Errno as Os, read, write};
 use rustix::net::sockopt::set_tcp_nodelay;
 use rustix::net::{RecvFlags, recv};
@@ -33,13 +35,15 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+use super::at_hand::AtHand;
 use super::copied::Copied;
 use super::descriptor::Descriptor;
 use super::kernel_lease::KernelLease;
 use super::life::{Bounds, of_peer};
-use super::moving::{Copies, Lent, SENT, TURN, cannot_move, is_cached, is_no_matter, send_some, tail_of};
+use super::moving::{Copies, Lent, SENT, STEP, TURN, cannot_move, is_cached, is_no_matter, send_some, tail_of};
 use super::returns::Returns;
 use super::send_buffer::Leaves;
+use super::untold::{Patience, Untold};
 
 /// Bytes that are worth handing a socket over and back: some milliseconds of a fast link.
 pub(super) const LEAST: u64 = 256 * 1024;
@@ -62,16 +66,6 @@ const SHORT: Duration = Duration::from_millis(20);
 /// A thread whose turn takes so long is held up.
 const HELD_UP: Duration = Duration::from_millis(50);
 
-/// The end of what was sent is told within such a part of a round trip, as the peer hardly has all of it before, or of the time that it still takes to leave the socket, as nothing
-/// that is sent behind it leaves before; and no more than so much; at once where that is less than the kernel tells apart (epoll_wait(2)). Later where the thread is held up
-/// meanwhile, until somebody asks for a thread, or looks what moves.
-const OF_TRIP: u32 = 4;
-const OF_REST: u32 = 2;
-const MOMENTS: std::ops::RangeInclusive<Duration> = Duration::from_millis(2)..=Duration::from_millis(20);
-
-/// What is told without a wait.
-const AT_ONCE: (Duration, bool) = (Duration::ZERO, false);
-
 /// Turns one behind another in which a socket that says that it has room takes nothing, behind which somebody else is to find out why.
 const VAIN: u8 = 2;
 
@@ -80,6 +74,7 @@ const VAIN: u8 = 2;
 pub(super) struct Lenders {
     threads: Mutex<Vec<Arc<Lender>>>,
     returns: Arc<Returns<Done>>,
+    at_hand: AtHand,
 }
 
 /// What is asked of one thread.
@@ -224,7 +219,7 @@ impl Drop for Ends<'_> {
 }
 
 impl Lenders {
-    /// Sends what is left of the file up to `end`, as long as it lies in memory, as it is known to do up to `cached_to`. Gives the socket back, and how far it
+    /// Sends what is left of the file up to `end`, by a thread, or [at once](AtHand) where that is little, as long as it lies in memory, as it is known to do up to `cached_to`. Gives the socket back, and how far it
     /// came: to the end, or where what comes next does not lie in memory, is not in the file, or is not moved by the kernel.
     pub async fn lend(
         &self,
@@ -240,7 +235,9 @@ impl Lenders {
         let lender = counted.0.clone();
         let told = Arc::new(Told::default());
         let (done, mut ended) = oneshot::channel();
-        let job = Job {
+        let copied = if lent.copied.is_some() { Copies::From(lent.at) } else { copies };
+        let at_hand = self.at_hand.begin(&**file, lent.at, end, copied);
+        let mut job = Job {
             file: file.clone(),
             socket,
             lent,
@@ -255,6 +252,14 @@ impl Lenders {
             runtime: Handle::current(),
             _counted: counted,
         };
+        if let Some(sending) = at_hand {
+            let ended = job.send_at_hand();
+            drop(sending);
+            bounds.moved(job.told.moved.swap(0, Ordering::Relaxed));
+            if let Some(result) = ended {
+                return result.map(|()| (job.socket, job.lent));
+            }
+        }
         let refused = {
             let mut inbox = lender.inbox();
             if inbox.is_closed {
@@ -332,55 +337,10 @@ fn start(returns: Arc<Returns<Done>>) -> io::Result<Arc<Lender>> {
     Ok(lender)
 }
 
-/// Ends that are still to be told. Dropped, it has them told.
-struct Untold<'a> {
-    lender: &'a Lender,
-    /// Another stream waits behind one of them.
-    is_waited_for: bool,
-    /// When they are to be.
-    due: Option<Instant>,
-}
-
-impl Untold<'_> {
-    /// Another one, that can wait for so long.
-    fn put(&mut self, to: oneshot::Sender<Done>, what: Done, (patience, is_waited_for): (Duration, bool)) {
-        self.is_waited_for |= is_waited_for;
-        self.lender.returns.put(to, what);
-        let due = Instant::now() + patience;
-        self.due = Some(self.due.map_or(due, |before| before.min(due)));
-        if patience.is_zero() {
-            self.tell();
-        }
-    }
-
-    fn tell(&mut self) {
-        self.is_waited_for = false;
-        if self.due.take().is_some() {
-            self.lender.returns.ring();
-        }
-    }
-
-    /// Tells those that are due, or all that there will be for now. How long the others can wait.
-    fn wait(&mut self, is_last: bool) -> Option<Timespec> {
-        let left = self.due?.saturating_duration_since(Instant::now());
-        if is_last || left.is_zero() {
-            self.tell();
-            return None;
-        }
-        Timespec::try_from(left).ok()
-    }
-}
-
-impl Drop for Untold<'_> {
-    fn drop(&mut self) {
-        self.tell();
-    }
-}
-
 /// The thread: until its server is gone.
 fn run(poll: &OwnedFd, lender: &Lender) {
     let _ends = Ends(lender);
-    let mut untold = Untold { lender, is_waited_for: false, due: None };
+    let mut untold = Untold::new(lender.returns.clone());
     let mut jobs: HashMap<u64, Job> = HashMap::new();
     let mut next = 0;
     let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS);
@@ -427,15 +387,10 @@ fn run(poll: &OwnedFd, lender: &Lender) {
                 untold.tell();
             } else if let Some(job) = jobs.get_mut(&number) {
                 // A turn may take long.
-                match untold.is_waited_for {
-                    true => untold.tell(),
-                    false => drop(untold.wait(false)),
-                }
+                untold.before_turn();
                 lender.turn_began.store(now(), Ordering::Relaxed);
-                // A file server's failure is none of the others'.
-                let ended = catch_unwind(AssertUnwindSafe(|| job.turn()));
+                let ended = job.turn();
                 lender.turn_began.store(0, Ordering::Relaxed);
-                let ended = ended.unwrap_or_else(|_| Some(Err(Error::with_text(Errno::EIO, "file server failed"))));
                 if ended.is_some()
                     && let Some(job) = jobs.remove(&number)
                 {
@@ -458,7 +413,9 @@ impl Job {
     /// Sends until the socket has no room, or so much that others have their turn: `None`. Else it is done.
     fn turn(&mut self) -> Option<Result<(), Error>> {
         let (began, from) = (Instant::now(), self.lent.at);
-        let ended = self.send();
+        // A file server's failure is none of the others'.
+        let ended = catch_unwind(AssertUnwindSafe(|| self.send()));
+        let ended = ended.unwrap_or_else(|_| Some(Err(Error::with_text(Errno::EIO, "file server failed"))));
         self.vain = if self.lent.at > from { 0 } else { self.vain + 1 };
         // Until the next one what lies in memory may have left it.
         self.cached_to = self.lent.at;
@@ -467,6 +424,23 @@ impl Job {
         }
         let goes_back = self.lent.is_held_up || self.vain >= VAIN;
         ended.or_else(|| goes_back.then_some(Ok(())))
+    }
+
+    /// Turn by turn until the socket has no room: `None`.
+    fn send_at_hand(&mut self) -> Option<Result<(), Error>> {
+        loop {
+            let before = self.lent.at;
+            // It was asked for all of it.
+            self.cached_to = self.end;
+            if let Some(ended) = self.turn() {
+                return Some(ended);
+            }
+            if self.lent.at - before < TURN as u64 {
+                // That it took nothing is no wonder: it had not said that it has room.
+                self.vain = 0;
+                return None;
+            }
+        }
     }
 
     fn send(&mut self) -> Option<Result<(), Error>> {
@@ -478,12 +452,12 @@ impl Job {
             let at = self.lent.at;
             if at >= self.cached_to {
                 let to = self.end.min(at + SENT as u64);
-                if !is_cached(&*self.file, at, to) {
+                if !is_cached(&*self.file, at, to, STEP) {
                     return Some(Ok(()));
                 }
                 self.cached_to = to;
             }
-            let mut count = (self.cached_to - at) as usize;
+            let mut count = (self.cached_to - at).min(SENT as u64) as usize;
             if self.lent.copied.is_none() {
                 match self.copies.pages(at, self.end, || tail_of(&self.socket)) {
                     0 => (self.lent.copied, self.lent.copied_from) = (Some(Copied::default()), at),
@@ -510,7 +484,7 @@ impl Job {
     }
 
     /// The thread has it no more. Without `ended` nobody waits for it.
-    fn leave(self, poll: &OwnedFd, untold: &mut Untold<'_>, ended: Option<Result<(), Error>>) {
+    fn leave(self, poll: &OwnedFd, untold: &mut Untold<Done>, ended: Option<Result<(), Error>>) {
         // Where a copy of the descriptor is left, its close alone would leave it to be told of for ever.
         let _ = epoll::delete(poll, &self.socket);
         match ended {
@@ -526,36 +500,32 @@ impl Job {
         }
     }
 
-    /// How long who waits for it need not hear of its end, by what a round trip to its peer takes and how long the rest of it needs to leave: not at all where anything is to be
-    /// done by then. And whether another stream waits behind it. An error is the connection's.
-    fn patience(&self, leaves: impl FnOnce(BorrowedFd<'_>) -> io::Result<Leaves>) -> Result<(Duration, bool), Error> {
+    /// How long who waits for it need not hear of its end: not at all where anything is to be done by then. An error is the connection's.
+    fn patience(&self, leaves: impl FnOnce(BorrowedFd<'_>) -> io::Result<Leaves>) -> Result<Patience, Error> {
         let is_over = self.lent.at == self.end && !self.lent.is_held_up && !self.is_asked_back();
         if !is_over || !self.is_handed_out {
-            return Ok(AT_ONCE);
+            return Ok(Patience::NONE);
         }
         let goes_on = match recv(&self.socket, &mut [0; 1], RecvFlags::DONTWAIT | RecvFlags::PEEK) {
             Err(Os::AGAIN | Os::INTR) => false,
             // Its peer has ended it.
-            Ok((0, _)) => return Ok(AT_ONCE),
+            Ok((0, _)) => return Ok(Patience::NONE),
             // Another stream's token.
             Ok(_) => true,
             Err(error) => return Err(of_peer(&error.into())),
         };
-        let moment = leaves(self.socket.as_fd()).map_or(Duration::ZERO, |Leaves { trip, rest }| {
-            (rest / OF_REST).max(if goes_on { Duration::ZERO } else { trip / OF_TRIP })
-        });
-        if moment < *MOMENTS.start() {
-            return Ok(AT_ONCE);
+        let patience = leaves(self.socket.as_fd()).map_or(Patience::NONE, |leaves| Patience::of(&leaves, goes_on));
+        if patience != Patience::NONE {
+            // What waits to fill a segment does not wait for who is told.
+            let _ = set_tcp_nodelay(&self.socket, true);
         }
-        // What waits to fill a segment does not wait for who is told.
-        let _ = set_tcp_nodelay(&self.socket, true);
-        Ok((moment.min(*MOMENTS.end()), goes_on))
+        Ok(patience)
     }
 
-    fn end(self, untold: &mut Untold<'_>, result: Result<(), Error>) {
+    fn end(self, untold: &mut Untold<Done>, result: Result<(), Error>) {
         let (result, patience) = match result.and_then(|()| self.patience(Leaves::of)) {
             Ok(patience) => (Ok(()), patience),
-            Err(error) => (Err(error), AT_ONCE),
+            Err(error) => (Err(error), Patience::NONE),
         };
         let Job { file, socket, lent, lease, done, is_handed_out, .. } = self;
         // Before it is told: who waits has others, and closes the last one where that may take long.
@@ -578,56 +548,20 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::super::moving::TAIL;
+    use super::super::plain::Plain;
     use super::*;
     use crate::server::{Server, StreamLimits};
 
     #[tokio::test]
-    async fn ends_that_can_wait_are_told_when_the_first_of_them_is_due_or_there_are_no_others() {
-        const HOUR: Duration = Duration::from_secs(3600);
-        let lenders = Lenders::default();
-        assert!(lenders.returns.begin());
-        let lender = start(lenders.returns.clone()).unwrap();
-        let mut untold = Untold { lender: &lender, is_waited_for: false, due: None };
-        assert!(untold.wait(false).is_none() && untold.wait(true).is_none());
-        let end = |untold: &mut Untold<'_>, patience| {
-            let (to, gets) = oneshot::channel();
-            untold.put(to, Err(Errno::EIO.into()), (patience, false));
-            gets
-        };
-        let told = async |gets: oneshot::Receiver<Done>| drop(timeout(SOON, gets).await.unwrap().unwrap());
-        // The last one there is.
-        let mut first = end(&mut untold, HOUR);
-        let left = untold.wait(false).unwrap();
-        assert!(left.tv_sec >= 3500 && untold.wait(false).is_some());
-        tokio::time::sleep(Duration::from_millis(20)).await;
-        assert!(first.try_recv().is_err());
-        assert!(untold.wait(true).is_none());
-        told(first).await;
-        // One that can wait for less, and one that cannot.
-        for patience in [Duration::from_millis(1), Duration::ZERO] {
-            let (first, second) = (end(&mut untold, HOUR), end(&mut untold, patience));
-            while untold.wait(false).is_some() {}
-            told(first).await;
-            told(second).await;
-        }
-        // The thread's end.
-        let last = end(&mut untold, HOUR);
-        drop(untold);
-        told(last).await;
-        lender.inbox().is_closed = true;
-        lender.wake();
-    }
-
-    #[tokio::test]
     async fn an_end_that_waits_is_told_when_another_gives_up_or_a_lease_is_asked_back() {
-        const HOUR: Duration = Duration::from_secs(3600);
+        const LONG: Patience = Patience { time: Duration::from_secs(3600), is_waited_for: false };
         let lenders = Lenders::default();
         assert!(lenders.returns.begin());
         let lender = lenders.lender().unwrap().0.clone();
-        let mut untold = Untold { lender: &lender, is_waited_for: false, due: None };
+        let mut untold = Untold::new(lender.returns.clone());
         let mut end = || {
             let (to, gets) = oneshot::channel();
-            untold.put(to, Err(Errno::EIO.into()), (HOUR, false));
+            untold.put(to, Err(Errno::EIO.into()), LONG);
             gets
         };
         let mut gives_up = end();
@@ -720,25 +654,25 @@ mod tests {
         };
         let (over, mut peer) = job(10, true).await;
         for (trip, patience) in [(0, 0), (7, 0), (8, 2), (40, 10), (80, 20), (500, 20)] {
-            assert_eq!(over.patience(far(trip)).unwrap().0, millis(patience), "{trip}");
+            assert_eq!(over.patience(far(trip)).unwrap().time, millis(patience), "{trip}");
         }
         for (rest, patience) in [(3, 2), (4, 2), (30, 15), (900, 20)] {
-            assert_eq!(over.patience(leaves(8, rest)).unwrap().0, millis(patience), "{rest}");
+            assert_eq!(over.patience(leaves(8, rest)).unwrap().time, millis(patience), "{rest}");
         }
-        assert_eq!(over.patience(|_| Err(Os::INVAL.into())).unwrap().0, Duration::ZERO);
+        assert_eq!(over.patience(|_| Err(Os::INVAL.into())).unwrap().time, Duration::ZERO);
         // It is short of its end, or nobody hands it out, or it took long.
-        assert_eq!(job(9, true).await.0.patience(far(40)).unwrap().0, Duration::ZERO);
-        assert_eq!(job(10, false).await.0.patience(far(40)).unwrap().0, Duration::ZERO);
+        assert_eq!(job(9, true).await.0.patience(far(40)).unwrap().time, Duration::ZERO);
+        assert_eq!(job(10, false).await.0.patience(far(40)).unwrap().time, Duration::ZERO);
         let (mut slow, _peer) = job(10, true).await;
         slow.lent.is_held_up = true;
-        assert_eq!(slow.patience(far(40)).unwrap().0, Duration::ZERO);
+        assert_eq!(slow.patience(far(40)).unwrap().time, Duration::ZERO);
         // Another stream's token has come, which waits for what is before it only, or the peer's end, or a reset.
         peer.write_all(b"t").await.unwrap();
-        until(|| over.patience(far(40)).unwrap().0.is_zero()).await;
-        assert_eq!(over.patience(leaves(40, 30)).unwrap(), (millis(15), true));
+        until(|| over.patience(far(40)).unwrap().time.is_zero()).await;
+        assert_eq!(over.patience(leaves(40, 30)).unwrap(), Patience { time: millis(15), is_waited_for: true });
         let (ended, peer) = job(10, true).await;
         drop(peer);
-        until(|| ended.patience(leaves(40, 30)).unwrap().0.is_zero()).await;
+        until(|| ended.patience(leaves(40, 30)).unwrap().time.is_zero()).await;
         let (reset, peer) = job(10, true).await;
         let peer = peer.into_std().unwrap();
         rustix::net::sockopt::set_socket_linger(&peer, Some(Duration::ZERO)).unwrap();
@@ -762,27 +696,6 @@ mod tests {
     /// The bound of what ought to come soon.
     const SOON: Duration = Duration::from_secs(60);
 
-    /// A file that lies in memory for so many questions.
-    struct Plain(std::fs::File, AtomicUsize);
-
-    impl Descriptor for Plain {
-        fn fd(&self) -> BorrowedFd<'_> {
-            self.0.as_fd()
-        }
-
-        fn as_user(&self, call: &mut dyn FnMut() -> Result<(), Error>) -> Result<(), Error> {
-            call()
-        }
-
-        fn is_slow(&self) -> bool {
-            false
-        }
-
-        fn is_in_memory(&self) -> bool {
-            self.1.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
-        }
-    }
-
     fn content() -> Vec<u8> {
         (0..LENGTH / 4).flat_map(|n| (n as u32).to_le_bytes()).collect()
     }
@@ -791,12 +704,16 @@ mod tests {
         file_for(usize::MAX)
     }
 
+    /// One that lies in memory for so many questions.
     fn file_for(questions: usize) -> Arc<dyn Descriptor> {
         // tmpfs has no way to ask it whether it would wait.
         let file = rustix::fs::memfd_create("f", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         let file = std::fs::File::from(file);
         file.write_all_at(&content(), 0).unwrap();
-        Arc::new(Plain(file, AtomicUsize::new(questions)))
+        let left = AtomicUsize::new(questions);
+        let is_left =
+            move || left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
+        Arc::new(Plain::new(file).in_memory_while(is_left))
     }
 
     async fn pair() -> (TcpStream, tokio::net::TcpStream) {
@@ -852,6 +769,33 @@ mod tests {
             }
         };
         timeout(SOON, over).await.expect("the end of the jobs");
+    }
+
+    #[tokio::test]
+    async fn what_is_short_goes_at_once_and_by_a_thread_as_far_as_the_socket_has_no_room() {
+        let server = server(SOON);
+        let bounds = Bounds::new(CancellationToken::new(), server.clone());
+        let (file, content) = (file(), content());
+        for length in [30_000, 16 << 20] {
+            let (near, mut far) = pair().await;
+            let to = (0, length as u64, Copies::None);
+            let lend = server.streams.lenders.lend(&file, near, from(0), to, None, &bounds);
+            let mut lend = std::pin::pin!(lend);
+            // Before anybody waits, for a thread or for the peer. (Where the kernel does not tell what lies in memory, a thread sends it.)
+            let mut lent = futures_util::poll!(lend.as_mut());
+            let is_told = super::super::calls::is_all_cached(file.fd(), 0, 1).is_ok();
+            assert!(!is_told || lent.is_ready() == (length == 30_000), "{length}: {lent:?}");
+            let mut came = vec![0; length];
+            let take = async { far.read_exact(&mut came).await.unwrap() };
+            if lent.is_pending() {
+                lent = std::task::Poll::Ready(tokio::join!(lend, take).0);
+            } else {
+                take.await;
+            }
+            let std::task::Poll::Ready(Ok((_, lent))) = lent else { panic!("{lent:?}") };
+            assert_eq!(lent.at, length as u64);
+            assert!(came == content[..length]);
+        }
     }
 
     #[tokio::test]
@@ -913,29 +857,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_file_server_that_panics_ends_its_own_stream_and_no_other() {
-        struct Panics;
-
-        impl Descriptor for Panics {
-            fn fd(&self) -> BorrowedFd<'_> {
-                panic!("no descriptor")
-            }
-
-            fn as_user(&self, call: &mut dyn FnMut() -> Result<(), Error>) -> Result<(), Error> {
-                call()
-            }
-
-            fn is_slow(&self) -> bool {
-                false
-            }
-
-            fn is_in_memory(&self) -> bool {
-                true
-            }
-        }
-
         let server = server(SOON);
         let bounds = Bounds::new(CancellationToken::new(), server.clone());
-        let (file, panics): (_, Arc<dyn Descriptor>) = (file(), Arc::new(Panics));
+        let none = rustix::fs::memfd_create("f", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let panics = Plain::new(none).in_memory().asked(|| panic!("no descriptor"));
+        let (file, panics): (_, Arc<dyn Descriptor>) = (file(), Arc::new(panics));
         let ((near, mut far), (other, _other)) = (pair().await, pair().await);
         let lenders = &server.streams.lenders;
         let good = lenders.lend(&file, near, from(0), (0, LENGTH as u64, Copies::None), None, &bounds);

@@ -274,7 +274,7 @@ impl Life {
         }
     }
 
-    /// Whether threads of our own may send it ([`lending`]), so that others in its task hardly notice it.
+    /// Whether threads of our own may send it ([`lending`]), or it is [at hand](super::at_hand), so that others in its task wait for it for some milliseconds at most.
     pub fn may_be_lent(&self, way: &Way) -> bool {
         let Moves::InKernel(file) = &self.moves else { return false };
         let is_long = self.length.is_none_or(|length| length >= lending::LEAST);

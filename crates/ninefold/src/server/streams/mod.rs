@@ -13,6 +13,7 @@
 //! Locks are taken one at a time, but for those of [`lending`] and for that of a stream's abort, which is looked at under that of [`tokens`]; and none
 //! while anything is waited for.
 
+mod at_hand;
 mod bare;
 mod calls;
 mod closing;
@@ -30,12 +31,15 @@ mod moving;
 mod origin;
 mod pace;
 mod places;
+#[cfg(test)]
+mod plain;
 mod port;
 mod returns;
 mod send_buffer;
 mod table;
 mod telling;
 mod tokens;
+mod untold;
 mod waiting;
 
 use std::sync::Arc;

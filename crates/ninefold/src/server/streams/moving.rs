@@ -42,7 +42,7 @@ pub(super) const SENT: usize = 2 << 20;
 
 /// The page cache is asked for a byte in each so many. It is filled and emptied in pieces that are mostly larger, or lie together;
 /// and each question costs as much as to send four pages.
-const STEP: u64 = 512 * 1024;
+pub(super) const STEP: u64 = 512 * 1024;
 
 /// At most so many bytes at the end of a stream are copied so that nobody has to wait for the peer behind them: what Linux lets a connection hold by
 /// itself (tcp(7), tcp_wmem). Where it may hold more, the rest is waited for.
@@ -146,7 +146,7 @@ pub(super) async fn to_peer(
     let end = length.map_or(i64::MAX as u64, |length| offset + length);
     let (mut at, mut cached_to, mut asked_to) = (offset, offset, offset);
     let (mut turn, mut by_memory, mut is_advised) = (0, false, false);
-    // Nothing that may wait for a disk is done in their task, if it is what mostly does not.
+    // Nothing that may wait for a disk is done in their task, if it is what mostly does not, but for what is known to lie in memory.
     let others = bounds.are_of_one_among_others();
     let mut advises = false;
     let mut copied = None;
@@ -161,7 +161,12 @@ pub(super) async fn to_peer(
         }
         let copies = if is_covered && pledge.is_held() { Copies::None } else { asked };
         let soon = end.min(at + SENT as u64);
-        if at >= lent_from && end - at >= LEAST_LENT && !by_memory && !file.is_slow() && is_cached(&**file, at, soon) {
+        if at >= lent_from
+            && end - at >= LEAST_LENT
+            && !by_memory
+            && !file.is_slow()
+            && is_cached(&**file, at, soon, STEP)
+        {
             let lent = Lent { at, copied: copied.take(), copied_from, is_held_up: false };
             let (before, to) = (at, (soon, end, copies));
             let is_held_up;
@@ -215,7 +220,7 @@ pub(super) async fn to_peer(
         }
         let want = usize::try_from(left).unwrap_or(usize::MAX).min(SENT);
         let may_be_here = !others && !by_memory && !file.is_slow();
-        if at >= cached_to && may_be_here && is_cached(&**file, at, at + want as u64) {
+        if at >= cached_to && may_be_here && is_cached(&**file, at, at + want as u64, STEP) {
             cached_to = at + want as u64;
         }
         let is_here = at < cached_to && !others;
@@ -415,13 +420,13 @@ pub(super) fn send_some(
     }
 }
 
-/// Whether reading need not wait, as far as a few bytes tell: sendfile(2) has no flag that forbids waiting.
-pub(super) fn is_cached(file: &dyn Descriptor, from: u64, to: u64) -> bool {
+/// Whether reading need not wait, as far as a few bytes tell, one in each `step`: sendfile(2) has no flag that forbids waiting.
+pub(super) fn is_cached(file: &dyn Descriptor, from: u64, to: u64, step: u64) -> bool {
     if file.is_in_memory() {
         return true;
     }
     let has = |at: u64| preadv2(file.fd(), &mut [IoSliceMut::new(&mut [0])], at, ReadWriteFlags::NOWAIT).is_ok();
-    let any = (from..to).step_by(STEP as usize).map(|at| at + fastrand::u64(..STEP.min(to - at)));
+    let any = (from..to).step_by(step as usize).map(|at| at + fastrand::u64(..step.min(to - at)));
     any.chain([from, to - 1]).all(has)
 }
 
@@ -657,53 +662,39 @@ mod tests {
     use tokio::net::{TcpListener, TcpStream};
     use tokio_util::sync::CancellationToken;
 
+    use super::super::plain::Plain;
     use super::*;
     use crate::server::Server;
     use crate::server::alarm::Alarm;
 
-    /// A file that is said to lie in memory, whose first reading takes long all the same, and the threads that moved it.
-    struct Sticks(std::fs::File, Mutex<Vec<ThreadId>>);
-
-    impl Descriptor for Sticks {
-        fn fd(&self) -> BorrowedFd<'_> {
-            let is_first = {
-                let mut threads = self.1.lock().unwrap();
-                threads.push(thread::current().id());
-                threads.len() == 1
-            };
-            if is_first {
-                thread::sleep(Duration::from_millis(40));
-            }
-            self.0.as_fd()
-        }
-
-        fn as_user(&self, call: &mut dyn FnMut() -> Result<(), Error>) -> Result<(), Error> {
-            call()
-        }
-
-        fn is_slow(&self) -> bool {
-            false
-        }
-
-        fn is_in_memory(&self) -> bool {
-            true
-        }
-    }
-
     #[tokio::test]
     async fn what_a_thread_gives_back_because_it_took_long_is_not_sent_in_a_task_that_has_others() {
-        const LENGTH: usize = 16 << 20;
+        // More than a task sends by itself.
+        const LENGTH: usize = 24 << 20;
         let server = Server::builder().build();
         for alarm in [None, Some(Arc::new(Alarm::default()))] {
             let file = rustix::fs::memfd_create("f", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
             let file = std::fs::File::from(file);
             file.set_len(LENGTH as u64).unwrap();
-            let sticks = Arc::new(Sticks(file, Mutex::default()));
+            // It is said to lie in memory, and its first reading takes long all the same.
+            let asked_by: Arc<Mutex<Vec<ThreadId>>> = Arc::default();
+            let threads = asked_by.clone();
+            let asked = move || {
+                let is_first = {
+                    let mut threads = threads.lock().unwrap();
+                    threads.push(thread::current().id());
+                    threads.len() == 1
+                };
+                if is_first {
+                    thread::sleep(Duration::from_millis(40));
+                }
+            };
+            let sticks = Plain::new(file).in_memory().asked(asked);
             let bounds = Bounds::new(CancellationToken::new(), server.clone()).among(alarm.as_ref());
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let (near, far) = tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), listener.accept());
             let (bare, mut far) = (Bare::Watched(Arc::new(Socket::Tcp(near.unwrap()))), far.unwrap().0);
-            let (file, mut pledge): (File, _) = (sticks.clone(), Pledge::default());
+            let (file, mut pledge): (File, _) = (Arc::new(sticks), Pledge::default());
             let how = (Copies::None, false);
             let sends = to_peer(&file, bare, 0, Some(LENGTH as u64), how, &mut pledge, &bounds);
             let takes = async {
@@ -713,7 +704,7 @@ mod tests {
             };
             let (sent, ()) = tokio::join!(sends, takes);
             assert_eq!(sent.unwrap().1.count, LENGTH as u64);
-            let threads = sticks.1.lock().unwrap();
+            let threads = asked_by.lock().unwrap();
             assert_ne!(threads[0], thread::current().id(), "it was lent");
             let here = threads.iter().filter(|one| **one == thread::current().id()).count();
             // Advice is one.

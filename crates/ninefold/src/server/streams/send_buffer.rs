@@ -160,7 +160,8 @@ impl SendBuffers {
         Some((known.share.clone(), if now < known.until { known.rate } else { 0 }))
     }
 
-    /// Gives a connection room for so many bytes that it is about to send, as far as its peer is known to be fast, and there is room. `holds`: what it has got so far.
+    /// Gives a connection room for so many bytes that it is about to send, beside what lies in it, as far as its peer is known to be fast, and there is room. `holds`: what it has got
+    /// so far.
     pub fn make_room(&self, origin: Origin, tcp: BorrowedFd<'_>, bytes: u64, holds: &mut Room) {
         // Of a socket whose buffer somebody has set, or that cannot be let grow again, nothing is changed.
         let Ok(locked) = calls::buffer_lock(tcp) else { return };
@@ -180,7 +181,9 @@ impl SendBuffers {
         let ahead = u64::try_from(u128::from(rate) * AHEAD.as_millis() / 1000).unwrap_or(u64::MAX);
         let of_others = share.room.load(Ordering::Relaxed).saturating_sub(holds.bytes);
         let most = if trip >= LONG_TRIP { MOST_OF_LONG } else { MOST };
-        let bytes = bytes.min(ahead.saturating_sub(of_others)).min(most);
+        // Another stream's last bytes may lie in it yet.
+        let lie = calls::unacknowledged(tcp).map_or(0, |bytes| bytes as u64);
+        let bytes = bytes.saturating_add(lie).min(ahead.saturating_sub(of_others)).min(most);
         let wanted = (bytes + bytes / RECORDS + WORTH).min(most);
         // Linux may have taken some away, which is its own all the same.
         let own = holds.began_with + holds.bytes;
@@ -378,7 +381,7 @@ mod tests {
         if !may_ask_for_all() {
             return;
         }
-        let ((mut near, _far), (mut plain, _plain_far), mut holds) = (pair(), pair(), Room::default());
+        let ((near, _far), (mut plain, _plain_far), mut holds) = (pair(), pair(), Room::default());
         let before = room(&near);
         let rate = before + (1 << 20);
         let buffers = known(rate);
@@ -391,8 +394,11 @@ mod tests {
         buffers.make_room(origin(1), plain.as_fd(), u64::MAX, &mut others);
         assert!(room(&plain) <= before.max(2 * WORTH + rate - holds.bytes), "{} of {rate}", room(&plain));
         drop(others);
-        let (near_takes, plain_takes) = (takes(&mut near), takes(&mut plain));
-        assert!(near_takes > plain_takes, "{near_takes} for {plain_takes}");
+        let ((mut other, _other_far), mut its) = (pair(), Room::default());
+        let (more, less) = (known(rate), takes(&mut plain));
+        more.make_room(origin(1), other.as_fd(), u64::MAX, &mut its);
+        let takes_more = takes(&mut other);
+        assert!(takes_more > less, "{takes_more} for {less}");
         // As when Linux takes some away: it is not counted twice.
         buffers.note(origin(1), u64::MAX, Instant::now());
         set_room(near.as_fd(), 0, before, 0);
@@ -403,6 +409,19 @@ mod tests {
         assert_eq!(calls::buffer_lock(near.as_fd()).unwrap(), 0);
         drop(holds);
         assert_eq!(taken(&buffers), 0);
+    }
+
+    #[test]
+    fn what_lies_in_a_connection_from_before_has_room_beside_what_comes() {
+        const COMES: u64 = 4 << 20;
+        if !may_ask_for_all() {
+            return;
+        }
+        let ((mut near, _far), mut holds) = (pair(), Room::default());
+        let lies = takes(&mut near);
+        known(u64::MAX).make_room(origin(1), near.as_fd(), COMES, &mut holds);
+        let more = takes(&mut near);
+        assert!(more >= COMES, "{more} beside {lies}");
     }
 
     #[test]

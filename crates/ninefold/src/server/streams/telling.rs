@@ -87,7 +87,8 @@ mod tests {
     use tokio::time::timeout;
     use tokio_util::sync::CancellationToken;
 
-    use super::super::descriptor::{Descriptor, Plain};
+    use super::super::descriptor::Descriptor;
+    use super::super::plain::Plain;
     use super::*;
     use crate::server::{Server, StreamLimits};
 
@@ -155,7 +156,7 @@ mod tests {
         let server = Server::builder().streams(limits).build();
         let bounds = Bounds::new(CancellationToken::new(), server.clone());
         let path = tempfile::NamedTempFile::new_in("/dev/shm").unwrap().into_temp_path();
-        let file: Arc<dyn Descriptor> = Arc::new(Plain(std::fs::File::open(&path).unwrap()));
+        let file: Arc<dyn Descriptor> = Arc::new(Plain::new(std::fs::File::open(&path).unwrap()).leased());
         let (near, mut far, _) = full();
         let way = Way::Bare(Bare::Unwatched(near));
         way.close_by_reset();

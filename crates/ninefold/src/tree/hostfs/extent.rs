@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use ninefold_proto::{Errno, Error};
-use rustix::fs::{FallocateFlags, OFlags, SeekFrom, fallocate, fcntl_getfl, seek, tell};
+use rustix::fs::{FallocateFlags, OFlags, SeekFrom, fallocate, fcntl_getfl, fstat, seek, tell};
 use rustix::io::{Errno as Os, ReadWriteFlags, pwritev2};
 
 use super::creds::{Identity, Loan};
@@ -42,12 +42,23 @@ impl HostFile {
 }
 
 impl OpenFile {
-    /// Where the next data are, if nothing has to be waited for to know: of a file in memory, which finds them at once. It does not a hole behind
-    /// much data.
-    pub(super) fn data_in_memory(&self, offset: u64) -> Option<Result<u64, Error>> {
-        // Another's search may take longer.
-        let _position = self.position.try_lock().ok().filter(|_| self.is_in_memory())?;
-        Some(seek(&self.fd, SeekFrom::Data(offset)).map_err(os))
+    /// Where the next data are, if nothing has to be waited for to know: of a file in memory, which finds them at once (it does not a hole behind
+    /// much data), and of one on a disk that has blocks for all of its bytes. (Blocks behind its end may make up for a hole, which then counts as data, as it does where a file
+    /// system knows of none; lseek(2).)
+    pub(super) fn data_at_once(&self, offset: u64) -> Option<Result<u64, Error>> {
+        if self.is_in_memory() {
+            // Another's search may take longer.
+            let _position = self.position.try_lock().ok()?;
+            return Some(seek(&self.fd, SeekFrom::Data(offset)).map_err(os));
+        }
+        if self.slow || !matches!(self.flow, Flow::Plain { .. }) {
+            return None;
+        }
+        let stat = fstat(&self.fd).ok()?;
+        let (size, blocks) = (u64::try_from(stat.st_size).ok()?, u64::try_from(stat.st_blocks).ok()?);
+        // Of 512 bytes (inode(7)).
+        let is_dense = blocks.saturating_mul(512) >= size;
+        (is_dense && offset < size).then_some(Ok(offset))
     }
 
     /// A write that tells where its data begin. A file that is open for appending is always written at its end.

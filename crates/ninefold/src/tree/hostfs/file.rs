@@ -193,7 +193,7 @@ impl File for HostFile {
     }
 
     fn seek(&self, _cx: &Cx, offset: u64, hole: bool) -> Answer<u64> {
-        if let Some(found) = self.open.get().filter(|_| !hole).and_then(|open| open.data_in_memory(offset)) {
+        if let Some(found) = self.open.get().filter(|_| !hole).and_then(|open| open.data_at_once(offset)) {
             return Answer::Now(found);
         }
         self.blocking(move |file| file.seek_extent(offset, hole))

@@ -145,6 +145,88 @@ async fn data_and_holes_are_found_and_the_end_is_a_hole() {
     assert_eq!(fid.read(&host.cx, 2 * MIB, 4).wait().await.unwrap().into_bytes().unwrap(), &b"data"[..]);
 }
 
+/// Where lseek(2) finds the next data, by a descriptor that nobody else has.
+fn truth(host: &Host, name: &str, offset: u64) -> Result<u64, Errno> {
+    let file = std::fs::File::open(host.path(name)).unwrap();
+    rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(offset)).map_err(|e| Errno(e.raw_os_error().cast_unsigned()))
+}
+
+#[tokio::test]
+async fn of_a_file_without_holes_the_next_data_are_known_at_once_and_of_another_as_the_kernel_says() {
+    const MIB: u64 = 1 << 20;
+    const SIZE: u64 = 2 * MIB + 5;
+    let host = Host::new();
+    let make = |name: &str, data: &[(u64, u64)], size: u64| {
+        let file = std::fs::File::create(host.path(name)).unwrap();
+        for &(from, to) in data {
+            file.write_all_at(&vec![1; (to - from) as usize], from).unwrap();
+        }
+        file.set_len(size).unwrap();
+        let stat = file.metadata().unwrap();
+        stat.blocks() * 512 >= stat.len()
+    };
+    let dense = make("dense", &[(0, SIZE)], SIZE);
+    let holes: [(&str, &[(u64, u64)]); 4] = [
+        ("in front", &[(MIB, SIZE)]),
+        ("in the middle", &[(0, MIB / 2), (SIZE - MIB / 2, SIZE)]),
+        ("behind", &[(0, MIB)]),
+        ("all of it", &[]),
+    ];
+    let sparse: Vec<bool> = holes.iter().map(|(name, data)| !make(name, data, SIZE)).collect();
+    if !have("a file system that counts the blocks of files, and has holes", dense && !sparse.contains(&false)) {
+        return;
+    }
+    make("empty", &[], 0);
+    let root = host.root().await;
+    let places = [0, 1, MIB / 2, MIB - 1, MIB, MIB + 1, SIZE - 1, SIZE, SIZE + 1, i64::MAX as u64];
+    for name in ["dense", "empty"].into_iter().chain(holes.map(|(name, _)| name)) {
+        let fid = open(&host, &root, name, 0).await;
+        for at in places {
+            let answer = fid.seek(&host.cx, at, false);
+            let is_known = matches!(answer, Answer::Now(_));
+            let found = answer.wait().await.map_err(|e| e.errno);
+            assert_eq!(found, truth(&host, name, at), "{name} from {at}");
+            if name == "dense" && at < SIZE {
+                assert_eq!((is_known, found), (true, Ok(at)), "{name} from {at}");
+            }
+        }
+        // Holes are looked for in every file.
+        assert_eq!(fid.seek(&host.cx, 0, true).wait().await.is_ok(), name != "empty", "{name}");
+    }
+    // What it is by now, not what it was when it was opened: a file that gets a hole, or an end, is looked at anew.
+    let fid = open(&host, &root, "dense", lflags::RDWR).await;
+    let seek = async |at| fid.seek(&host.cx, at, false).wait().await.map_err(|e| e.errno);
+    assert_eq!(seek(0).await, Ok(0));
+    std::fs::File::options().write(true).open(host.path("dense")).unwrap().set_len(4 * SIZE).unwrap();
+    for at in [0, SIZE - 1, SIZE + MIB] {
+        assert_eq!(seek(at).await, truth(&host, "dense", at), "from {at}");
+    }
+    std::fs::File::options().write(true).open(host.path("dense")).unwrap().set_len(3).unwrap();
+    assert_eq!((seek(2).await, seek(3).await), (Ok(2), Err(Errno::ENXIO)));
+}
+
+#[tokio::test]
+async fn blocks_behind_the_end_of_a_file_may_make_up_for_a_hole_which_is_data_then() {
+    const MIB: u64 = 1 << 20;
+    let host = Host::new();
+    let file = std::fs::File::create(host.path("f")).unwrap();
+    file.write_all_at(&[1; 4096], 2 * MIB).unwrap();
+    let reserved = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::KEEP_SIZE, 4 * MIB, 4 * MIB);
+    let stat = file.metadata().unwrap();
+    if !have("a file system with fallocate(2)", reserved.is_ok() && stat.blocks() * 512 >= stat.len()) {
+        return;
+    }
+    let fid = open(&host, &host.root().await, "f", 0).await;
+    for at in [0, MIB, 2 * MIB, 2 * MIB + 4095] {
+        // Never behind data that are there.
+        let (found, truth) = (fid.seek(&host.cx, at, false).wait().await.unwrap(), truth(&host, "f", at).unwrap());
+        assert!(found == at || found == truth, "{found} from {at}");
+    }
+    // Nor anything behind its end.
+    assert_eq!(errno(fid.seek(&host.cx, 2 * MIB + 4096, false).wait().await), Errno::ENXIO);
+    assert_eq!(errno(fid.seek(&host.cx, 5 * MIB, false).wait().await), Errno::ENXIO);
+}
+
 #[tokio::test]
 async fn allocation_grows_punches_and_clears() {
     let host = Host::new();
