@@ -76,9 +76,9 @@ const LINE: usize = 4;
 /// Bytes a second of a way of which nothing is known yet.
 const FAST: f64 = 125e6;
 
-/// Round trips that writing takes from which on one stream is as fast as several. Of 1 Gbit/s at 15 ms (BBR) four take 0.99 of a stream's time for 50 MB,
-/// which are 27, and 1.02 for 100 and 200 MB.
-const LONG_TRIPS: f64 = 40.0;
+/// Round trips that writing takes from which on one stream is as fast as several. Of 1 Gbit/s (BBR) four take at 15 ms 0.92 of a stream's time for 10 MB, which
+/// are 5, 0.98 for 15 MB, 1.12 for 20 and 1.07 for 35; at 12 ms 1.03 for 15 MB, which are 10.
+const LONG_TRIPS: f64 = 10.0;
 
 /// Bytes of a way that one connection fills as Linux makes it: of the 4 MiB that it has to send at most (tcp(7), tcp_wmem) a third stays free, and of the rest
 /// BBR needs a quarter more than the way holds.

@@ -775,8 +775,8 @@ impl Beside {
             Ok(told) => told,
             // All of it is here, and nobody is left to say what became of the file.
             Err(_) if matches!(self.end, End::Forgotten { .. }) && self.length == Some(moved) => (moved, 0),
-            // The server knows of no end: it was made on the way.
-            Err(Error::TimedOut(_)) if moved > 0 => {
+            // The server knows of no end: it was made on the way, which lets bytes through.
+            Err(Error::TimedOut(_)) if moved > 0 || self.goes_on.is_some() => {
                 return Err(Fault::Cut(Arc::new(io::ErrorKind::UnexpectedEof.into())).into());
             }
             Err(e) => return Err(of_the_way(e)),
@@ -799,10 +799,11 @@ impl Beside {
     async fn broke(&mut self, e: io::Error) -> Error {
         // What can be asked nothing any more does not say it.
         let is_asked = self.ask().await.is_ok();
+        let patience = self.last_word();
         let answer = match self.end {
             _ if !is_asked => return Fault::Cut(Arc::new(e)).into(),
             End::Unsaid => return Fault::Cut(Arc::new(e)).into(),
-            _ => self.end.answer(&self.file, Duration::ZERO, LAST_WORD).await,
+            _ => self.end.answer(&self.file, Duration::ZERO, patience).await,
         };
         match answer {
             Err(said @ Error::Refused(_)) => of_the_way(said),
