@@ -80,7 +80,8 @@ impl Client {
                     if let Some(memory) = memory {
                         // Behind a relay a connection tells little. What the server did meanwhile, before its first answer, is no part of it.
                         let took = client.handle().dialer().took();
-                        let trip = client.handle().dialer().trip().min(client.attach_took()).max(took);
+                        let most = entry.farthest(took).unwrap_or(client.handle().dialer().trip());
+                        let trip = most.min(client.attach_took()).max(took);
                         let offer = (client.version(), trip);
                         memory.learn(address, known, (client.version(), client.msize()), offer).await;
                     }

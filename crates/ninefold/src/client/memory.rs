@@ -37,6 +37,9 @@ const REFRESH: Duration = Duration::from_secs(24 * 3600);
 /// What a connection takes on a way that is short, however short.
 const NEAR: Duration = Duration::from_millis(4);
 
+/// So many times as much is much more: a way that became longer is believed to be so many times as long each time that it is used, at most.
+const MUCH: u32 = 4;
+
 /// The longest wait for the file.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -68,6 +71,12 @@ impl Entry {
     fn is_as_far(&self, trip: Duration) -> bool {
         let (one, other) = (self.trip.max(NEAR), trip.max(NEAR));
         one <= 2 * other && other <= 2 * one
+    }
+
+    /// How far the server may be by now, if `took`, what a connection took, is little of what a round trip did, as behind a relay. Else it is as far as
+    /// that tells.
+    pub fn farthest(&self, took: Duration) -> Option<Duration> {
+        (took * MUCH < self.trip).then_some(self.trip.max(NEAR) * MUCH)
     }
 
     /// Whether an early start may be made.

@@ -52,6 +52,8 @@ enum Deed {
     Elsewhere,
     /// Takes no question that waits.
     Crowded,
+    /// Says how it ended so long behind its connection's end.
+    Late(Duration),
     /// Says how it ended when it is asked for something else behind that, so many times.
     Reminded(usize),
 }
@@ -275,6 +277,11 @@ async fn carry(mut socket: TcpStream, deed: Deed, shared: Shared, taken: Arc<Mut
         };
         // The client may have gone.
         let _ = socket.write_all(sent).await;
+        if let Deed::Late(time) = deed {
+            drop(socket);
+            tokio::time::sleep(time).await;
+            return shared.end(Ok((wanted, MODREV)));
+        }
         if matches!(deed, Deed::Overflows) {
             let _ = socket.write_all(b"and more").await;
         }
@@ -377,6 +384,30 @@ async fn a_stream_that_is_cut_short_never_looks_whole() {
                 let is_told = matches!(error, Error::Stream(Fault::Short { .. } | Fault::Cut(_)));
                 assert!(is_told, "{version:?} {deed:?}: {error}");
             }
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_word_on_a_file_that_ends_early_is_waited_for_while_the_server_says_other_things() {
+    for is_busy in [true, false] {
+        let scene = Scene::with(Version::N1, Deed::Late(Duration::from_secs(5)), Options::default()).await;
+        let read = scene.read(0, Some(SIZE + 1));
+        let says_other_things = async {
+            for _ in 0..SOON.as_millis() / 200 {
+                if is_busy {
+                    scene.client.walk("/f", Follow::All).await.unwrap();
+                }
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        };
+        let read = tokio::select! {
+            read = read => read,
+            () = says_other_things => panic!("nothing is said in time"),
+        };
+        match read {
+            Ok((bytes, in_band)) => assert!(is_busy && !in_band && bytes == content(0, SIZE as usize)),
+            Err(error) => assert!(!is_busy && matches!(error, Error::Stream(Fault::Cut(_))), "{is_busy}: {error}"),
         }
     }
 }

@@ -68,6 +68,24 @@ async fn as_many_are_dialled_as_streams_are_wanted_one_where_the_way_is_short_an
 }
 
 #[tokio::test]
+async fn a_way_behind_a_relay_that_became_longer_is_remembered_so() {
+    let scene = Scene::of(10).await;
+    // Some 40 ms there and back, of which a connection takes nothing.
+    let place = scene.far(u64::MAX).await;
+    let (dir, options) = remember(scene.address, place, 10).await;
+    let look = async |client: &Client| client.metadata("/f", Follow::All).await;
+    for _ in 0..2 {
+        let address = Address::tcp(place);
+        let first = Client::first(&address, options.clone(), look);
+        let (client, looked) = timeout(SOON, first).await.expect("a session").unwrap();
+        assert_eq!((looked.unwrap().size, client.stats().round_trips), (10, 1), "it began early");
+        let learned: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(dir.path().join("servers")).unwrap()).unwrap();
+        assert!((40..1000).contains(&learned["servers"][0]["trip"].as_u64().unwrap()), "{learned}");
+    }
+}
+
+#[tokio::test]
 async fn tokens_are_said_on_them_before_the_server_is_asked_for_their_streams() {
     let scene = Scene::new().await;
     let (address, listener) = far_listener().await;

@@ -84,7 +84,7 @@ impl Scene {
 
     /// The server behind a way on which each byte takes [`DELAY`]; the connections but the first end when `most` bytes have come back by
     /// one of them.
-    async fn far(&self, most: u64) -> SocketAddr {
+    pub async fn far(&self, most: u64) -> SocketAddr {
         self.by(Way { delay: DELAY, slow: None, one: None, most }).await
     }
 

@@ -101,8 +101,11 @@ async fn a_peer_that_was_fast_has_all_of_a_short_stream_in_its_connection_at_onc
         }
     })
     .await;
-    // Another one behind it, of as much as fits beside.
+    // Another one behind it, of as much as fits beside. (Where TCP takes nearly as much by itself as a server gives, none does.)
     let (before, rest) = (bed.server.stream_counts().completed, (LONGEST - length).min(length));
+    if rest == 0 {
+        return;
+    }
     let opened = s.stream_as(MORE, 1, 0, rest).await.unwrap();
     data.write_all(&opening(&opened.token)).await.unwrap();
     soon("all of the other, too", async {

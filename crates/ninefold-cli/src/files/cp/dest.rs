@@ -291,6 +291,14 @@ impl Writing<'_> {
         }
     }
 
+    /// See [`here_file::Sink::mark`]; only here.
+    pub async fn mark(&mut self) -> Result<(), Cause> {
+        match self {
+            Writing::Here(sink) => sink.mark().await,
+            Writing::There(_) => Err(Cause::Here(Errno::ESPIPE)),
+        }
+    }
+
     /// Nothing comes for a while.
     pub async fn pause(&mut self) -> Result<(), Cause> {
         match self {

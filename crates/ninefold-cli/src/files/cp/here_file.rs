@@ -298,6 +298,10 @@ impl Writing {
             record.written[block] = blocks::BLOCK;
             self.complete(&mut record, block)?;
         }
+        // The one that it is in, unless that is behind the end.
+        if let Some(written) = record.written.get_mut((self.at / blocks::BLOCK) as usize) {
+            *written = self.at % blocks::BLOCK;
+        }
         self.record = Some(record);
         Ok(())
     }

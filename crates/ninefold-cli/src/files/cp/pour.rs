@@ -108,7 +108,7 @@ struct Given {
     numbers: Vec<u64>,
 }
 
-/// Whether what comes by so many streams has a record of what is there. What one brings is in order: how much there is tells all of it.
+/// Whether what comes by so many streams has a record of what is there from the beginning. What one brings is in order, mostly: how much there is tells all of it.
 fn has_record(begun: &Begun, most: usize) -> bool {
     most > 1 || begun.blocks.is_some()
 }
@@ -345,6 +345,7 @@ impl<'a> Pour<'a> {
             next = Some((0, first));
         }
         let mut ranges = file.ranges_of(&gaps, most);
+        let mut has_record = has_record(begun, most);
         // What the file is like while the last of it comes, of which its streams tell to the end whether it was changed.
         let mut look = pin!(Fuse::terminated());
         let (mut was_looked_at, mut seen) = (false, None);
@@ -383,12 +384,13 @@ impl<'a> Pour<'a> {
                 return Ok(passed);
             };
             let length = data.len() as u64;
-            if !has_record(begun, most) && offset != passed.bytes {
-                // It broke, and what comes behind it came by another. Without a record no gap may be left.
-                let cut = Fault::Cut(Arc::new(std::io::ErrorKind::UnexpectedEof.into()));
-                return Err(self.cannot_read_there(cut.into()));
-            }
+            // What one stream should bring comes in messages in part, or by another behind one that broke.
+            let is_behind_a_gap = !has_record && offset != passed.bytes;
+            has_record |= is_behind_a_gap;
             let wrote = async {
+                if is_behind_a_gap {
+                    writing.mark().await?;
+                }
                 writing.seek(offset).await?;
                 self.data(writing, data, offset, skips_from).await
             };

@@ -40,6 +40,9 @@ const LAST_WORD: Duration = Duration::from_secs(2);
 /// Round trips that such waits are longer by on a long way.
 const TRIPS: u32 = 4;
 
+/// So many times as long is the longest of such waits, where the server says other things meanwhile.
+const BUSY: u32 = 10;
+
 /// How long nothing may be taken of what is written, or come of what is read, before the server is asked how the stream ended, where that was to be asked last, or its
 /// connection is to tell it: one that nobody hears is told so.
 const STALL: Duration = Duration::from_secs(2);
@@ -766,11 +769,11 @@ impl Beside {
         }
         // Nothing at all came perhaps because the connection did not get through: then nobody answers, and there is another way.
         let patience = self.patience();
-        // A server that ends it before its length knows why by then. One that does not was not who ended it, and may send on for long to
-        // where nobody takes it.
         let is_early = self.length.is_some_and(|length| moved < length);
-        let patience = if is_early { patience.min(self.last_word()) } else { patience };
-        let answer = self.end.answer(&self.file, Duration::ZERO, patience).await;
+        let answer = match is_early {
+            true => self.word_on_an_early_end(patience).await,
+            false => self.end.answer(&self.file, Duration::ZERO, patience).await,
+        };
         let (sent, modrev) = match answer {
             Ok(told) => told,
             // All of it is here, and nobody is left to say what became of the file.
@@ -793,6 +796,21 @@ impl Beside {
             return Err(Fault::Changed.into());
         }
         Ok(())
+    }
+
+    /// What the server says of a stream that came to its end before its length. One that ended it knows why by then; one that does not was not who ended it,
+    /// and may send on for long to where nobody takes it. While it says other things its word may be behind those.
+    async fn word_on_an_early_end(&mut self, patience: Duration) -> Result<(u64, u64), Error> {
+        let word = patience.min(self.last_word());
+        let until = Instant::now() + patience.min(word * BUSY);
+        loop {
+            // What is heard at first may be answers to what was asked for to remind it.
+            let since = Instant::now() + word / 2;
+            match self.end.answer(&self.file, Duration::ZERO, word).await {
+                Err(Error::TimedOut(_)) if self.file.client.heard_at() > since && Instant::now() < until => {}
+                answer => return answer,
+            }
+        }
     }
 
     /// The connection broke: the server's word on it if it has one.

@@ -1,13 +1,13 @@
 //! Where the data of a file lie: allocating and freeing its blocks, finding data and holes, and writing behind its last byte.
 
-use std::io::IoSlice;
+use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use ninefold_proto::{Errno, Error};
-use rustix::fs::{FallocateFlags, OFlags, SeekFrom, fallocate, fcntl_getfl, fstat, seek, tell};
-use rustix::io::{Errno as Os, ReadWriteFlags, pwritev2};
+use rustix::fs::{FallocateFlags, OFlags, SeekFrom, fallocate, fcntl_getfl, seek, tell};
+use rustix::io::{Errno as Os, ReadWriteFlags, preadv2, pwritev2};
 
 use super::creds::{Identity, Loan};
 use super::file::HostFile;
@@ -18,6 +18,9 @@ use crate::server::{Answer, Cx, Written};
 
 /// pwritev2(2)'s offset for "where the descriptor stands, which moves".
 const AT_POSITION: u64 = u64::MAX;
+
+/// Bytes of which no file system has a part as a hole, and a part not.
+const SECTOR: u64 = 512;
 
 impl HostFile {
     /// fallocate(2). May wait.
@@ -43,22 +46,22 @@ impl HostFile {
 
 impl OpenFile {
     /// Where the next data are, if nothing has to be waited for to know: of a file in memory, which finds them at once (it does not a hole behind
-    /// much data), and of one on a disk that has blocks for all of its bytes. (Blocks behind its end may make up for a hole, which then counts as data, as it does where a file
-    /// system knows of none; lseek(2).)
+    /// much data), and where a look at what lies in the page cache tells that there are some: a hole has zeros only. (Blocks tell nothing: those that are
+    /// only reserved are holes.)
     pub(super) fn data_at_once(&self, offset: u64) -> Option<Result<u64, Error>> {
         if self.is_in_memory() {
             // Another's search may take longer.
             let _position = self.position.try_lock().ok()?;
             return Some(seek(&self.fd, SeekFrom::Data(offset)).map_err(os));
         }
-        if self.slow || !matches!(self.flow, Flow::Plain { .. }) {
+        // One behind all that a file can have would be the descriptor's position.
+        if self.slow || !matches!(self.flow, Flow::Plain { .. }) || i64::try_from(offset).is_err() {
             return None;
         }
-        let stat = fstat(&self.fd).ok()?;
-        let (size, blocks) = (u64::try_from(stat.st_size).ok()?, u64::try_from(stat.st_blocks).ok()?);
-        // Of 512 bytes (inode(7)).
-        let is_dense = blocks.saturating_mul(512) >= size;
-        (is_dense && offset < size).then_some(Ok(offset))
+        let mut sector = [0; SECTOR as usize];
+        let rest = &mut sector[(offset % SECTOR) as usize..];
+        let there = preadv2(&self.fd, &mut [IoSliceMut::new(rest)], offset, ReadWriteFlags::NOWAIT).ok()?;
+        rest[..there].iter().any(|byte| *byte != 0).then_some(Ok(offset))
     }
 
     /// A write that tells where its data begin. A file that is open for appending is always written at its end.
