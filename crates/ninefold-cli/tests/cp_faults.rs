@@ -281,7 +281,8 @@ fn at_random_instants(fault: Fault) {
                 None
             });
         }
-        let mut words = if is_silent { vec!["--timeout", "1"] } else { vec![] };
+        // As long as a busy machine may take for a connection.
+        let mut words = if is_silent { vec!["--timeout", "3"] } else { vec![] };
         words.extend(["cp", source.as_str(), destination.as_str()]);
         words.extend(resumable.then_some("--resume"));
         let mut command = ninefold(&words);
