@@ -294,13 +294,15 @@ impl Writing {
         ftruncate(&self.fd, blocks::marked_length(size))?;
         self.put(size, blocks::opening())?;
         let mut record = Record::new(size, Blocks::none(size));
-        for block in 0..(self.at / blocks::BLOCK) as usize {
-            record.written[block] = blocks::BLOCK;
-            self.complete(&mut record, block)?;
-        }
-        // The one that it is in, unless that is behind the end.
-        if let Some(written) = record.written.get_mut((self.at / blocks::BLOCK) as usize) {
-            *written = self.at % blocks::BLOCK;
+        for block in 0..record.blocks.count() {
+            let (start, end) = record.blocks.extent(block);
+            if start >= self.at {
+                break;
+            }
+            record.written[block] = end.min(self.at) - start;
+            if end <= self.at {
+                self.complete(&mut record, block)?;
+            }
         }
         self.record = Some(record);
         Ok(())
@@ -545,6 +547,44 @@ mod tests {
             let (start, end) = blocks.extent(block);
             let number = blocks::number_of(&file[start as usize..end as usize]);
             assert_eq!(blocks.number(block), Some(number), "block {block}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_record_that_is_made_within_a_file_has_what_was_written_before_and_what_is_missing() {
+        const BLOCK: u64 = blocks::BLOCK;
+        const SIZE: u64 = 4 * BLOCK + 5;
+        let content: Vec<u8> = (0..SIZE).map(|at| ((at * at) >> 9) as u8).collect();
+        // Within a block, at its end, in the short one at the end, and behind it; and whether the rest of that block comes.
+        for (at, comes) in
+            [BLOCK + 7, 2 * BLOCK, 4 * BLOCK + 3, SIZE].into_iter().flat_map(|at| [(at, false), (at, true)])
+        {
+            let here = tempfile::tempdir().unwrap();
+            let dir = Arc::new(Dir::named(here.path()).unwrap());
+            let mut sink = Sink::begin(Plan { keep: true, ..plan(here.path(), &dir, "f", SIZE) }).await.unwrap();
+            sink.data(Bytes::copy_from_slice(&content[..at as usize])).await.unwrap();
+            sink.mark().await.unwrap();
+            let end = at.next_multiple_of(BLOCK).min(SIZE);
+            if comes {
+                // All but a byte, and that.
+                for (from, to) in [(at + 1, end), (at, at + 1)].into_iter().filter(|(from, to)| from < to && *to <= end)
+                {
+                    sink.seek(from).await.unwrap();
+                    sink.data(Bytes::copy_from_slice(&content[from as usize..to as usize])).await.unwrap();
+                }
+            }
+            sink.orders = mpsc::channel(1).0;
+            assert!((&mut sink.thread).await.unwrap().unwrap().is_none());
+            let part = std::fs::read(here.path().join("part of f")).unwrap();
+            let (file, record) = part.split_at(SIZE as usize);
+            let found = Blocks::parse(SIZE, record).unwrap();
+            for block in 0..found.count() {
+                let (start, stop) = found.extent(block);
+                let is_there = stop <= if comes { end } else { at };
+                let number = blocks::number_of(&content[start as usize..stop as usize]);
+                assert_eq!(found.number(block), is_there.then_some(number), "block {block} of {at}, {comes}");
+                assert!(!is_there || file[start as usize..stop as usize] == content[start as usize..stop as usize]);
+            }
         }
     }
 
