@@ -292,9 +292,9 @@ impl Writing<'_> {
     }
 
     /// See [`here_file::Sink::mark`]; only here.
-    pub async fn mark(&mut self) -> Result<(), Cause> {
+    pub async fn mark(&mut self, from: u64) -> Result<(), Cause> {
         match self {
-            Writing::Here(sink) => sink.mark().await,
+            Writing::Here(sink) => sink.mark(from).await,
             Writing::There(_) => Err(Cause::Here(Errno::ESPIPE)),
         }
     }

@@ -122,7 +122,7 @@ enum Order {
     Data(Bytes),
     Skip(u64),
     Seek(u64),
-    Mark,
+    Mark(u64),
     Unmark(u64),
     /// The file is whole; with what its content must come to when it is read back.
     Finish(Option<Digest>),
@@ -167,9 +167,10 @@ impl Sink {
         self.order(Order::Seek(offset)).await
     }
 
-    /// What is written will have gaps until all of it is: until then the part has a record of what is there, [`Blocks`].
-    pub async fn mark(&mut self) -> Result<(), Cause> {
-        self.order(Order::Mark).await
+    /// What is written from `from` on will have gaps until all of it is: until then the part has a record of what is there, [`Blocks`]. All before is there;
+    /// what lies behind, of a part that is gone on with, is written anew, and counts as missing.
+    pub async fn mark(&mut self, from: u64) -> Result<(), Cause> {
+        self.order(Order::Mark(from)).await
     }
 
     /// All from `offset` on is written anew, in order: a part with a record becomes one without.
@@ -272,7 +273,7 @@ impl Writing {
                     self.enter(self.at - zeros, zeros, None)?;
                 }
                 Order::Seek(offset) => self.at = offset,
-                Order::Mark => self.mark(plan.source.size)?,
+                Order::Mark(from) => self.mark(plan.source.size, from)?,
                 Order::Unmark(offset) => {
                     if self.record.take().is_some() {
                         ftruncate(&self.fd, offset)?;
@@ -286,8 +287,8 @@ impl Writing {
         Ok(None)
     }
 
-    /// Makes the record; what is there already, in order, is entered.
-    fn mark(&mut self, size: u64) -> Result<(), Cause> {
+    /// Makes the record; what is there already, up to `from`, is entered.
+    fn mark(&mut self, size: u64, from: u64) -> Result<(), Cause> {
         if self.record.is_some() {
             return Ok(());
         }
@@ -296,11 +297,11 @@ impl Writing {
         let mut record = Record::new(size, Blocks::none(size));
         for block in 0..record.blocks.count() {
             let (start, end) = record.blocks.extent(block);
-            if start >= self.at {
+            if start >= from {
                 break;
             }
-            record.written[block] = end.min(self.at) - start;
-            if end <= self.at {
+            record.written[block] = end.min(from) - start;
+            if end <= from {
                 self.complete(&mut record, block)?;
             }
         }
@@ -515,7 +516,7 @@ mod tests {
         let here = tempfile::tempdir().unwrap();
         let dir = Arc::new(Dir::named(here.path()).unwrap());
         let mut sink = Sink::begin(Plan { keep: true, ..plan(here.path(), &dir, "f", SIZE) }).await.unwrap();
-        sink.mark().await.unwrap();
+        sink.mark(0).await.unwrap();
         let content: Vec<u8> = (0..SIZE).map(|at| ((at * at) >> 9) as u8).collect();
         let mut expected = content.clone();
         let mut write = async |from: u64, to: u64| {
@@ -563,7 +564,7 @@ mod tests {
             let dir = Arc::new(Dir::named(here.path()).unwrap());
             let mut sink = Sink::begin(Plan { keep: true, ..plan(here.path(), &dir, "f", SIZE) }).await.unwrap();
             sink.data(Bytes::copy_from_slice(&content[..at as usize])).await.unwrap();
-            sink.mark().await.unwrap();
+            sink.mark(at).await.unwrap();
             let end = at.next_multiple_of(BLOCK).min(SIZE);
             if comes {
                 // All but a byte, and that.
@@ -584,6 +585,37 @@ mod tests {
                 let number = blocks::number_of(&content[start as usize..stop as usize]);
                 assert_eq!(found.number(block), is_there.then_some(number), "block {block} of {at}, {comes}");
                 assert!(!is_there || file[start as usize..stop as usize] == content[start as usize..stop as usize]);
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_written_anew_of_a_part_that_is_gone_on_with_is_not_there_before_all_of_it_is() {
+        const BLOCK: u64 = blocks::BLOCK;
+        const SIZE: u64 = 3 * BLOCK;
+        let content: Vec<u8> = (0..SIZE).map(|at| ((at * at) >> 9) as u8).collect();
+        // What an interrupted copy left ends in the middle of a block, which is begun anew; so much of that comes.
+        for comes in [BLOCK / 4, BLOCK / 2, BLOCK - 1, BLOCK] {
+            let here = tempfile::tempdir().unwrap();
+            let dir = Arc::new(Dir::named(here.path()).unwrap());
+            let plan = || Plan { keep: true, resume: true, ..plan(here.path(), &dir, "f", SIZE) };
+            let left = BLOCK + BLOCK / 2;
+            std::fs::write(here.path().join("part of f"), &content[..left as usize]).unwrap();
+            let mut sink = Sink::begin(plan()).await.unwrap();
+            assert_eq!((sink.begun.offset, sink.begun.blocks.is_none()), (left, true));
+            sink.mark(BLOCK).await.unwrap();
+            sink.seek(BLOCK).await.unwrap();
+            sink.data(Bytes::copy_from_slice(&content[BLOCK as usize..(BLOCK + comes) as usize])).await.unwrap();
+            sink.orders = mpsc::channel(1).0;
+            assert!((&mut sink.thread).await.unwrap().unwrap().is_none());
+            drop(sink);
+            let part = std::fs::read(here.path().join("part of f")).unwrap();
+            let found = Blocks::parse(SIZE, part.split_at(SIZE as usize).1).unwrap();
+            let there = [true, comes == BLOCK, false];
+            for block in 0..3 {
+                let (start, end) = found.extent(block);
+                let number = blocks::number_of(&content[start as usize..end as usize]);
+                assert_eq!(found.number(block), there[block].then_some(number), "block {block}, {comes}");
             }
         }
     }

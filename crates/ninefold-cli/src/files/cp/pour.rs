@@ -113,6 +113,11 @@ fn has_record(begun: &Begun, most: usize) -> bool {
     most > 1 || begun.blocks.is_some()
 }
 
+/// Where what is there without a record, in whole blocks, ends: from there on it is written.
+fn whole_blocks(begun: &Begun) -> u64 {
+    begun.offset / BLOCK * BLOCK
+}
+
 impl<'a> Pour<'a> {
     /// `granted`: streams that it was given before, if it was.
     pub fn new(
@@ -235,7 +240,7 @@ impl<'a> Pour<'a> {
                     granted => {
                         let most = granted.as_ref().map_or(1, |granted| granted.streams);
                         if has_record(begun, most) {
-                            here.mark().await.map_err(self.cannot_write())?;
+                            here.mark(whole_blocks(begun)).await.map_err(self.cannot_write())?;
                         }
                         let passed = self.down(file, first, &mut Writing::Here(here), begun, most).await?;
                         here.seek(passed.bytes).await.map_err(self.cannot_write())?;
@@ -389,7 +394,7 @@ impl<'a> Pour<'a> {
             has_record |= is_behind_a_gap;
             let wrote = async {
                 if is_behind_a_gap {
-                    writing.mark().await?;
+                    writing.mark(passed.bytes).await?;
                 }
                 writing.seek(offset).await?;
                 self.data(writing, data, offset, skips_from).await
@@ -405,7 +410,7 @@ impl<'a> Pour<'a> {
     fn gaps(&self, begun: &Begun) -> Vec<(u64, u64)> {
         match &begun.blocks {
             Some(blocks) => blocks.gaps(),
-            None => vec![(begun.offset / BLOCK * BLOCK, self.facts.size)],
+            None => vec![(whole_blocks(begun), self.facts.size)],
         }
     }
 
