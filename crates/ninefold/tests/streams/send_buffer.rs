@@ -101,10 +101,10 @@ async fn a_peer_that_was_fast_has_all_of_a_short_stream_in_its_connection_at_onc
         }
     })
     .await;
-    // Another one behind it, of as much as fits beside. (Where TCP takes nearly as much by itself as a server gives, none does.)
+    // Another one behind it, of as much as fits beside.
     let (before, rest) = (bed.server.stream_counts().completed, (LONGEST - length).min(length));
     if rest == 0 {
-        return;
+        return skip(name, "needs a connection that takes much less by itself than a server gives (net.ipv4.tcp_wmem)");
     }
     let opened = s.stream_as(MORE, 1, 0, rest).await.unwrap();
     data.write_all(&opening(&opened.token)).await.unwrap();

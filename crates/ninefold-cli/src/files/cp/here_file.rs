@@ -273,7 +273,7 @@ impl Writing {
                     self.enter(self.at - zeros, zeros, None)?;
                 }
                 Order::Seek(offset) => self.at = offset,
-                Order::Mark(from) => self.mark(plan.source.size, from)?,
+                Order::Mark(from) => self.mark(plan, from)?,
                 Order::Unmark(offset) => {
                     if self.record.take().is_some() {
                         ftruncate(&self.fd, offset)?;
@@ -287,11 +287,12 @@ impl Writing {
         Ok(None)
     }
 
-    /// Makes the record; what is there already, up to `from`, is entered.
-    fn mark(&mut self, size: u64, from: u64) -> Result<(), Cause> {
+    /// Makes the record. What is there already, up to `from`, is entered where it may be gone on with: it is read back for that.
+    fn mark(&mut self, plan: &Plan, from: u64) -> Result<(), Cause> {
         if self.record.is_some() {
             return Ok(());
         }
+        let size = plan.source.size;
         ftruncate(&self.fd, blocks::marked_length(size))?;
         self.put(size, blocks::opening())?;
         let mut record = Record::new(size, Blocks::none(size));
@@ -301,7 +302,7 @@ impl Writing {
                 break;
             }
             record.written[block] = end.min(from) - start;
-            if end <= from {
+            if end <= from && plan.keep {
                 self.complete(&mut record, block)?;
             }
         }
@@ -557,12 +558,13 @@ mod tests {
         const SIZE: u64 = 4 * BLOCK + 5;
         let content: Vec<u8> = (0..SIZE).map(|at| ((at * at) >> 9) as u8).collect();
         // Within a block, at its end, in the short one at the end, and behind it; and whether the rest of that block comes.
-        for (at, comes) in
-            [BLOCK + 7, 2 * BLOCK, 4 * BLOCK + 3, SIZE].into_iter().flat_map(|at| [(at, false), (at, true)])
-        {
+        let places = [BLOCK + 7, 2 * BLOCK, 4 * BLOCK + 3, SIZE];
+        // What is not gone on with is not read back.
+        let ways = [(false, true), (true, true), (true, false)];
+        for (at, (comes, keep)) in places.into_iter().flat_map(|at| ways.map(|way| (at, way))) {
             let here = tempfile::tempdir().unwrap();
             let dir = Arc::new(Dir::named(here.path()).unwrap());
-            let mut sink = Sink::begin(Plan { keep: true, ..plan(here.path(), &dir, "f", SIZE) }).await.unwrap();
+            let mut sink = Sink::begin(Plan { keep, ..plan(here.path(), &dir, "f", SIZE) }).await.unwrap();
             sink.data(Bytes::copy_from_slice(&content[..at as usize])).await.unwrap();
             sink.mark(at).await.unwrap();
             let end = at.next_multiple_of(BLOCK).min(SIZE);
@@ -581,7 +583,7 @@ mod tests {
             let found = Blocks::parse(SIZE, record).unwrap();
             for block in 0..found.count() {
                 let (start, stop) = found.extent(block);
-                let is_there = stop <= if comes { end } else { at };
+                let is_there = if stop <= at { keep } else { comes && stop <= end };
                 let number = blocks::number_of(&content[start as usize..stop as usize]);
                 assert_eq!(found.number(block), is_there.then_some(number), "block {block} of {at}, {comes}");
                 assert!(!is_there || file[start as usize..stop as usize] == content[start as usize..stop as usize]);
@@ -612,10 +614,10 @@ mod tests {
             let part = std::fs::read(here.path().join("part of f")).unwrap();
             let found = Blocks::parse(SIZE, part.split_at(SIZE as usize).1).unwrap();
             let there = [true, comes == BLOCK, false];
-            for block in 0..3 {
+            for (block, is_there) in there.into_iter().enumerate() {
                 let (start, end) = found.extent(block);
                 let number = blocks::number_of(&content[start as usize..end as usize]);
-                assert_eq!(found.number(block), there[block].then_some(number), "block {block}, {comes}");
+                assert_eq!(found.number(block), is_there.then_some(number), "block {block}, {comes}");
             }
         }
     }

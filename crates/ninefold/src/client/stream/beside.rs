@@ -805,8 +805,8 @@ impl Beside {
         let until = Instant::now() + patience.min(word * BUSY);
         loop {
             // What is heard at first may be answers to what was asked for to remind it.
-            let since = Instant::now() + word / 2;
-            match self.end.answer(&self.file, Duration::ZERO, word).await {
+            let (since, left) = (Instant::now() + word / 2, until.saturating_duration_since(Instant::now()));
+            match self.end.answer(&self.file, Duration::ZERO, word.min(left)).await {
                 Err(Error::TimedOut(_)) if self.file.client.heard_at() > since && Instant::now() < until => {}
                 answer => return answer,
             }

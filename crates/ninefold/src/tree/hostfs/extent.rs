@@ -54,8 +54,8 @@ impl OpenFile {
             let _position = self.position.try_lock().ok()?;
             return Some(seek(&self.fd, SeekFrom::Data(offset)).map_err(os));
         }
-        // One behind all that a file can have would be the descriptor's position.
-        if self.slow || !matches!(self.flow, Flow::Plain { .. }) || i64::try_from(offset).is_err() {
+        // Past the page cache a read waits for the disk; and an offset behind all that a file can have would be the descriptor's position.
+        if self.slow || self.is_direct() || !self.reads_nowait() || i64::try_from(offset).is_err() {
             return None;
         }
         let mut sector = [0; SECTOR as usize];
