@@ -114,6 +114,11 @@ impl Wire {
         state.has_happened
     }
 
+    /// What the session brings takes so long from now on.
+    pub fn delay(&self, delay: Duration) {
+        self.inner.lock().delay = delay;
+    }
+
     /// Bytes that went the way of the data, and pieces of the session.
     pub fn passed(&self) -> (u64, u64) {
         let state = self.inner.lock();
