@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::process::Stdio;
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use ninefold::proto::{Errno, R, Tag};
 
 mod support;
 
+use support::between::{between, pass};
 use support::meddler::{TRENAMEAT, TWRITE, Way, kind, meddle, write_offset};
 use support::share::Share;
 use support::wire::{At, Cut, Wire};
@@ -121,21 +122,15 @@ fn far(server: SocketAddr, most: usize) -> SocketAddr {
 fn far_counted(server: SocketAddr, most: usize) -> (SocketAddr, Arc<AtomicUsize>) {
     let made = Arc::new(AtomicUsize::new(0));
     let count = made.clone();
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    std::thread::spawn(move || {
-        for (number, near) in listener.incoming().enumerate() {
-            let near = near.unwrap();
-            count.fetch_add(1, Ordering::Relaxed);
-            let far = TcpStream::connect(server).unwrap();
-            let most = if number == 0 { usize::MAX } else { most };
-            for (from, to, most) in [(&near, &far, usize::MAX), (&far, &near, most)] {
-                let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
-                std::thread::spawn(move || carry(from, to, most));
-            }
-        }
-    });
-    (address, made)
+    let leads = move |_| {
+        count.fetch_add(1, Ordering::Relaxed);
+        server
+    };
+    let carry = move |number, way, from, to| {
+        let is_limited = number > 0 && way == Way::ToClient;
+        carry(from, to, if is_limited { most } else { usize::MAX });
+    };
+    (between(leads, carry), made)
 }
 
 fn carry(mut from: TcpStream, mut to: TcpStream, mut most: usize) {
@@ -298,46 +293,34 @@ fn what_comes_out_of_order_where_there_is_no_record_gets_one() {
         true
     });
     let (server, bytes, parts) = (share.address(), content.clone(), here.path().to_owned());
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let place = listener.local_addr().unwrap();
     let third = Arc::new(AtomicUsize::new(0));
     let is_there = third.clone();
-    std::thread::spawn(move || {
-        for (number, near) in listener.incoming().enumerate() {
-            let near = near.unwrap();
-            let far = TcpStream::connect(if number == 0 { session } else { server }).unwrap();
-            let (mut up, mut up_to) = (near.try_clone().unwrap(), far.try_clone().unwrap());
-            std::thread::spawn(move || std::io::copy(&mut up, &mut up_to));
-            let (bytes, third, granted, parts) = (bytes.clone(), third.clone(), granted.clone(), parts.clone());
-            std::thread::spawn(move || {
-                let (mut far, mut near) = (far, near);
-                let mut some = vec![0; 64 << 10];
-                if number == 1 {
-                    while granted.load(Ordering::Relaxed) < 2 {
-                        far.read_exact(&mut some).and_then(|()| near.write_all(&some)).unwrap();
-                        std::thread::sleep(Duration::from_millis(2));
-                    }
-                } else if number > 1 {
-                    far.read_exact(&mut some).unwrap();
-                    if some == bytes[FIRST..FIRST + some.len()] {
-                        third.fetch_add(1, Ordering::Relaxed);
-                    } else {
-                        // Late: behind the place where the file ends is the record of its blocks by then.
-                        until("a record", || {
-                            let part = fs::read_dir(&parts).unwrap().next()?.unwrap();
-                            (part.metadata().unwrap().len() > bytes.len() as u64).then_some(())
-                        });
-                    }
-                    near.write_all(&some).unwrap();
-                }
-                if number != 1 {
-                    let _ = (std::io::copy(&mut far, &mut near), near.shutdown(Shutdown::Write));
-                    return;
-                }
-                // Nothing comes any more, nor an end.
-                std::thread::sleep(2 * support::PATIENCE);
-            });
+    let leads = move |number| if number == 0 { session } else { server };
+    let place = between(leads, move |number, way, mut far, mut near| {
+        if (number, way) == (1, Way::ToClient) {
+            let mut some = vec![0; 64 << 10];
+            while granted.load(Ordering::Relaxed) < 2 {
+                far.read_exact(&mut some).and_then(|()| near.write_all(&some)).unwrap();
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            // Nothing comes any more, nor an end.
+            return std::thread::sleep(2 * support::PATIENCE);
         }
+        if number > 1 && way == Way::ToClient {
+            let mut some = vec![0; 64 << 10];
+            far.read_exact(&mut some).unwrap();
+            if some == bytes[FIRST..FIRST + some.len()] {
+                third.fetch_add(1, Ordering::Relaxed);
+            } else {
+                // Late: behind the place where the file ends is the record of its blocks by then.
+                until("a record", || {
+                    let part = fs::read_dir(&parts).unwrap().next()?.unwrap();
+                    (part.metadata().unwrap().len() > bytes.len() as u64).then_some(())
+                });
+            }
+            near.write_all(&some).unwrap();
+        }
+        pass(far, near);
     });
     let to = here.path().join("f");
     let (code, _, said) = run(&["cp", "--streams", "1", &format!("9p://{place}/f"), to.to_str().unwrap()]);
@@ -365,27 +348,19 @@ fn a_lone_stream_behind_which_no_other_is_granted_is_gone_on_with_in_messages() 
         true
     });
     // By the same address the data come slowly: what is asked for in messages is there before.
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (place, server) = (listener.local_addr().unwrap(), share.address());
-    std::thread::spawn(move || {
-        for (number, near) in listener.incoming().enumerate() {
-            let near = near.unwrap();
-            let far = TcpStream::connect(if number == 0 { session } else { server }).unwrap();
-            let (mut up, mut up_to) = (near.try_clone().unwrap(), far.try_clone().unwrap());
-            std::thread::spawn(move || std::io::copy(&mut up, &mut up_to));
-            std::thread::spawn(move || {
-                let (mut far, mut near, mut some) = (far, near, vec![0; 64 << 10]);
-                while let Ok(count @ 1..) = far.read(&mut some) {
-                    if number > 0 {
-                        std::thread::sleep(Duration::from_millis(5));
-                    }
-                    if near.write_all(&some[..count]).is_err() {
-                        return;
-                    }
-                }
-                let _ = near.shutdown(Shutdown::Write);
-            });
+    let server = share.address();
+    let leads = move |number| if number == 0 { session } else { server };
+    let place = between(leads, |number, way, mut far, mut near| {
+        let mut some = vec![0; 64 << 10];
+        while let Ok(count @ 1..) = far.read(&mut some) {
+            if number > 0 && way == Way::ToClient {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            if near.write_all(&some[..count]).is_err() {
+                return;
+            }
         }
+        let _ = near.shutdown(Shutdown::Write);
     });
     let from = format!("9p://{place}/f");
     let is_over = AtomicBool::new(false);
@@ -542,22 +517,7 @@ fn far_until(server: SocketAddr, request: u8, then: impl FnOnce() + Send + 'stat
 
 /// The server, to which the first connection goes by another address.
 fn with_session_by(session: SocketAddr, server: SocketAddr) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    std::thread::spawn(move || {
-        for (number, near) in listener.incoming().enumerate() {
-            let near = near.unwrap();
-            let far = TcpStream::connect(if number == 0 { session } else { server }).unwrap();
-            for (from, to) in [(&near, &far), (&far, &near)] {
-                let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
-                std::thread::spawn(move || {
-                    let _ = std::io::copy(&mut from, &mut to);
-                    let _ = to.shutdown(Shutdown::Write);
-                });
-            }
-        }
-    });
-    address
+    between(move |number| if number == 0 { session } else { server }, |_, _, from, to| pass(from, to))
 }
 
 #[test]
@@ -737,23 +697,8 @@ impl Event {
 
     /// The server behind such a way.
     fn before(self, server: SocketAddr) -> SocketAddr {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
         let event = Arc::new(self);
-        std::thread::spawn(move || {
-            for (number, near) in listener.incoming().enumerate() {
-                let near = near.unwrap();
-                let far = TcpStream::connect(server).unwrap();
-                for way in [Way::ToServer, Way::ToClient] {
-                    let (near, far, event) = (near.try_clone().unwrap(), far.try_clone().unwrap(), event.clone());
-                    std::thread::spawn(move || match way {
-                        Way::ToServer => event.carry(number > 0, way, near, far),
-                        Way::ToClient => event.carry(number > 0, way, far, near),
-                    });
-                }
-            }
-        });
-        address
+        between(move |_| server, move |number, way, from, to| event.carry(number > 0, way, from, to))
     }
 
     fn carry(&self, is_beside: bool, way: Way, mut from: TcpStream, mut to: TcpStream) {
@@ -937,33 +882,23 @@ fn a_file_that_changes_while_its_last_bytes_are_on_their_way_is_copied_as_it_was
         counted.fetch_add(usize::from(kind(frame) == RSTREAMEND), Ordering::Relaxed);
         true
     });
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let place = listener.local_addr().unwrap();
     let server = share.address();
-    std::thread::spawn(move || {
-        for (number, near) in listener.incoming().enumerate() {
-            let near = near.unwrap();
-            let far = TcpStream::connect(if number == 0 { session } else { server }).unwrap();
-            let (mut up, mut up_to) = (near.try_clone().unwrap(), far.try_clone().unwrap());
-            std::thread::spawn(move || std::io::copy(&mut up, &mut up_to));
-            let passes = passes.clone();
-            std::thread::spawn(move || {
-                let (mut far, mut near) = (far, near);
-                if number == 0 {
-                    return drop(std::io::copy(&mut far, &mut near));
-                }
-                let mut first = [0; 1000];
-                let _ = far.read_exact(&mut first).and_then(|()| near.write_all(&first));
-                let (mut rest, held) = std::sync::mpsc::channel::<Vec<u8>>();
-                std::thread::spawn(move || {
-                    until("the change", || (passes.load(Ordering::Relaxed) > 0).then_some(()));
-                    let _ = held.iter().try_for_each(|bytes| near.write_all(&bytes));
-                    let _ = near.shutdown(Shutdown::Write);
-                });
-                // The server's end is to be rid of all of it, whether or not another stream may follow.
-                let _ = std::io::copy(&mut far, &mut Sending(&mut rest));
-            });
+    let leads = move |number| if number == 0 { session } else { server };
+    let place = between(leads, move |number, way, mut far, mut near| {
+        if number == 0 || way == Way::ToServer {
+            return pass(far, near);
         }
+        let mut first = [0; 1000];
+        let _ = far.read_exact(&mut first).and_then(|()| near.write_all(&first));
+        let (mut rest, held) = std::sync::mpsc::channel::<Vec<u8>>();
+        let passes = passes.clone();
+        std::thread::spawn(move || {
+            until("the change", || (passes.load(Ordering::Relaxed) > 0).then_some(()));
+            let _ = held.iter().try_for_each(|bytes| near.write_all(&bytes));
+            let _ = near.shutdown(Shutdown::Write);
+        });
+        // The server's end is to be rid of all of it, whether or not another stream may follow.
+        let _ = std::io::copy(&mut far, &mut Sending(&mut rest));
     });
     let to = here.path().join("to");
     let copy = ninefold(&["cp", &format!("9p://{place}/f"), to.to_str().unwrap()])

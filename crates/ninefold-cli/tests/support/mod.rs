@@ -1,6 +1,7 @@
 //! What the tests of the command share: running it, and speaking a little 9P to it.
 #![allow(dead_code, reason = "each test program uses its own part")]
 
+pub mod between;
 pub mod meddler;
 pub mod relay;
 pub mod share;
